@@ -1,0 +1,57 @@
+"""fovea shows where a network looks, and builds networks that look only where it matters."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fovea.errors import BadChoice as BadChoice
+    from fovea.errors import BadNetwork as BadNetwork
+    from fovea.errors import BadPicture as BadPicture
+    from fovea.errors import FoveaError as FoveaError
+    from fovea.explaining import explain as explain
+    from fovea.explaining.cam import CAM as CAM
+    from fovea.explaining.gradcam import GradCAM as GradCAM
+    from fovea.explaining.iterative import PAPER as PAPER
+    from fovea.explaining.iterative import Descent as Descent
+    from fovea.explaining.l2caf import L2CAF as L2CAF
+    from fovea.explaining.sanity import sanity as sanity
+    from fovea.heatmap import HeatMap as HeatMap
+    from fovea.network import Network as Network
+    from fovea.network import wrap as wrap
+    from fovea.targets import each as each
+    from fovea.zoo import load as load
+
+__version__ = "0.1.0"
+
+# Importing torch takes seconds, so a name is imported when it is first used: `fovea --help` needs none of them.
+_HOME = {
+    "explain": "fovea.explaining",
+    "sanity": "fovea.explaining.sanity",
+    "L2CAF": "fovea.explaining.l2caf",
+    "CAM": "fovea.explaining.cam",
+    "GradCAM": "fovea.explaining.gradcam",
+    "Descent": "fovea.explaining.iterative",
+    "PAPER": "fovea.explaining.iterative",
+    "HeatMap": "fovea.heatmap",
+    "Network": "fovea.network",
+    "wrap": "fovea.network",
+    "load": "fovea.zoo",
+    "each": "fovea.targets",
+    "FoveaError": "fovea.errors",
+    "BadPicture": "fovea.errors",
+    "BadChoice": "fovea.errors",
+    "BadNetwork": "fovea.errors",
+}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fovea' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,29 @@
+"""What goes wrong, said so that the reader knows what to do next."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FoveaError(Exception):
+    """Anything fovea refuses to do; the message says what was given, what was expected and what to do."""
+
+
+class BadPicture(FoveaError):
+    """A picture that cannot be read."""
+
+
+class BadChoice(FoveaError, ValueError):
+    """A name, number or option that does not exist."""
+
+
+class BadNetwork(FoveaError):
+    """A network, or its weights file, that cannot be used as it is."""
+
+
+def nearest(given: str, choices: Iterable[str], most: int = 3) -> str:
+    """'; did you mean …?' with the closest choices, or nothing when none is close."""
+    folded = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(given.lower(), folded, n=most, cutoff=0.5)
+    inside = [name for name in folded if given.lower() in name and name not in close] if len(given) > 2 else []
+    found = [repr(folded[name]) for name in (close + sorted(inside, key=len))[:most]]
+    return f"; did you mean {' or '.join(found)}?" if found else ""

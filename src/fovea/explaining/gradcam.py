@@ -1,0 +1,25 @@
+"""Grad-CAM for classes and embeddings, and its absolute form (L2-CAF paper, Eqs. 4 to 7)."""
+
+from dataclasses import dataclass
+
+from fovea.explaining.look import Found, Look, score_of
+from fovea.targets import Aim
+
+
+@dataclass(frozen=True)
+class GradCAM:
+    """M = ReLU(sum_k alpha_k A_k), Eq. 4, with alpha_k the mean of dy/dA_k over the cells, Eq. 5.
+
+    For an embedding dy/dA is the gradient of its sum, Eq. 6. `absolute` takes |.| in place of the ReLU, Eq. 7.
+    """
+
+    absolute: bool = False
+
+    @property
+    def name(self) -> str:
+        return "gradcam-abs" if self.absolute else "gradcam"
+
+    def __call__(self, look: Look, aim: Aim) -> Found:
+        alpha = look.gradient(*score_of(aim)).mean(2, keepdim=True)  # B,k,1
+        raw = (alpha * look.cells).sum(1)  # B,P
+        return Found(raw.abs() if self.absolute else raw.relu(), raw)

@@ -1,0 +1,106 @@
+"""One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fovea.cutting import Opened
+from fovea.targets import Aim, Score
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a method found for one target: B,P values with B = N or N*T, and how."""
+
+    values: Tensor
+    raw: Tensor  # before rectification, for the diagnosis
+    solver: str = "closed form"
+    loss: Tensor | None = None  # B
+    iterations: int = 0
+    note: str = ""  # what the reader should know: not unique, run through the whole network, ...
+
+
+@dataclass
+class Look:
+    opened: Opened
+    differentiable: bool = False
+    gradients: dict[Any, Tensor] = field(default_factory=dict)
+    probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Tensor:
+        return self.opened.output
+
+    @property
+    def cells(self) -> Tensor:
+        """The features as B,k,P."""
+        features = self.opened.features
+        return self.opened.layout.by_cell(features if self.differentiable else features.detach())
+
+    @property
+    def steps(self) -> int:
+        return self.opened.frames or 1
+
+    def gradient(self, score: Score, key: Any) -> Tensor:
+        """d score / d features, B,k,P. The features of all frames at once: each frame's share, the others unfiltered."""
+        if key not in self.gradients:
+            (gradient,) = torch.autograd.grad(
+                score(self.output).sum(),
+                self.opened.features,
+                retain_graph=True,
+                create_graph=self.differentiable,
+                allow_unused=True,
+            )
+            if gradient is None:
+                gradient = torch.zeros_like(self.opened.features)
+            self.gradients[key] = self.opened.layout.by_cell(gradient)
+        return self.gradients[key]
+
+    def slope(self, score: Score, key: Any) -> Tensor:
+        """d score / d f at f = 1, B,P: how the score changes as each cell is turned up."""
+        return (self.gradient(score, key) * self.cells).sum(1)
+
+    def filtered(self, f: Tensor, step: int = 0, whole: bool = False) -> Tensor:
+        """FT(x, f): the output with one frame's cells multiplied by f (N,P) and the other frames as they are."""
+        opened = self.opened
+        features = opened.trunk() if whole else opened.features
+        if not self.differentiable:
+            features = features.detach()
+        if opened.frames is not None and opened.frames > 1:
+            every = f.new_ones(len(f), opened.frames, f.shape[1])
+            every = torch.cat([every[:, :step], f.unsqueeze(1), every[:, step + 1 :]], dim=1)  # N,T,P
+            f = every.flatten(0, 1)
+        return opened.head(opened.layout.times(features, f))
+
+    def probe(self, step: int) -> tuple[Tensor, Tensor]:
+        """A random filter of unit length and mixed signs, 1,P, and the output it gives: what a proof is checked on."""
+        if step not in self.probes:
+            generator = torch.Generator().manual_seed(step)
+            r = torch.randn(1, self.opened.layout.cells, generator=generator)
+            r = (r / r.norm()).to(self.output.device, self.output.dtype)
+            with torch.no_grad():
+                self.probes[step] = r, self.filtered(r.expand(len(self.output), -1), step)
+        return self.probes[step]
+
+    def at_step(self, values: Tensor, step: int) -> Tensor:
+        """Rows of one frame: B,... to N,..."""
+        return values if self.steps == 1 else values.unflatten(0, (-1, self.steps))[:, step]
+
+    def each_step(self) -> Iterator[int]:
+        yield from range(self.steps)
+
+    def join(self, per_step: list[Tensor]) -> Tensor:
+        """N,... of every frame to B,..."""
+        return per_step[0] if len(per_step) == 1 else torch.stack(per_step, dim=1).flatten(0, 1)
+
+
+def whole_output(out: Tensor) -> Tensor:
+    """The sum of the output, whose gradient is Eq. 6's for an embedding."""
+    return out.flatten(1).sum(1)
+
+
+def score_of(aim: Aim) -> tuple[Score, Any]:
+    return (aim.score, aim.key) if aim.score is not None else (whole_output, "sum")

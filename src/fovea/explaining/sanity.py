@@ -1,0 +1,151 @@
+"""Sanity checks (Adebayo et al. 2018; L2-CAF paper 4.4, Figs. 10 and S6): a map must change when the weights do."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from fovea import drawing
+from fovea.errors import BadNetwork
+from fovea.explaining import Inputs, Method, explain, find
+from fovea.heatmap import HeatMap
+from fovea.network import Network, wrap
+
+COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
+
+
+@dataclass(frozen=True)
+class Sanity:
+    """Maps of the network and of copies with random weights, and how alike they are."""
+
+    true: HeatMap
+    randomised: tuple[tuple[str, int, HeatMap], ...]  # what was randomised, seed, maps
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a picture and copy: Spearman's rank correlation and SSIM against the true map (1 is 'did not change')."""
+        return [
+            {
+                "picture": self.true.shown[i].name,
+                "method": self.true.method,
+                "randomised": what,
+                "seed": seed,
+                "rank_correlation": rank_correlation(self.true.map(i), maps.map(i)),
+                "ssim": ssim(self.true.map(i), maps.map(i)),
+            }
+            for what, seed, maps in self.randomised
+            for i in range(len(self.true))
+        ]
+
+    def mean(self, what: str, measure: str = "rank_correlation") -> float:
+        return float(np.nanmean([row[measure] for row in self.rows if row["randomised"] == what]))
+
+    @property
+    def passed(self) -> bool:
+        """The maps depend on the weights: with all layers random, they no longer rank the cells as before."""
+        return self.mean("all layers") < 0.5
+
+    def __str__(self) -> str:
+        parts = ", ".join(
+            f"{what} random: rank correlation {self.mean(what):.2f}, SSIM {self.mean(what, 'ssim'):.2f}"
+            for what in dict.fromkeys(what for what, *_ in self.randomised)
+        )
+        return f"{self.true.method}: {parts} ({'depends' if self.passed else 'does NOT depend'} on the weights)"
+
+    def figure(self) -> Image.Image:
+        """The picture of Fig. 10: a row a picture, the true map first, then each randomised copy's."""
+        rows = []
+        for i in range(len(self.true)):
+            placed = self.true.shown[i].placement
+            image, window = self.true.shown[i].image(), placed.window if placed else None
+            cells = [drawing.titled(drawing.blend(image, self.true.evidence(i), window), "as trained", self.true.title(i))]
+            for what, seed, maps in self.randomised:
+                drawn = drawing.blend(image, maps.evidence(i), window)
+                alike = rank_correlation(self.true.map(i), maps.map(i))
+                cells.append(drawing.titled(drawn, f"{what} random {seed + 1}", f"rank correlation {alike:.2f}"))
+            rows.append(cells)
+        return drawing.grid(rows)
+
+    def save(self, path: str | Path) -> None:
+        self.figure().save(path)
+
+
+def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l2caf") -> Sanity:
+    """Randomise the logits layer, then all layers, of copies of the network (never the network itself), and compare.
+
+    The class explained is the one that the network as trained puts first, in every copy.
+    """
+    network = net if isinstance(net, Network) else wrap(net)
+    method = find(method)
+    true = explain(network, pictures, method)
+    target = _same_target(network, true)
+    good = pictures if not true.skipped else [shown.picture for shown in true.shown if not isinstance(shown.picture, torch.Tensor)]
+    if true.skipped:
+        good = [picture.source for picture in good]  # type: ignore[union-attr]
+    found = []
+    for what, seed in COPIES:
+        other = Network(randomised(network.module, what, seed), network.transform, network.labels, _layer(network), output=network.output)
+        found.append((what, seed, explain(other, good, method, target)))
+    return Sanity(true, tuple(found))
+
+
+def _layer(network: Network) -> str | None:
+    if isinstance(network.layer, nn.Module):
+        return next(name for name, one in network.module.named_modules() if one is network.layer)
+    return network.layer
+
+
+def _same_target(network: Network, true: HeatMap) -> Any:
+    if true.targets[0][0] == "output":
+        return "output"
+    names = list(network.labels or ())
+    return torch.tensor([names.index(row[0]) for row in true.targets])
+
+
+def randomised(module: nn.Module, what: str, seed: int) -> nn.Module:
+    """A copy with the last layer that has weights, or with every layer, drawn anew."""
+    other = copy.deepcopy(module)
+    leaves = list(_with_weights(other))
+    if not leaves:
+        raise BadNetwork("the network has no weights to randomise")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for leaf in leaves[-1:] if what == "logits" else leaves:
+            for parameter in leaf.parameters(recurse=False):
+                if parameter.ndim > 1:
+                    spread = float(parameter.detach().float().std())
+                    parameter.data.normal_(0, spread if np.isfinite(spread) and spread > 0 else 0.02)
+    return other
+
+
+def _with_weights(module: nn.Module) -> Iterator[nn.Module]:
+    for one in module.modules():
+        if any(parameter.ndim > 1 for parameter in one.parameters(recurse=False)):
+            yield one
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's; 0 when one of the maps is constant and so ranks nothing."""
+    from scipy.stats import spearmanr
+
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(spearmanr(a.ravel(), b.ravel()).statistic)
+
+
+def ssim(a: np.ndarray, b: np.ndarray) -> float:
+    """Structural similarity of the two maps, each stretched to 0..1."""
+    from skimage.metrics import structural_similarity
+
+    x, y = (np.asarray((m - m.min()) / (np.ptp(m) or 1), dtype=np.float64) for m in (a, b))
+    smallest = min(x.shape)
+    if smallest < 3:
+        return float(np.corrcoef(x.ravel(), y.ravel())[0, 1]) if x.size > 1 else 1.0
+    window = min(7, smallest - (smallest + 1) % 2)
+    return float(structural_similarity(x, y, data_range=1.0, win_size=window))

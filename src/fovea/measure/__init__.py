@@ -1,0 +1,1 @@
+"""Figures: how well a network's attention localises, and what it costs."""

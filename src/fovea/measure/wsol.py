@@ -1,0 +1,96 @@
+"""Weakly supervised localisation: are the boxes of a network's heatmaps right? (L2-CAF 4.1; Choe et al. 2020)."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.errors import BadChoice, BadPicture
+from fovea.explaining import Method, find, look_at
+from fovea.heatmap import Shown
+from fovea.measure.boxes import Localised, ious_of, scores
+from fovea.network import Network
+from fovea.pictures import Picture
+from fovea.train.packs import Pack, Sample
+
+def measure(
+    network: Network,
+    pack: Pack,
+    methods: Sequence[str | Method],
+    batch: int = 16,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """One row of figures a method, and the pictures left out with their reasons.
+
+    Maps are of the true class, as the boxes of GT-known and of a right prediction are; the class counts for top-1/5.
+    """
+    own = [find(one) for one in methods]
+    with_boxes = Pack(pack.name, tuple(sample for sample in pack.samples if sample.boxes))
+    if not len(with_boxes):
+        raise BadChoice(f"{pack.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)")
+    skipped: list[tuple[str, str]] = []
+    ranks: list[NDArray[np.int64]] = []
+    waiting: dict[str, list[Future[tuple[NDArray[np.float64], NDArray[np.float64]]]]] = {one.name: [] for one in own}
+    done = 0
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        for samples, images in _batches(with_boxes, batch, skipped):
+            tensors, shown = _prepared(network, samples, images)
+            labels = torch.tensor([sample.label for sample in samples])
+            maps, output = look_at(network, tensors, shown, own, labels)
+            ranks.append(_rank(output, labels))
+            for name, seen in maps.items():
+                for i, sample in enumerate(samples):
+                    waiting[name].append(pool.submit(ious_of, seen.map(i), shown[i].placement, sample.boxes))
+            done += len(samples)
+            progress(done + len(skipped), len(with_boxes))
+        if not ranks:
+            raise BadPicture(f"no picture of {pack.name} could be read: {skipped[0][1]}")
+        rank = np.concatenate(ranks)
+        rows = [_row(network, name, jobs, rank) for name, jobs in waiting.items()]
+    return rows, skipped
+
+
+def _row(network: Network, name: str, jobs: Sequence[Future[Any]], rank: NDArray[np.int64]) -> dict[str, Any]:
+    results = [job.result() for job in jobs]
+    found = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
+    figures: Mapping[str, float] = scores(found, rank < 1, rank < 5)
+    return {"net": network.name or "network", "method": name, "images": len(rank), **figures}
+
+
+def _batches(
+    pack: Pack, size: int, skipped: list[tuple[str, str]]
+) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
+    def good() -> Iterator[tuple[Sample, Image.Image]]:
+        for sample, image in pack.read():
+            if isinstance(image, BadPicture):
+                skipped.append((sample.name, str(image)))
+            else:
+                yield sample, image
+
+    stream = good()
+    while chunk := list(islice(stream, size)):
+        yield [sample for sample, _ in chunk], [image for _, image in chunk]
+
+
+def _prepared(
+    network: Network, samples: Sequence[Sample], images: Sequence[Image.Image]
+) -> tuple[torch.Tensor, list[Shown]]:
+    ready = [network.prepare(image) for image in images]
+    shown = [
+        Shown(sample.name, placement, Picture(sample.name, image))
+        for sample, image, (_, placement) in zip(samples, images, ready, strict=True)
+    ]
+    return torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype), shown
+
+
+def _rank(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:
+    """How many classes score above the true one."""
+    own = output.gather(1, labels.to(output.device).unsqueeze(1))
+    ranked: NDArray[np.int64] = (output > own).sum(1).cpu().numpy()
+    return ranked

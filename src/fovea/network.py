@@ -1,0 +1,164 @@
+"""A network: an nn.Module with its transform, its labels, and where it may be cut."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fovea.errors import BadChoice, BadNetwork, nearest
+from fovea.placement import Placement
+from fovea.transforms import Prepare, Transform, placement_of
+
+if TYPE_CHECKING:
+    from fovea.cutting import Cut
+
+
+@dataclass(eq=False)
+class Network:
+    """`.module` with `.transform` (picture to tensor) and `.labels`; calling it gives the output for a batch of tensors."""
+
+    module: nn.Module
+    transform: Transform | None = None
+    labels: tuple[str, ...] | None = None
+    layer: str | nn.Module | None = None
+    name: str = ""
+    output: Callable[[Any], Tensor] | None = None
+    _cuts: dict[Any, "Cut"] = field(default_factory=dict, repr=False)
+    _placements: dict[tuple[int, int], Placement] = field(default_factory=dict, repr=False)
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        return self.read(self.module(batch))
+
+    def read(self, out: Any) -> Tensor:
+        """The one tensor to explain among what the module returned."""
+        if self.output is not None:
+            out = self.output(out)
+        if isinstance(out, Tensor):
+            return out
+        if isinstance(out, dict):
+            how = f'output=lambda out: out["{next(iter(out), "logits")}"]'
+        elif isinstance(out, (tuple, list)):
+            how = "output=lambda out: out[0]"
+        else:
+            how = "output=lambda out: out.logits"
+        raise BadNetwork(
+            f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
+            f"fovea.wrap(module, {how})"
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+
+    def prepare(self, image: Image.Image) -> tuple[Tensor, Placement]:
+        """A picture as the network takes it (C,H,W), and where its pixels went."""
+        if self.transform is None:
+            raise BadChoice(
+                "this network has no transform, so it takes tensors only; "
+                "give fovea.wrap(module, transform=...) to explain pictures"
+            )
+        size = image.size
+        if size not in self._placements:
+            if len(self._placements) > 4096:
+                self._placements.clear()
+            self._placements[size] = placement_of(self.transform, *size)
+        return self.transform(image), self._placements[size]
+
+    def label(self, index: int) -> str:
+        return self.labels[index] if self.labels is not None and index < len(self.labels) else str(index)
+
+    def index(self, label: str | int, classes: int | None = None) -> int:
+        """The class that a name or a number stands for."""
+        count = classes if classes is not None else len(self.labels or ())
+        if isinstance(label, int) or label.lstrip("-").isdecimal():
+            number = int(label)
+            if not 0 <= number < count:
+                raise BadChoice(f"class {number} does not exist: the network has classes 0 to {count - 1}")
+            return number
+        if self.labels is None:
+            raise BadChoice(f"class {label!r}: this network has no labels; give a class index, or wrap it with labels=")
+        hits = [i for i, name in enumerate(self.labels) if name.lower() == label.lower()]
+        if not hits:
+            raise BadChoice(f"no class {label!r} among the network's {len(self.labels)}{nearest(label, self.labels)}")
+        if len(hits) > 1:
+            raise BadChoice(f"{label!r} names classes {' and '.join(map(str, hits))}: give the index")
+        return hits[0]
+
+    def squashed(self) -> "Network":
+        """The same network, its pictures squashed whole into the input instead of cropped (the localisation protocol)."""
+        if not isinstance(self.transform, Prepare):
+            return self
+        whole = Prepare(self.transform.size, self.transform.mean, self.transform.std, None, self.transform.interpolation)
+        return Network(self.module, whole, self.labels, self.layer, self.name, self.output, self._cuts)
+
+    def save(self, path: str | Path) -> None:
+        """Weights as safetensors, with the network's name and labels, so that `fovea.load(path)` needs nothing else."""
+        from safetensors.torch import save_file
+
+        if not self.name:
+            raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
+        tensors = {key: value.detach().cpu().contiguous() for key, value in self.module.state_dict().items()}
+        about = {"fovea.network": self.name, "fovea.labels": json.dumps(self.labels)}
+        save_file(tensors, str(path), metadata=about)
+
+
+def wrap(
+    module: nn.Module,
+    transform: Transform | None = None,
+    labels: Sequence[str] | int | None = None,
+    layer: str | nn.Module | None = None,
+    output: Callable[[Any], Tensor] | None = None,
+) -> Network:
+    """Any module as a network.
+
+    `labels` are the class names, or their number where they have no names; without labels the network is taken for an
+    embedding, and what is explained by default is its whole output. `output` picks the tensor to explain when the
+    module returns a tuple, a dict or an object.
+    """
+    if not isinstance(module, nn.Module):
+        raise BadChoice(f"fovea.wrap takes a torch.nn.Module; got {type(module).__name__}")
+    if transform is not None and not callable(transform):
+        raise BadChoice(f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}")
+    names = tuple(map(str, range(labels))) if isinstance(labels, int) else None if labels is None else tuple(labels)
+    return Network(module, transform, names, layer, "", output)
+
+
+@contextmanager
+def as_found(network: Network) -> Iterator[None]:
+    """Explain in eval mode with gradients allowed; whatever happens, modes and random numbers are as before after."""
+    modes = [(module, module.training) for module in network.module.modules()]
+    rng = torch.get_rng_state()
+    on_cuda = network.device.type == "cuda"
+    cuda_rng = torch.cuda.get_rng_state(network.device) if on_cuda else None
+    try:
+        for module, training in modes:
+            if training:
+                module.training = False
+        # cuDNN refuses a backward through a recurrent layer in eval mode
+        with torch.inference_mode(False), torch.enable_grad(), _without_cudnn_rnn(network, on_cuda):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        torch.set_rng_state(rng)
+        if cuda_rng is not None:
+            torch.cuda.set_rng_state(cuda_rng, network.device)
+
+
+@contextmanager
+def _without_cudnn_rnn(network: Network, on_cuda: bool) -> Iterator[None]:
+    if on_cuda and any(isinstance(module, nn.RNNBase) for module in network.module.modules()):
+        with torch.backends.cudnn.flags(enabled=False):
+            yield
+    else:
+        yield

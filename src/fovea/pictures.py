@@ -1,0 +1,170 @@
+"""Every decode of a picture file happens here: what the user gives goes in, an upright RGB picture comes out."""
+
+import glob
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from fovea.errors import BadChoice, BadPicture, nearest
+
+MAX_PIXELS = 200_000_000  # 14,000 x 14,000; decoded, that is 600 MB
+Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
+
+_bomb_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where a picture comes from. It is decoded when asked for and not kept."""
+
+    name: str
+    source: Path | Image.Image | NDArray[np.generic]
+
+    def read(self, max_pixels: int = MAX_PIXELS) -> Image.Image:
+        if isinstance(self.source, Path):
+            return read(self.source, max_pixels)
+        if isinstance(self.source, Image.Image):
+            return upright(self.source, self.name)
+        return from_array(self.source, self.name)
+
+
+def gather(given: Given | Iterable[Given]) -> list[Picture]:
+    """Paths, folders (recursive), globs, PIL pictures and arrays, one or many, as a flat list in a fixed order."""
+    if isinstance(given, (str, os.PathLike)):
+        return [Picture(str(path), path) for path in expand(given)]
+    if isinstance(given, Image.Image):
+        return [Picture(Path(getattr(given, "filename", "") or "picture").name, given)]
+    if isinstance(given, np.ndarray):
+        if given.ndim == 4:
+            return [Picture(f"picture-{i}", one) for i, one in enumerate(given)]
+        return [Picture("picture", given)]
+    if isinstance(given, Iterable):
+        found = [picture for one in given for picture in gather(one)]
+        names = [picture.name for picture in found]
+        if len(set(names)) == len(names):
+            return found
+        return [Picture(f"{p.name}-{i}", p.source) if names.count(p.name) > 1 else p for i, p in enumerate(found)]
+    raise BadChoice(
+        f"a picture is a path, a folder, a glob, a PIL image, an array or a tensor; got {type(given).__name__}"
+    )
+
+
+def expand(given: str | os.PathLike[str]) -> list[Path]:
+    """The picture files that a path, a folder or a glob stands for."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        return sorted(_pictures_below(path))
+    if path.exists() or path.is_symlink():
+        return [path]
+    if glob.has_magic(str(given)):
+        hits = (Path(hit) for hit in glob.glob(str(path), recursive=True))
+        return sorted(hit for hit in hits if hit.is_file() and is_picture_name(hit))
+    neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    raise BadPicture(f"no file or folder {str(given)!r}{nearest(path.name, neighbours)}")
+
+
+def _pictures_below(folder: Path) -> Iterator[Path]:
+    for root, _, files in os.walk(folder):
+        yield from (Path(root, name) for name in files if is_picture_name(Path(name)) and not name.startswith("."))
+
+
+def is_picture_name(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix in Image.registered_extensions() and suffix not in {".pdf", ".mpg", ".mpeg", ".h5", ".hdf"}
+
+
+def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode one file, upright and RGB; a file over the size limit is refused before its pixels are decoded."""
+    try:
+        if path.is_dir():
+            raise BadPicture(f"{path} is a folder, not a picture")
+        if path.stat().st_size == 0:
+            raise BadPicture(f"{path} is empty (0 bytes)")
+        with _open(path) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise BadPicture(
+                    f"{path} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
+                    "raise max_pixels (--max-pixels) to read it"
+                )
+            return upright(image, str(path))
+    except BadPicture:
+        raise
+    except Image.UnidentifiedImageError:
+        raise BadPicture(f"{path} is not a picture in a format that can be read") from None
+    except PermissionError:
+        raise BadPicture(f"{path} may not be read (permission denied)") from None
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, KeyError, MemoryError) as error:
+        raise BadPicture(f"{path} is damaged or cut short: {error}") from None
+
+
+def _open(path: Path) -> Image.Image:
+    """Pillow's own limit is a module-wide setting below ours, checked as a file is opened: lift it for that moment."""
+    with _bomb_lock:
+        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(path)
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
+
+
+def upright(image: Image.Image, name: str = "picture") -> Image.Image:
+    """First frame, EXIF rotation applied, transparency on white, any depth or colour space as 8-bit RGB."""
+    if getattr(image, "n_frames", 1) > 1:
+        image.seek(0)
+    image.load()
+    turned = ImageOps.exif_transpose(image)
+    image = turned if turned is not None else image
+    if min(image.size) < 2:
+        raise BadPicture(f"{name} is {image.width} x {image.height} pixels: at least 2 x 2 are needed to look anywhere")
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_eight_bits(np.asarray(image), name)).convert("RGB")
+    if image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def from_array(values: NDArray[np.generic], name: str = "picture") -> Image.Image:
+    """H,W or H,W,1/3/4 of uint8, uint16 or float (0 to 1, or 0 to 255) as an RGB picture."""
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[:, :, 0]
+    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (3, 4)):
+        hint = "; move the channels last" if values.ndim == 3 and values.shape[0] in (1, 3, 4) else ""
+        raise BadPicture(f"{name}: an array picture is H,W or H,W,3; got shape {tuple(values.shape)}{hint}")
+    if values.dtype == np.bool_:
+        values = values.astype(np.uint8) * 255
+    return upright(Image.fromarray(_eight_bits(values, name)), name)
+
+
+def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
+    """16-bit values over 257; floats as 0 to 1 when none is above 1, as 0 to 255 otherwise."""
+    if values.dtype == np.uint8:
+        return np.ascontiguousarray(values, dtype=np.uint8)
+    exact = values.astype(np.float64)
+    if exact.size == 0 or not np.isfinite(exact).all():
+        raise BadPicture(f"{name}: the picture has no pixels, or values that are not numbers")
+    top = float(exact.max())
+    if values.dtype == np.uint16 or top > 255:
+        exact = exact / 257 if top <= 65535 else exact / top * 255
+    elif np.issubdtype(values.dtype, np.floating) and top <= 1:
+        exact = exact * 255
+    return np.rint(exact.clip(0, 255)).astype(np.uint8)
+
+
+def read_all(pictures: Sequence[Picture], max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image | BadPicture]:
+    """Each picture, or the reason why it cannot be read: one bad file does not stop the rest."""
+    for picture in pictures:
+        try:
+            yield picture.read(max_pixels)
+        except BadPicture as reason:
+            yield reason

