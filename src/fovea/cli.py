@@ -172,7 +172,7 @@ def measure_wsol(
         "data": pack.name,
         "split": split,
         "input": "cropped" if crop else "squashed",
-        "threshold": f"one for the whole set, the best of 0.02 to 0.98; {THRESHOLD_RULE}",
+        "threshold": f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}",
         "correct": "IoU of at least 0.5 with any true box",
         "max_box_acc_v2": "mean over IoU 0.3, 0.5, 0.7, each at its best threshold; the best of all segments counts",
         "skipped": len(skipped),

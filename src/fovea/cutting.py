@@ -4,6 +4,7 @@ Three ways to cut, tried in this order: timm's own `forward_features` / `forward
 split at a node; a hook that takes a layer's output out of the running network and puts another in its place.
 """
 
+import copy
 import math
 import operator
 from collections import Counter
@@ -15,12 +16,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from fovea.errors import BadChoice, BadNetwork, nearest
-from fovea.network import Network
+from fovea.network import Network, layers
 
 Head = Callable[[Tensor], Tensor]
 Trunk = Callable[[], Tensor]
 # a batch, and whether gradients shall reach the trunk, to: features, output, head, trunk, any number of samples?
 Enter = Callable[[Tensor, bool], tuple[Tensor, Tensor, Head, Trunk, bool]]
+MOST_STRETCH = math.log(4.01)  # a map whose proportions are further from the input's is none
 MOST_PREFIX = 8  # class, distillation and register tokens before the patch tokens
 
 
@@ -90,10 +92,12 @@ class Cut:
         return Opened(features, output, head, trunk, layout, frames, self.how == "hook", free)
 
 
-def cut(network: Network, batch: Tensor, layer: str | nn.Module | None = None) -> Cut:
+def cut(
+    network: Network, batch: Tensor, layer: str | nn.Module | None = None, parts: Sequence[nn.Module] | None = None
+) -> Cut:
     """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
     layer = layer if layer is not None else network.layer
-    key = (layer, batch.ndim, tuple(map(id, network.module.modules())))  # a replaced layer makes a new cut
+    key = (layer, batch.ndim, tuple(map(id, parts or layers(network.module))))  # a replaced layer makes a new cut
     if key not in network._cuts:
         if len(network._cuts) > 8:
             network._cuts.clear()
@@ -257,6 +261,9 @@ def _graph_cut(network: Network, batch: Tensor, layer: str | None) -> Cut | None
     nodes = list(graph.nodes)
     if layer is None:
         node = _last_map(network, nodes, values, batch)
+        if node is None:
+            other = _Recorder(fx.GraphModule(stirred(network.module), graph)).record(batch)
+            node = _last_map(network, nodes, other, batch)
     else:
         node = _node_of_layer(nodes, layer)
     if node is None or not isinstance(values.get(node), Tensor):
@@ -309,7 +316,9 @@ def _last_map(
     steps = [
         (node, values[node], _is_projection(network.module, node))
         for node in nodes
-        if node.op in ("call_module", "call_function") and node not in ends and not _is_pooling(network.module, node)
+        if (node.op in ("call_module", "call_function") or node.meta.get("layers"))
+        and node not in ends
+        and not _is_pooling(network.module, node)
     ]
     found: fx.Node | None = choose(steps, network.read(values[nodes[-1]]), batch)
     return found
@@ -320,13 +329,18 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
 
     A step is (name, value, is a projection); a projection's output is no token stream (queries, keys, hidden units).
     """
-    names, maps, grids = [], [], [tuple(batch.shape[-2:])]
+    names, maps, grids, lengths = [], [], [tuple(batch.shape[-2:])], set()
+    samples = {len(batch), len(batch) * batch.shape[1]} if batch.ndim == 5 else {len(batch)}
     for name, value, projection in steps:
-        if not isinstance(value, Tensor) or not value.requires_grad:
+        if not isinstance(value, Tensor) or not value.requires_grad or len(value) not in samples:
             continue
         layout = layout_of(value, batch, grids)
         if layout is None or layout.cells < 2 or (layout.kind == "tokens" and projection):
             continue
+        if layout.kind == "tokens":
+            lengths.add(value.shape[1])
+        elif lengths & set(value.shape[1:]) or _stretch(layout.grid, batch.shape[-len(layout.grid) :]) > MOST_STRETCH:
+            continue  # heads of an attention layer (one of its axes is the tokens), or windows laid out in a row
         grids.append(layout.grid)
         names.append(name)
         maps.append(value)
@@ -346,6 +360,12 @@ _POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.D
 _POOL_FUNCTIONS = {
     torch.flatten,
     operator.getitem,
+    operator.matmul,
+    torch.matmul,
+    torch.bmm,
+    torch.softmax,
+    nn.functional.softmax,
+    nn.functional.scaled_dot_product_attention,
     nn.functional.adaptive_avg_pool1d,
     nn.functional.adaptive_avg_pool2d,
     nn.functional.adaptive_avg_pool3d,
@@ -354,7 +374,7 @@ _POOL_FUNCTIONS = {
 
 
 def _is_pooling(module: nn.Module, node: fx.Node) -> bool:
-    """Layers that only pass on or pool the map before them: that one is the map to look at."""
+    """Steps that only pass on or pool the map before them (that one is the map to look at), or mix cells as attention does."""
     if node.op == "call_module":
         return isinstance(module.get_submodule(str(node.target)), _POOLS)
     return node.target in _POOL_FUNCTIONS
@@ -412,7 +432,7 @@ def _split(
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def run() -> tuple[Tensor, tuple[Any, ...]]:
             with torch.set_grad_enabled(differentiable):
-                features, also = start(batch)
+                features, also = start.forward(batch)
             return features, also
 
         features, also = run()
@@ -420,7 +440,7 @@ def _split(
         def head(features: Tensor) -> Tensor:
             # cloned, since the head may work in place and is run more than once
             own = [value.clone() if isinstance(value, Tensor) else value for value in also]
-            return network.read(rest(features, *own))
+            return network.read(rest.forward(features, *own))
 
         root = _root(features, differentiable)
         return root, head(root.clone()), head, lambda: run()[0], not needed
@@ -450,32 +470,49 @@ def _need_space(layer: str, features: Any, batch: Tensor) -> None:
 
 def _hook_cut_anywhere(network: Network, batch: Tensor) -> Cut:
     """Watch every layer once and take the last that gives a map the output still reads."""
-    seen: list[tuple[str, Tensor, bool]] = []
-    handles = []
-    for name, module in network.module.named_modules():
-        if name and not isinstance(module, _POOLS):
-
-            def keep(module: nn.Module, _: Any, out: Any, name: str = name) -> Tensor | None:
-                if not isinstance(out, Tensor):
-                    return None
-                seen.append((name, out, isinstance(module, nn.Linear)))
-                return out.clone()  # a later in-place layer must not change what was kept
-
-            handles.append(module.register_forward_hook(keep))
-    try:
-        output = network(batch.detach().clone().requires_grad_(batch.is_floating_point()))
-    finally:
-        for handle in handles:
-            handle.remove()
-    calls = Counter(name for name, *_ in seen)
-    once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
-    name = choose([step for step in seen if calls[step[0]] in once and step[1].shape != output.shape], output, batch)
+    name = _last_watched(network, network.module, batch) or _last_watched(network, stirred(network.module), batch)
     if name is None:
         raise BadNetwork(
             f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on; "
             "name one with layer=, or wrap a network that has one"
         )
-    return _hook_cut(network, str(name))
+    return _hook_cut(network, name)
+
+
+def stirred(module: nn.Module) -> nn.Module:
+    """A copy whose all-zero weights are random: a network not yet trained may have a last layer that reads nothing."""
+    other = copy.deepcopy(module)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in other.parameters():
+        if parameter.ndim > 1 and not bool(parameter.any()):
+            parameter.data.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return other
+
+
+def _last_watched(network: Network, module: nn.Module, batch: Tensor) -> str | None:
+    seen: list[tuple[str, Tensor, bool]] = []
+    handles = []
+    for name, one in module.named_modules():
+        if name and not isinstance(one, _POOLS):
+
+            def keep(one: nn.Module, _: Any, out: Any, name: str = name) -> Tensor | None:
+                if not isinstance(out, Tensor):
+                    return None
+                seen.append((name, out, isinstance(one, nn.Linear)))
+                return out.clone()  # a later in-place layer must not change what was kept
+
+            handles.append(one.register_forward_hook(keep))
+    try:
+        output = network.read(module(batch.detach().clone().requires_grad_(batch.is_floating_point())))
+    finally:
+        for handle in handles:
+            handle.remove()
+    calls = Counter(name for name, *_ in seen)
+    once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
+    found: str | None = choose(
+        [step for step in seen if calls[step[0]] in once and step[1].shape != output.shape], output, batch
+    )
+    return found
 
 
 def _hook_cut(network: Network, layer: str) -> Cut:

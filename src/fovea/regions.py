@@ -15,7 +15,7 @@ THRESHOLD_RULE = (
     "the map is clipped at 0 and upsampled bilinearly; pixels at or above min + t (max - min); "
     "box of the largest 8-connected segment"
 )
-THRESHOLD = 0.4
+THRESHOLD = 0.25  # what localises best for l2caf over 3,000 ImageNet validation pictures
 
 
 def normalised(values: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -28,6 +28,10 @@ def normalised(values: NDArray[np.floating]) -> NDArray[np.floating]:
 def segments(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Boxes (S, 2 x axes) and sizes (S) of the connected segments of a mask; diagonal neighbours are connected."""
     labels, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim, dtype=int))
+    if count == 1:  # most often, and quicker to say
+        sides = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
+        box = [side[0] for side in reversed(sides)] + [side[-1] + 1 for side in reversed(sides)]
+        return np.array([box], dtype=np.int64), np.array([np.count_nonzero(mask)])
     slices = ndimage.find_objects(labels)
     sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
     boxes = [[s.start for s in reversed(one)] + [s.stop for s in reversed(one)] for one in slices]

@@ -17,6 +17,16 @@ Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | Non
 WORDS = ("top1", "top5", "output", "embedding", "pair")
 
 
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """A score that is a weighted sum of the outputs, so that its gradient needs no graph of its own."""
+
+    weights: Tensor  # N,C
+
+    def __call__(self, output: Tensor) -> Tensor:
+        return (output * self.weights).sum(1)
+
+
 @dataclass(frozen=True)
 class Aim:
     """One thing to explain for every picture of a batch: a score of the output, or (no score) the output as a whole."""
@@ -91,19 +101,20 @@ def _one(given: Any, network: Network, output: Tensor) -> Aim:
     if isinstance(given, str) and (given == "output" or given == "embedding"):
         return Aim(("output",) * len(output), None, None, "output")
     index = _class(given, network, output)
-    return _class_aim(torch.full((len(output),), index, device=output.device), network)
+    return _class_aim(torch.full((len(output),), index, device=output.device), network, output)
 
 
-def _class_aim(classes: Tensor, network: Network) -> Aim:
-    names = tuple(network.label(i) for i in classes.tolist())
-    return Aim(names, lambda out: out.gather(1, classes.unsqueeze(1)).squeeze(1), classes, tuple(classes.tolist()))
+def _class_aim(classes: Tensor, network: Network, output: Tensor) -> Aim:
+    indices = classes.tolist()
+    one_hot = torch.zeros_like(output, requires_grad=False).scatter_(1, classes.unsqueeze(1), 1.0)
+    return Aim(tuple(map(network.label, indices)), Weighted(one_hot), classes, tuple(indices))
 
 
 def _top(k: int, network: Network, output: Tensor) -> list[Aim]:
     if output.ndim != 2 or not 1 <= k <= output.shape[1]:
         raise BadChoice(f"top{k} needs an output of at least {k} classes; this network gives {tuple(output.shape)}")
     best = output.detach().topk(k, dim=1).indices  # N,k
-    return [_class_aim(column, network) for column in best.unbind(1)]
+    return [_class_aim(column, network, output) for column in best.unbind(1)]
 
 
 def _per_picture(classes: Tensor, network: Network, output: Tensor, rows: slice) -> list[Aim]:
@@ -115,7 +126,7 @@ def _per_picture(classes: Tensor, network: Network, output: Tensor, rows: slice)
         )
     for index in own.flatten().tolist():
         _class(index, network, output)
-    return [_class_aim(column.long(), network) for column in own.unbind(1)]
+    return [_class_aim(column.long(), network, output) for column in own.unbind(1)]
 
 
 def _scored(score: Score, output: Tensor) -> Aim:

@@ -259,12 +259,12 @@ def look_at(
     differentiable: bool = False,
 ) -> tuple[dict[str, HeatMap], Tensor]:
     """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
-    with as_found(network):
+    with as_found(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
-        made = cut(network, batch, layer)
+        made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
         aims = targeting.aims(target, network, opened.output, rows)
-        look = Look(opened, differentiable)
+        look = Look(opened, differentiable, len(aims))
         told = tuple(
             replace(one, predictions=best) for one, best in zip(shown, _predictions(network, opened.output), strict=True)
         )

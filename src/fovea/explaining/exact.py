@@ -14,7 +14,7 @@ from torch import Tensor
 from fovea.explaining.look import Found, Look
 from fovea.targets import Score
 
-MOST_UNKNOWNS = 1024  # beyond this many cells and outputs an eigendecomposition costs more than iterating
+MOST_UNKNOWNS = 1024  # with more cells than this, a head evaluation a cell costs more than iterating
 
 
 def tolerance(values: Tensor) -> float:
@@ -29,9 +29,10 @@ def is_affine(look: Look, scores: Mapping[Any, tuple[Score, Tensor]]) -> bool:
             r, output = look.probe(step)
             for score, slope in scores.values():
                 here, there, own = score(look.output), score(output), look.at_step(slope, step)
-                scale = (own.abs() * (1 + r.abs())).sum(1)
-                error = (there - here - (own * (r - 1)).sum(1)).abs()
-                if not bool((error <= tolerance(output) * scale + torch.finfo(output.dtype).tiny).all()):
+                error = (there - here - own @ (r[0] - 1)).abs()
+                scale = own.abs() @ (1 + r[0].abs())
+                rounding = 100 * torch.finfo(output.dtype).eps * (here.abs() + there.abs())
+                if not bool((error <= tolerance(output) * scale + rounding).all()):
                     return False
     return True
 
@@ -103,6 +104,13 @@ def oblivious(look: Look) -> Found | None:
     return Found(f, f, "exact", look.join(losses), 0, note)
 
 
+def at_the_pooling(look: Look) -> Found:
+    """Eq. 3 with the pooled features as V'(x): for heads whose normalisation after the pooling undoes any common factor."""
+    f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
+    f, note = f.to(look.cells.dtype), "a normalisation after the pooling hides the filter's size: compared at the pooled features"
+    return Found(f, f, "exact", loss.to(f.dtype), 0, note)
+
+
 def _by_cell_alone(look: Look) -> tuple[Tensor, Tensor] | None:
     """M (N,D,P) and b (D) if the head averages cells: each cell alone, as a map of one cell, gives its whole share."""
     layout = look.opened.layout
@@ -127,12 +135,12 @@ def _by_cell_alone(look: Look) -> tuple[Tensor, Tensor] | None:
 def _by_column(look: Look, step: int) -> tuple[Tensor, Tensor] | None:
     """M and b of any affine head: the column of a cell is what the output gains when that cell alone passes."""
     n, p = len(look.output), look.opened.layout.cells
+    if p > MOST_UNKNOWNS:
+        return None
     r, at_r = look.probe(step)
     with torch.set_grad_enabled(look.differentiable):
         zero = r.new_zeros(n, p)
         b = look.filtered(zero, step).flatten(1)  # N,D
-        if min(p, b.shape[1]) > MOST_UNKNOWNS:
-            return None
         # affine heads add up: FT(r) + FT(1 - r) = FT(1) + FT(0). Cheaper to see than P columns
         rest = look.filtered((1 - r).expand(n, -1), step).flatten(1)
         gap = at_r.flatten(1) + rest - look.output.flatten(1) - b

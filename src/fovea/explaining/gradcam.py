@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from fovea.explaining.look import Found, Look, score_of
 from fovea.targets import Aim
 
@@ -20,6 +22,6 @@ class GradCAM:
         return "gradcam-abs" if self.absolute else "gradcam"
 
     def __call__(self, look: Look, aim: Aim) -> Found:
-        alpha = look.gradient(*score_of(aim)).mean(2, keepdim=True)  # B,k,1
-        raw = (alpha * look.cells).sum(1)  # B,P
+        alpha = look.gradient(*score_of(aim)).mean(2)  # B,k
+        raw = torch.bmm(alpha.unsqueeze(1), look.cells).squeeze(1)  # B,P
         return Found(raw.abs() if self.absolute else raw.relu(), raw)

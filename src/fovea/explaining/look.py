@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fovea.cutting import Opened
-from fovea.targets import Aim, Score
+from fovea.targets import Aim, Score, Weighted
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Found:
 class Look:
     opened: Opened
     differentiable: bool = False
+    aims: int = 1  # how many targets will ask for gradients
     gradients: dict[Any, Tensor] = field(default_factory=dict)
     probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
@@ -48,8 +49,9 @@ class Look:
         """d score / d features, B,k,P. The features of all frames at once: each frame's share, the others unfiltered."""
         if key not in self.gradients:
             (gradient,) = torch.autograd.grad(
-                score(self.output).sum(),
+                self.output if isinstance(score, Weighted) else score(self.output).sum(),
                 self.opened.features,
+                score.weights if isinstance(score, Weighted) else None,
                 retain_graph=True,
                 create_graph=self.differentiable,
                 allow_unused=True,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fovea.placement import Placement, on_pixels
 from fovea.regions import iou, normalised, segments
 
-THRESHOLDS = tuple(np.round(np.arange(0.02, 1.0, 0.02), 2).tolist())
+THRESHOLDS = tuple(np.round(np.arange(0.01, 1.0, 0.01), 2).tolist())
 IOUS = (0.3, 0.5, 0.7)
 
 
