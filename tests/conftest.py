@@ -27,7 +27,9 @@ class Stacked(nn.Module):
     def __init__(self, outputs: int = 5) -> None:
         super().__init__()
         self.features = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU(), nn.Conv2d(6, 6, 3, 2, 1), nn.ReLU())
-        self.classifier = nn.Sequential(nn.Linear(6 * 36, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, outputs))
+        self.classifier = nn.Sequential(
+            nn.Linear(6 * 36, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, outputs)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x).flatten(1))

@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from fovea.errors import BadPicture, FoveaError
+from fovea.errors import BadChoice, BadPicture, FoveaError
 
 if TYPE_CHECKING:
     from fovea.network import Network
+    from fovea.writing import Writer
 
 app = typer.Typer(
     help="Shows where a network looks. Start with: [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]",
@@ -34,23 +35,37 @@ Untrained = Annotated[bool, typer.Option("--untrained", help="Random weights ins
 Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 
 
-@app.command(epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/")
+@app.command(
+    epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/"
+)
 def explain(
     pictures: Annotated[list[str], typer.Argument(help="Files, folders (searched through) or 'globs'.")],
     net: Net = "efficientnet_lite0",
     method: Annotated[
         list[str] | None,
-        typer.Option(help="l2caf (default), cam, gradcam, gradcam-abs, l2caf-sum, l2caf-signed, l2caf-oblivious. Repeat, or separate by commas."),
+        typer.Option(
+            metavar="NAME",
+            help="l2caf (default), cam, gradcam, gradcam-abs, l2caf-sum, l2caf-signed, l2caf-oblivious. "
+            "Repeat, or separate by commas.",
+        ),
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="A class name or index, top1 (default), top5, output (no class), pair (two by two). Repeat for several."),
+        typer.Option(
+            metavar="CLASS",
+            help="A class name or index, top1 (default), top5, output (no class), pair (two by two). "
+            "Repeat for several.",
+        ),
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Where to look, e.g. layer4; found if not given.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for overlays, .npy values and manifest.json.")] = Path("out/explain"),
+    out: Annotated[Path, typer.Option(help="Folder for overlays, .npy values and manifest.json.")] = Path(
+        "out/explain"
+    ),
     weights: Weights = None,
     untrained: Untrained = False,
-    squash: Annotated[bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")] = False,
+    squash: Annotated[
+        bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
+    ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
     max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
 ) -> None:
@@ -62,54 +77,45 @@ def explain(
     network = _load(net, weights, untrained)
     network = network.squashed() if squash else network
     aim: Any = None if not target else target[0] if len(target) == 1 else target
-    writer = Writer(out, {"net": net, "layer": layer, "methods": [one.name for one in found], "target": target})
-    given, missing = _expandable(pictures)
-    writer.skip(missing)
-    try:
-        with _bar("explaining") as advance:
-            for step in explain_batches(network, given, found, aim, layer, batch, max_pixels=max_pixels):
-                writer.add(step)
-                advance(step.done, step.total)
-    finally:
-        writer.finish()
-    _report(writer.explained, writer.blank, writer.skipped, out)
+    if out.exists() and not out.is_dir():
+        raise BadChoice(f"--out {out} is a file; name a folder")
+    settings = {"net": net, "layer": layer, "methods": [one.name for one in found], "target": target}
+    with Writer(out, settings) as writer, _bar("explaining") as advance:
+        for step in explain_batches(network, pictures, found, aim, layer, batch, max_pixels=max_pixels):
+            writer.add(step)
+            advance(step.done, step.total)
+    _report(writer)
 
 
-def _expandable(pictures: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """A wrong path among many is one more picture that cannot be read."""
-    from fovea.pictures import expand
-
-    good, bad = [], []
-    for one in pictures:
-        try:
-            if not expand(one):
-                raise BadPicture(f"no pictures in {one}")
-            good.append(one)
-        except FoveaError as reason:
-            bad.append((one, str(reason)))
-    return good, bad
-
-
-def _report(explained: int, blank: int, skipped: list[tuple[str, str]], out: Path) -> None:
-    for _, reason in skipped[:10]:
+def _report(writer: "Writer") -> None:
+    for _, reason in writer.skipped[:10]:
         warn.print(f"skipped: {reason}", markup=False)
-    if len(skipped) > 10:
-        warn.print(f"… and {len(skipped) - 10} more, listed in the manifest")
-    blanks = f", {blank} map(s) blank (the manifest says why)" if blank else ""
-    say.print(f"explained {explained} picture(s), skipped {len(skipped)}{blanks}: {out / 'manifest.json'}", markup=False)
-    if not explained:
+    if len(writer.skipped) > 10:
+        warn.print(f"… and {len(writer.skipped) - 10} more, listed in the manifest")
+    for reason, count in writer.blank.most_common(5):
+        warn.print(f"blank: {count} map(s): {reason}", markup=False)
+    blanks = f", {writer.blank.total()} map(s) blank" if writer.blank else ""
+    where = writer.folder / "manifest.json"
+    say.print(f"explained {writer.explained} picture(s), skipped {len(writer.skipped)}{blanks}: {where}", markup=False)
+    if not writer.explained:
         raise typer.Exit(1)
 
 
 @app.command()
-def models(pattern: Annotated[str, typer.Argument(help="Part of a name, or a glob such as 'timm/*vit*'.")] = "") -> None:
+def models(
+    pattern: Annotated[str, typer.Argument(help="Part of a name, or a glob such as 'timm/*vit*'.")] = "",
+) -> None:
     """List the networks that can be loaded."""
     from fovea.zoo import models as listed
 
     found = listed(pattern)
     for source, names in found.items():
         if names:
-            more = f" … and {len(names) - 12} more (fovea models {source}/<part>)" if not pattern and len(names) > 12 else ""
+            more = (
+                f" … and {len(names) - 12} more (fovea models {source}/<part>)"
+                if not pattern and len(names) > 12
+                else ""
+            )
             say.print(f"{source} ({len(names)})", style="bold")
             say.print("  " + "\n  ".join(names if pattern else names[:12]) + more, markup=False)
     if not any(found.values()):
@@ -150,7 +156,9 @@ def measure_wsol(
     json: Json = None,
     split: Annotated[str | None, typer.Option(help="One split of the pack only.")] = None,
     limit: Annotated[int | None, typer.Option(help="So many pictures, spread evenly.")] = None,
-    crop: Annotated[bool, typer.Option("--crop", help="The network's own crop instead of squashing the whole picture in.")] = False,
+    crop: Annotated[
+        bool, typer.Option("--crop", help="The network's own crop instead of squashing the whole picture in.")
+    ] = False,
     weights: Weights = None,
     untrained: Untrained = False,
     batch: Annotated[int, typer.Option(min=1)] = 16,
@@ -188,7 +196,9 @@ def measure_wsol(
 @benching.command("explain")
 def bench_explain(
     json: Json = None,
-    nets: Annotated[str, typer.Option(help="Separated by commas; weights do not matter here.")] = "timm/resnet50,efficientnet_lite0",
+    nets: Annotated[
+        str, typer.Option(help="Separated by commas; weights do not matter here.")
+    ] = "timm/resnet50,efficientnet_lite0",
     batches: Annotated[str, typer.Option(help="Separated by commas.")] = "1,16",
     rounds: Annotated[int, typer.Option(min=3, help="Measurements of each row; the median counts.")] = 15,
 ) -> None:
@@ -198,7 +208,12 @@ def bench_explain(
     names, sizes = nets.split(","), [int(one) for one in batches.split(",")]
     with _bar("timing") as advance:
         rows = speed.explain(names, sizes, rounds, advance)
-    settings = {"rounds": rounds, "threads": speed.threads(), "input": "224 x 224", "x_forward": "median of ratios to the bare forwards before and after"}
+    settings = {
+        "rounds": rounds,
+        "threads": speed.threads(),
+        "input": "224 x 224",
+        "x_forward": "median of ratios to the bare forwards before and after",
+    }
     if json:
         figures.write(json, "bench explain", settings, rows)
     figures.show(rows, f"explaining, in bare forwards ({settings['threads']} threads)", say)
@@ -218,7 +233,7 @@ def demo(out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path(
 def _bar(what: str) -> Iterator[Any]:
     """A progress bar on stderr, so that what is printed stays clean."""
     columns = SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=warn, transient=True) as progress:
+    with Progress(*columns, console=warn, transient=True, disable=not warn.is_terminal) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -239,6 +254,9 @@ def main() -> None:
     except FoveaError as error:
         warn.print(f"error: {error}", markup=False)
         sys.exit(2)
+    except OSError as error:  # a full disk, a folder that may not be written to
+        warn.print(f"error: {error}", markup=False)
+        sys.exit(1)
     except KeyboardInterrupt:
         warn.print("stopped")
         sys.exit(130)

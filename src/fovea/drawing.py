@@ -61,8 +61,8 @@ def _good_size(size: tuple[int, int]) -> tuple[int, int]:
 
 def colour(share: NDArray[np.floating]) -> NDArray[np.float32]:
     """0..1 to red, green, blue in 0..255."""
-    table = _colours()
-    return table[(share.clip(0, 1) * 255).astype(int)]
+    found: NDArray[np.float32] = _colours()[(share.clip(0, 1) * 255).astype(int)]
+    return found
 
 
 @lru_cache

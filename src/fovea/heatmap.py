@@ -42,7 +42,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """`.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells. Boxes and overlays are in the user's pixels."""
+    """`.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells. Boxes are in the user's pixels."""
 
     values: Tensor
     shown: tuple[Shown, ...]  # N
@@ -79,12 +79,14 @@ class HeatMap:
         return tuple(self.values.shape[3 if self.frames else 2 :])
 
     def numpy(self) -> NDArray[np.float32]:
-        return self.values.detach().float().cpu().numpy()
+        found: NDArray[np.float32] = self.values.detach().float().cpu().numpy()
+        return found
 
     def map(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map, a value per cell."""
         values = self.numpy()
-        return values[picture, frame, target] if self.frames else values[picture, target]
+        one: NDArray[np.float32] = values[picture, frame, target] if self.frames else values[picture, target]
+        return one
 
     def pixels(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map on the user's own pixels, bilinear; 0 where the transform cropped the picture away."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Network:
-    """`.module` with `.transform` (picture to tensor) and `.labels`; calling it gives the output for a batch of tensors."""
+    """`.module` with `.transform` (picture to tensor) and `.labels`; calling it gives the output of a batch."""
 
     module: nn.Module
     transform: Transform | None = None
@@ -95,10 +95,12 @@ class Network:
         return hits[0]
 
     def squashed(self) -> "Network":
-        """The same network, its pictures squashed whole into the input instead of cropped (the localisation protocol)."""
+        """The same network, pictures squashed whole into the input instead of cropped (the localisation protocol)."""
         if not isinstance(self.transform, Prepare):
             return self
-        whole = Prepare(self.transform.size, self.transform.mean, self.transform.std, None, self.transform.interpolation)
+        whole = Prepare(
+            self.transform.size, self.transform.mean, self.transform.std, None, self.transform.interpolation
+        )
         return Network(self.module, whole, self.labels, self.layer, self.name, self.output, self._cuts)
 
     def save(self, path: str | Path) -> None:
@@ -128,7 +130,9 @@ def wrap(
     if not isinstance(module, nn.Module):
         raise BadChoice(f"fovea.wrap takes a torch.nn.Module; got {type(module).__name__}")
     if transform is not None and not callable(transform):
-        raise BadChoice(f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}")
+        raise BadChoice(
+            f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}"
+        )
     names = tuple(map(str, range(labels))) if isinstance(labels, int) else None if labels is None else tuple(labels)
     return Network(module, transform, names, layer, "", output)
 

@@ -3,14 +3,16 @@
 import glob
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fovea.errors import BadChoice, BadPicture, nearest
 
@@ -22,56 +24,74 @@ _bomb_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Picture:
-    """Where a picture comes from. It is decoded when asked for and not kept."""
+    """Where a picture comes from, or why there is none. It is decoded when asked for and not kept."""
 
     name: str
-    source: Path | Image.Image | NDArray[np.generic]
+    source: Path | Image.Image | NDArray[np.generic] | BadPicture
 
     def read(self, max_pixels: int = MAX_PIXELS) -> Image.Image:
+        if isinstance(self.source, BadPicture):
+            raise self.source
         if isinstance(self.source, Path):
             return read(self.source, max_pixels)
         if isinstance(self.source, Image.Image):
-            return upright(self.source, self.name)
+            with _as_bad_picture(self.name):
+                return upright(self.source, self.name)
         return from_array(self.source, self.name)
 
 
 def gather(given: Given | Iterable[Given]) -> list[Picture]:
-    """Paths, folders (recursive), globs, PIL pictures and arrays, one or many, as a flat list in a fixed order."""
+    """Paths, folders (recursive), globs, PIL pictures and arrays, one or many, as a flat list in a fixed order.
+
+    A path that leads nowhere is a picture that cannot be read, so that it does not stop the others.
+    """
     if isinstance(given, (str, os.PathLike)):
-        return [Picture(str(path), path) for path in expand(given)]
+        try:
+            return [Picture(str(path), path) for path in expand(given)]
+        except BadPicture as reason:
+            return [Picture(str(given), reason)]
     if isinstance(given, Image.Image):
         return [Picture(Path(getattr(given, "filename", "") or "picture").name, given)]
     if isinstance(given, np.ndarray):
         if given.ndim == 4:
             return [Picture(f"picture-{i}", one) for i, one in enumerate(given)]
         return [Picture("picture", given)]
-    if isinstance(given, Iterable):
+    if isinstance(given, Iterable) and not isinstance(given, bytes) and not hasattr(given, "shape"):
         found = [picture for one in given for picture in gather(one)]
-        names = [picture.name for picture in found]
-        if len(set(names)) == len(names):
-            return found
-        return [Picture(f"{p.name}-{i}", p.source) if names.count(p.name) > 1 else p for i, p in enumerate(found)]
+        count = Counter(picture.name for picture in found)
+        return [Picture(f"{p.name}-{i}", p.source) if count[p.name] > 1 else p for i, p in enumerate(found)]
     raise BadChoice(
-        f"a picture is a path, a folder, a glob, a PIL image, an array or a tensor; got {type(given).__name__}"
+        "a picture is a path, a folder, a glob, a PIL image or an array, or all of them are one N,C,H,W tensor; "
+        f"got {type(given).__name__}"
     )
 
 
 def expand(given: str | os.PathLike[str]) -> list[Path]:
-    """The picture files that a path, a folder or a glob stands for."""
+    """The picture files that a path, a folder or a glob stands for; at least one."""
     path = Path(given).expanduser()
-    if path.is_dir():
-        return sorted(_pictures_below(path))
-    if path.exists() or path.is_symlink():
-        return [path]
-    if glob.has_magic(str(given)):
-        hits = (Path(hit) for hit in glob.glob(str(path), recursive=True))
-        return sorted(hit for hit in hits if hit.is_file() and is_picture_name(hit))
-    neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    raise BadPicture(f"no file or folder {str(given)!r}{nearest(path.name, neighbours)}")
+    try:
+        if path.is_dir():
+            found = sorted(_pictures_below(path))
+            missing = f"no pictures in the folder {str(given)!r}"
+        elif path.exists() or path.is_symlink():
+            return [path]
+        elif glob.has_magic(str(given)):
+            hits = (Path(hit) for hit in glob.glob(str(path), recursive=True))
+            found = sorted(hit for hit in hits if hit.is_file() and is_picture_name(hit))
+            missing = f"no pictures match {str(given)!r}"
+        else:
+            neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            found, missing = [], f"no file or folder {str(given)!r}{nearest(path.name, neighbours)}"
+    except OSError as error:
+        raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None
+    if not found:
+        raise BadPicture(missing)
+    return found
 
 
 def _pictures_below(folder: Path) -> Iterator[Path]:
-    for root, _, files in os.walk(folder):
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(root, name) for name in files if is_picture_name(Path(name)) and not name.startswith("."))
 
 
@@ -82,7 +102,7 @@ def is_picture_name(path: Path) -> bool:
 
 def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode one file, upright and RGB; a file over the size limit is refused before its pixels are decoded."""
-    try:
+    with _as_bad_picture(str(path)):
         if path.is_dir():
             raise BadPicture(f"{path} is a folder, not a picture")
         if path.stat().st_size == 0:
@@ -95,14 +115,23 @@ def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
                     "raise max_pixels (--max-pixels) to read it"
                 )
             return upright(image, str(path))
+
+
+@contextmanager
+def _as_bad_picture(name: str) -> Iterator[None]:
+    """Decoders fail in many ways on a damaged file; none of them may stop the pictures after it."""
+    try:
+        yield
     except BadPicture:
         raise
-    except Image.UnidentifiedImageError:
-        raise BadPicture(f"{path} is not a picture in a format that can be read") from None
+    except UnidentifiedImageError:
+        raise BadPicture(f"{name} is not a picture in a format that can be read") from None
+    except FileNotFoundError:
+        raise BadPicture(f"{name} does not exist, or is a link to what does not") from None
     except PermissionError:
-        raise BadPicture(f"{path} may not be read (permission denied)") from None
-    except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, KeyError, MemoryError) as error:
-        raise BadPicture(f"{path} is damaged or cut short: {error}") from None
+        raise BadPicture(f"{name} may not be read (permission denied)") from None
+    except Exception as error:
+        raise BadPicture(f"{name} is damaged or cut short: {error}") from None
 
 
 def _open(path: Path) -> Image.Image:
@@ -116,31 +145,30 @@ def _open(path: Path) -> Image.Image:
 
 
 def upright(image: Image.Image, name: str = "picture") -> Image.Image:
-    """First frame, EXIF rotation applied, transparency on white, any depth or colour space as 8-bit RGB."""
-    if getattr(image, "n_frames", 1) > 1:
-        image.seek(0)
+    """The frame it stands at, EXIF rotation applied, transparency on white, any depth or colour space as 8-bit RGB."""
     image.load()
-    turned = ImageOps.exif_transpose(image)
-    image = turned if turned is not None else image
+    image = ImageOps.exif_transpose(image)
     if min(image.size) < 2:
         raise BadPicture(f"{name} is {image.width} x {image.height} pixels: at least 2 x 2 are needed to look anywhere")
-    if image.mode == "RGB":
-        return image
     if image.mode.startswith("I") or image.mode == "F":
         return Image.fromarray(_eight_bits(np.asarray(image), name)).convert("RGB")
-    if image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info:
+    if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     return image.convert("RGB")
 
 
 def from_array(values: NDArray[np.generic], name: str = "picture") -> Image.Image:
-    """H,W or H,W,1/3/4 of uint8, uint16 or float (0 to 1, or 0 to 255) as an RGB picture."""
+    """H,W or H,W,1/2/3/4 (2 and 4: the last is alpha) of any numbers or bools as an RGB picture."""
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
-    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (3, 4)):
+    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (2, 3, 4)):
         hint = "; move the channels last" if values.ndim == 3 and values.shape[0] in (1, 3, 4) else ""
         raise BadPicture(f"{name}: an array picture is H,W or H,W,3; got shape {tuple(values.shape)}{hint}")
+    if values.dtype.kind not in "buif":
+        raise BadPicture(f"{name}: an array picture holds numbers; got {values.dtype}")
+    if min(values.shape[:2]) == 0:
+        raise BadPicture(f"{name}: an array of shape {tuple(values.shape)} has no pixels")
     if values.dtype == np.bool_:
         values = values.astype(np.uint8) * 255
     return upright(Image.fromarray(_eight_bits(values, name)), name)
@@ -151,14 +179,15 @@ def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values, dtype=np.uint8)
     exact = values.astype(np.float64)
-    if exact.size == 0 or not np.isfinite(exact).all():
-        raise BadPicture(f"{name}: the picture has no pixels, or values that are not numbers")
+    if not np.isfinite(exact).all():
+        raise BadPicture(f"{name}: the picture holds values that are not numbers (NaN or infinite)")
     top = float(exact.max())
-    if values.dtype == np.uint16 or top > 255:
+    if (values.dtype.kind, values.dtype.itemsize) == ("u", 2) or top > 255:  # either byte order
         exact = exact / 257 if top <= 65535 else exact / top * 255
     elif np.issubdtype(values.dtype, np.floating) and top <= 1:
         exact = exact * 255
-    return np.rint(exact.clip(0, 255)).astype(np.uint8)
+    eight: NDArray[np.uint8] = np.rint(exact.clip(0, 255)).astype(np.uint8)
+    return eight
 
 
 def read_all(pictures: Sequence[Picture], max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image | BadPicture]:

@@ -29,7 +29,9 @@ def segments(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int
     """Boxes (S, 2 x axes) and sizes (S) of the connected segments of a mask; diagonal neighbours are connected."""
     labels, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim, dtype=int))
     if count == 1:  # most often, and quicker to say
-        sides = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
+        sides = [
+            np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)
+        ]
         box = [side[0] for side in reversed(sides)] + [side[-1] + 1 for side in reversed(sides)]
         return np.array([box], dtype=np.int64), np.array([np.count_nonzero(mask)])
     slices = ndimage.find_objects(labels)
@@ -46,21 +48,24 @@ def box_of(values: NDArray[np.floating], threshold: float = THRESHOLD) -> NDArra
     if scaled.max() <= 0:
         return np.zeros(2 * values.ndim, dtype=np.int64)
     boxes, sizes = segments(scaled >= threshold)
-    return boxes[int(sizes.argmax())]
+    largest: NDArray[np.int64] = boxes[int(sizes.argmax())]
+    return largest
 
 
 def iou(boxes: ArrayLike, others: ArrayLike) -> NDArray[np.float64]:
     """Intersection over union of every box (A,4) with every other (B,4): A,B."""
     a, b = (np.asarray(one, dtype=np.float64).reshape(-1, 4) for one in (boxes, others))
     overlap = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    shared = np.prod(overlap.clip(0), axis=-1)
+    shared: NDArray[np.float64] = np.prod(overlap.clip(0), axis=-1)
     union = area(a)[:, None] + area(b)[None, :] - shared
-    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    share: NDArray[np.float64] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return share
 
 
 def area(boxes: ArrayLike) -> NDArray[np.float64]:
     sides = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    return np.prod((sides[:, 2:] - sides[:, :2]).clip(0), axis=-1)
+    product: NDArray[np.float64] = np.prod((sides[:, 2:] - sides[:, :2]).clip(0), axis=-1)
+    return product
 
 
 def best_iou(boxes: ArrayLike, truth: Sequence[Sequence[float]]) -> float:

@@ -55,9 +55,7 @@ def aims(target: "Given | Each", network: Network, output: Tensor, rows: slice =
         target = "top1" if network.labels is not None and output.ndim == 2 else "output"
     if isinstance(target, str) and (top := re.fullmatch(r"top-?(\d+)", target)):
         return _top(int(top[1]), network, output)
-    if target in ("output", "embedding"):
-        return [Aim(("output",) * len(output), None, None, "output")]
-    if target == "pair":
+    if isinstance(target, str) and target == "pair":
         return [_pair(output)]
     if isinstance(target, Each):
         target = torch.tensor([[_class(one, network, output) for one in _listed(row)] for row in target.targets])
@@ -74,12 +72,16 @@ def check(target: "Given | Each", network: Network) -> None:
     """Refuse a name that cannot be right before anything is computed."""
     for one in target if isinstance(target, (list, tuple)) else [target]:
         if isinstance(one, str) and not re.fullmatch(r"top-?\d+", one) and one not in WORDS:
-            if network.labels is not None or not one.isdecimal():
-                network.index(one) if network.labels is not None else _no_labels(one)
+            if network.labels is not None:
+                network.index(one)
+            elif not one.isdecimal():
+                _no_labels(one)
 
 
 def _no_labels(name: str) -> None:
-    raise BadChoice(f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{nearest(name, WORDS)}")
+    raise BadChoice(
+        f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{nearest(name, WORDS)}"
+    )
 
 
 def _listed(row: Any) -> Sequence[Any]:
@@ -98,7 +100,7 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
 def _one(given: Any, network: Network, output: Tensor) -> Aim:
     if callable(given):
         return _scored(given, output)
-    if isinstance(given, str) and (given == "output" or given == "embedding"):
+    if isinstance(given, str) and given in ("output", "embedding"):
         return Aim(("output",) * len(output), None, None, "output")
     index = _class(given, network, output)
     return _class_aim(torch.full((len(output),), index, device=output.device), network, output)
@@ -134,7 +136,9 @@ def _scored(score: Score, output: Tensor) -> Aim:
     value = score(output)
     if not isinstance(value, Tensor) or value.shape != (len(output),):
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise BadChoice(f"a callable target takes the output and returns one number a picture, shape ({len(output)},); got {got}")
+        raise BadChoice(
+            f"a callable target takes the output and returns one number a picture, shape ({len(output)},); got {got}"
+        )
     return Aim((name,) * len(output), score)
 
 
@@ -143,6 +147,6 @@ def _pair(output: Tensor) -> Aim:
     if len(output) % 2:
         raise BadChoice(f"target 'pair' takes pictures two by two; got {len(output)}")
     flat = output.detach().flatten(1)
-    partner = flat.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)  # a,b,c,d -> b,a,d,c
+    partner = flat.view(-1, 2, flat.shape[1]).flip(1).flatten(0, 1)  # a,b,c,d -> b,a,d,c
     direction = partner / partner.norm(dim=1, keepdim=True)
     return Aim(("alike",) * len(output), lambda out: (out.flatten(1) * direction).sum(1))

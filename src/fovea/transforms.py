@@ -1,8 +1,9 @@
 """From the user's picture to the network's input, and the way back for coordinates."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,6 +15,11 @@ from fovea.placement import Placement
 
 Transform = Callable[[Image.Image], Tensor]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+TRIES = 24  # of a transform that draws random numbers, to see whether they change anything
+CANNOT_FOLLOW = (
+    "cannot follow where this transform puts pixels (it turns, warps or recolours them); "
+    "give one that only crops, pads, flips, resizes and normalises, or pass tensors"
+)
 
 
 @runtime_checkable
@@ -25,7 +31,7 @@ class Placing(Protocol):
 
 @dataclass(frozen=True)
 class Prepare:
-    """Resize to a size, after cropping the middle (`crop` = share of the short side kept) or squashing (`crop=None`)."""
+    """Resize the middle (`crop`: the share of the short side kept), or squash the whole picture in (`crop=None`)."""
 
     size: tuple[int, int]  # height, width
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
@@ -48,9 +54,7 @@ class Prepare:
         if self.crop is None:
             return Placement((width, height), (w, h), (width / w, height / h), (0.0, 0.0))
         scale = self.crop * min(width / w, height / h)
-        return Placement(
-            (width, height), (w, h), (scale, scale), ((width - scale * w) / 2, (height - scale * h) / 2)
-        )
+        return Placement((width, height), (w, h), (scale, scale), ((width - scale * w) / 2, (height - scale * h) / 2))
 
 
 def placement_of(transform: Transform, width: int, height: int) -> Placement:
@@ -65,14 +69,20 @@ def probe(transform: Transform, width: int, height: int) -> Placement:
 
     Black and white pictures tell what normalisation did to values and which pixels are padding.
     """
-    x_ramp = np.tile((np.arange(width) + 0.5) / width, (height, 1))  # H,W in 0..1
-    y_ramp = np.tile((np.arange(height) + 0.5)[:, None] / height, (1, width))
-    black, white, across, down, again = (
-        _sent(transform, values) for values in (np.zeros_like(x_ramp), np.ones_like(x_ramp), x_ramp, y_ramp, x_ramp)
+    x_ramp = np.broadcast_to(_ramp(width), (height, width))
+    y_ramp = np.broadcast_to(_ramp(height)[:, None], (height, width))
+    before = _random_numbers()
+    black, white, across, down = (
+        _sent(transform, grey) for grey in (np.zeros_like(x_ramp), np.full_like(x_ramp, 255), x_ramp, y_ramp)
     )
-    if across.shape != again.shape or not np.allclose(across, again, atol=1e-4):
-        raise BadChoice("the transform is random: give the one used for evaluation, so that maps can be placed")
+    draws = _random_numbers() != before  # some that draw always do the same, as a flip with p=1
+    for _ in range(TRIES if draws else 1):
+        again = _sent(transform, x_ramp)
+        if across.shape != again.shape or not np.allclose(across, again, atol=1e-4, equal_nan=True):
+            raise BadChoice("the transform is random: give the one used for evaluation, so that maps can be placed")
     span = white - black
+    if black.shape != across.shape or not np.abs(span).max() > 0:
+        raise BadChoice(CANNOT_FOLLOW)
     shown = np.abs(span) > 0.5 * np.abs(span).max()
     safe = np.where(shown, span, 1)
     (sx, ox), (sy, oy) = (
@@ -82,13 +92,22 @@ def probe(transform: Transform, width: int, height: int) -> Placement:
     return Placement((width, height), (black.shape[1], black.shape[0]), (sx, sy), (ox, oy))
 
 
-def _sent(transform: Transform, values: np.ndarray) -> np.ndarray:
-    grey = np.rint(values * 255).astype(np.uint8)
-    out = transform(Image.fromarray(np.stack([grey] * 3, axis=-1)))
+def _ramp(length: int) -> np.ndarray:
+    return np.rint((np.arange(length) + 0.5) / length * 255).astype(np.uint8)
+
+
+def _random_numbers() -> tuple[object, ...]:
+    """Where the generators stand that a transform may draw from."""
+    numpy: Any = np.random.get_state()
+    return random.getstate(), numpy[1].tobytes(), numpy[2], torch.get_rng_state().numpy().tobytes()
+
+
+def _sent(transform: Transform, grey: np.ndarray) -> np.ndarray:
+    out = transform(Image.fromarray(np.ascontiguousarray(grey)).convert("RGB"))
     if not isinstance(out, Tensor) or out.ndim != 3:
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise BadChoice(f"a transform takes a PIL picture and returns a C,H,W tensor; this one returned {got}")
-    return out[0].double().numpy()
+    return out[0].detach().double().cpu().numpy()
 
 
 def _line(share: np.ndarray, shown: np.ndarray, length: int, axis: int) -> tuple[float, float]:
@@ -100,8 +119,5 @@ def _line(share: np.ndarray, shown: np.ndarray, length: int, axis: int) -> tuple
     scale, offset = np.polyfit(index[inner], share[inner] * length, 1)
     error = np.abs(index[inner] * scale + offset - share[inner] * length).max()
     if error > max(0.03 * length, 2.0):
-        raise BadChoice(
-            "cannot follow where this transform puts pixels (it turns, warps or recolours them); "
-            "give one that only crops, pads, flips, resizes and normalises, or pass tensors"
-        )
+        raise BadChoice(CANNOT_FOLLOW)
     return float(scale), float(offset)

@@ -155,7 +155,9 @@ def test_stacked_layers_are_not_taken_for_affine(stacked: nn.Module, batch: Tens
 
 def test_batch_norm_after_the_cut_in_eval_mode_is_affine(batch: Tensor) -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3, 4), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    ).eval()
     module[1].running_mean.uniform_()
     net = fovea.wrap(module, labels=3, layer="0")
     assert fovea.explain(net, batch).solver == "exact"

@@ -28,7 +28,11 @@ def test_fast_and_vanilla_have_the_same_loss_and_gradient(pooled: Pooled, batch:
         look = Look(cut(net, batch).open(batch))
         loss = different(look.output.detach())
         results = []
-        for filtered in (look.filtered, lambda g: look.filtered(g, whole=True), lambda g: through_the_whole_network(pooled, batch, g)):
+        for filtered in (
+            look.filtered,
+            lambda g: look.filtered(g, whole=True),
+            lambda g: through_the_whole_network(pooled, batch, g),
+        ):
             own = f.clone().requires_grad_()
             value = loss(filtered(own)).sum()
             results.append((value.detach(), torch.autograd.grad(value, own)[0]))
@@ -139,7 +143,10 @@ def test_gradient_of_a_differentiable_map_is_right(pooled: Pooled, batch: Tensor
     for method in (fovea.L2CAF(), fovea.L2CAF(oblivious=True)):
 
         def value() -> Tensor:
-            return (fovea.explain(net, x, method, target=[1], differentiable=True).values[0, 0] * torch.arange(36.0).view(6, 6)).sum()
+            return (
+                fovea.explain(net, x, method, target=[1], differentiable=True).values[0, 0]
+                * torch.arange(36.0).view(6, 6)
+            ).sum()
 
         (gradient,) = torch.autograd.grad(value(), weight)
         place = divmod(int(gradient.abs().argmax()), 1)[0]

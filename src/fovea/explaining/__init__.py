@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, overload
+from typing import Protocol, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ METHODS: dict[str, Method] = {
     "l2caf-oblivious": L2CAF(oblivious=True),
 }
 Target = targeting.Given | Each
-Inputs = Given | Tensor | Iterable[Given]
+Inputs = Given | Tensor | Iterable[Given | Tensor]
 Progress = Callable[[int, int], None]
 
 
@@ -64,7 +64,7 @@ def explain(
 def explain(
     net: Network | nn.Module,
     pictures: Inputs,
-    method: Sequence[str | Method],
+    method: list[str | Method] | list[str] | tuple[str | Method, ...],
     target: Target = ...,
     *,
     layer: str | nn.Module | None = ...,
@@ -77,7 +77,7 @@ def explain(
 def explain(
     net: Network | nn.Module,
     pictures: Inputs,
-    method: str | Method | Sequence[str | Method] = "l2caf",
+    method: str | Method | list[str | Method] | list[str] | tuple[str | Method, ...] = "l2caf",
     target: Target = None,
     *,
     layer: str | nn.Module | None = None,
@@ -144,6 +144,8 @@ def explain_batches(
     targeting.check(target, network)
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(METHODS)})")
+    if isinstance(pictures, (list, tuple)) and pictures and all(isinstance(one, Tensor) for one in pictures):
+        pictures = torch.stack(list(pictures))
     if isinstance(pictures, Tensor):
         whole = _batched(pictures, network)
         size = _even(batch, target, len(whole))
@@ -154,11 +156,13 @@ def explain_batches(
             maps, _ = look_at(network, part, shown, methods, target, layer, rows, differentiable)
             yield Step(maps, [], min(start + size, len(whole)), len(whole))
         return
-    gathered = gather(pictures)
+    gathered = gather(cast(Iterable[Given], pictures))
     size = _even(batch, target, len(gathered))
     for start in range(0, len(gathered), size):
         own = gathered[start : start + size]
-        yield from _picture_batch(network, own, methods, target, layer, start, len(gathered), differentiable, max_pixels)
+        yield from _picture_batch(
+            network, own, methods, target, layer, start, len(gathered), differentiable, max_pixels
+        )
 
 
 def _even(batch: int, target: Target, count: int) -> int:
@@ -234,12 +238,16 @@ def _batched(given: Tensor, network: Network) -> Tensor:
     first = next((m for m in network.module.modules() if isinstance(m, kinds)), None)
     axes = 3 + kinds.index(type(first)) if type(first) in kinds else 4
     if not given.is_floating_point():
-        raise BadChoice(f"a tensor is taken as already transformed, so it holds floats; got {given.dtype} (give arrays for pixels)")
+        raise BadChoice(
+            f"a tensor is taken as already transformed, so it holds floats; got {given.dtype} (give arrays for pixels)"
+        )
     if given.ndim == axes - 1:
         return given.unsqueeze(0)
     if given.ndim == axes or (given.ndim == 5 and axes == 4):
         return given
-    raise BadChoice(f"this network takes tensors of {axes} axes (N first), or {axes - 1} for one; got shape {tuple(given.shape)}")
+    raise BadChoice(
+        f"this network takes tensors of {axes} axes (N first), or {axes - 1} for one; got shape {tuple(given.shape)}"
+    )
 
 
 def _tensor_shown(one: Tensor, index: int) -> Shown:
@@ -266,7 +274,8 @@ def look_at(
         aims = targeting.aims(target, network, opened.output, rows)
         look = Look(opened, differentiable, len(aims))
         told = tuple(
-            replace(one, predictions=best) for one, best in zip(shown, _predictions(network, opened.output), strict=True)
+            replace(one, predictions=best)
+            for one, best in zip(shown, _predictions(network, opened.output), strict=True)
         )
         maps = {
             method.name: _heatmap(network, method, [method(look, aim) for aim in aims], aims, opened, told, made.layer)

@@ -10,7 +10,8 @@ Constraint = Callable[[Tensor, Sequence[int]], Tensor]  # free numbers N,F and t
 
 def l2(v: Tensor, grid: Sequence[int]) -> Tensor:
     """f = v / |v|."""
-    return v / v.norm(dim=1, keepdim=True)
+    length: Tensor = v.norm(dim=1, keepdim=True)
+    return v / length
 
 
 def l1(v: Tensor, grid: Sequence[int]) -> Tensor:

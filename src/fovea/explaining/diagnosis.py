@@ -11,7 +11,7 @@ from fovea.network import Network
 def diagnose(network: Network, found: list[Found], opened: Opened) -> tuple[tuple[str | None, ...], ...]:
     """N of K: None for a map that shows something, else the reason why it does not."""
     steps = opened.frames or 1
-    columns = []
+    columns: list[list[str | None]] = []
     for one in found:
         flat = one.values.detach().reshape(-1, steps * one.values.shape[1])  # N,T*P
         low, high = flat.amin(1), flat.amax(1)
@@ -30,10 +30,14 @@ def _why(network: Network, raw: Tensor, opened: Opened, steps: int) -> str:
     if opened.layout.cells * steps == 1:
         return "the layer has a single cell, so there is nowhere else to look: cut at an earlier layer"
     if float(raw.amax()) <= 0 and float(raw.amin()) < 0:
-        return "every cell's contribution is negative: nothing here speaks for this target (gradcam-abs and l2caf show it)"
+        return (
+            "every cell's contribution is negative: nothing here speaks for this target (gradcam-abs and l2caf show it)"
+        )
     if float(raw.abs().amax()) == 0:
         if not bool(opened.features.detach().any()):
-            return "the layer's features are all zero for this picture: cut at another layer, or check the input's scale"
+            return (
+                "the layer's features are all zero for this picture: cut at another layer, or check the input's scale"
+            )
         return (
             "the target does not change when the cells change (its gradient is zero): the score is saturated, "
             "as a probability near 1 is, or does not depend on this layer; explain the logit, or cut elsewhere"

@@ -1,8 +1,8 @@
 """L2-CAF without iterations, where the head allows it, with the proof that it does.
 
-A head is *affine in the filter* when FT(f) = b + M f: pooling and a linear layer are. Then Eq. 2 is a linear function on
-a sphere and Eq. 1 a least-squares problem on a sphere, and both have their minimum in closed form. Nothing is decided by
-the head's name: what a formula predicts for a random filter is compared with what the head really gives.
+A head is *affine in the filter* when FT(f) = b + M f: pooling and a linear layer are. Then Eq. 2 is a linear function
+on a sphere and Eq. 1 a least-squares problem on a sphere, and both have their minimum in closed form. Nothing is
+decided by the head's name: what a formula predicts for a random filter is compared with what the head really gives.
 """
 
 from collections.abc import Mapping
@@ -100,14 +100,19 @@ def oblivious(look: Look) -> Found | None:
         losses.append(loss.to(look.cells.dtype))
         unique = unique and one
     f = look.join(filters)
-    note = "" if unique else "the loss is zero and other filters reach it too: the shortest one is shown, filled up evenly"
+    note = (
+        "" if unique else "the loss is zero and other filters reach it too: the shortest one is shown, filled up evenly"
+    )
     return Found(f, f, "exact", look.join(losses), 0, note)
 
 
 def at_the_pooling(look: Look) -> Found:
-    """Eq. 3 with the pooled features as V'(x): for heads whose normalisation after the pooling undoes any common factor."""
+    """Eq. 3 with the pooled features as V'(x): for heads that normalise after pooling, which undoes a common factor."""
     f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
-    f, note = f.to(look.cells.dtype), "a normalisation after the pooling hides the filter's size: compared at the pooled features"
+    f, note = (
+        f.to(look.cells.dtype),
+        "a normalisation after the pooling hides the filter's size: compared at the pooled features",
+    )
     return Found(f, f, "exact", loss.to(f.dtype), 0, note)
 
 
@@ -147,7 +152,9 @@ def _by_column(look: Look, step: int) -> tuple[Tensor, Tensor] | None:
         size = (look.output.flatten(1) - b).norm(dim=1) + (rest - b).norm(dim=1)
         if not bool((gap.norm(dim=1) <= tolerance(b) * size).all()):
             return None
-        columns = [look.filtered(zero + torch.eye(p, device=r.device, dtype=r.dtype)[i], step).flatten(1) - b for i in range(p)]
+        columns = [
+            look.filtered(zero + torch.eye(p, device=r.device, dtype=r.dtype)[i], step).flatten(1) - b for i in range(p)
+        ]
     return torch.stack(columns, dim=2), b
 
 
@@ -195,14 +202,16 @@ def on_the_sphere(matrix: Tensor) -> tuple[Tensor, Tensor, bool]:
 
 
 def _with_gradient(m: Tensor, x: Tensor) -> Tensor:
-    """The same f from the root found, by solving instead of eigenvectors, which have no gradient where values repeat."""
+    """The same f from its root, by solving: eigenvectors have no gradient where eigenvalues repeat."""
     h = m.mT @ m
     right, one = h.sum(2, keepdim=True), torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
     f = torch.linalg.solve(h + x.unsqueeze(2) * one, right)
     square = f.square().sum((1, 2), keepdim=True)
     fall = (f * torch.linalg.solve(h + x.unsqueeze(2) * one, f)).sum((1, 2), keepdim=True)
-    x_again = x.unsqueeze(2) + square / fall * (square.sqrt() - 1)  # a Newton step from the root: moves nothing, knows how it moves
-    return torch.linalg.solve(h + x_again * one, right).squeeze(2)
+    # a Newton step from the root moves nothing, and knows how the root would move
+    x_again = x.unsqueeze(2) + square / fall * (square.sqrt() - 1)
+    found: Tensor = torch.linalg.solve(h + x_again * one, right)
+    return found.squeeze(2)
 
 
 def _root(values: Tensor, a: Tensor) -> Tensor:

@@ -34,7 +34,11 @@ class L2CAF:
     descent: Descent = field(default_factory=Descent)
 
     def __post_init__(self) -> None:
-        for given, choices in ((self.others, ("sum", "mean")), (self.constraint, tuple(CONSTRAINTS)), (self.solver, SOLVERS)):
+        for given, choices in (
+            (self.others, ("sum", "mean")),
+            (self.constraint, tuple(CONSTRAINTS)),
+            (self.solver, SOLVERS),
+        ):
             if given not in choices:
                 raise BadChoice(f"l2caf knows {', '.join(choices)}; not {given!r}{nearest(str(given), choices)}")
 
@@ -58,10 +62,7 @@ class L2CAF:
         return self.constraint == "l2" and self.solver in ("auto", "exact") and bool(look.output.isfinite().all())
 
     def _exact(self, look: Look, aim: Aim, whole: bool) -> Found | None:
-        if whole:
-            found = exact.oblivious(look)
-        else:
-            found = exact.linear(look, self.loss(look, aim), self.tangent(look, aim))
+        found = exact.oblivious(look) if whole else exact.linear(look, self.loss(look, aim), self.tangent(look, aim))
         if found is None and self.solver == "exact":
             raise BadNetwork("the head is not affine in the filter, so there is no exact solution: use solver='auto'")
         return found
@@ -86,14 +87,16 @@ class L2CAF:
         if aim.classes is None:
             return lambda out: -score(out)
         weight = self._weight(look.output.shape[1])
-        return Weighted(torch.full_like(look.output, weight, requires_grad=False).scatter_(1, aim.classes.unsqueeze(1), -1.0))
+        return Weighted(
+            torch.full_like(look.output, weight, requires_grad=False).scatter_(1, aim.classes.unsqueeze(1), -1.0)
+        )
 
     def _weight(self, classes: int) -> float:
         """What each other class counts in Eq. 2."""
         return 1.0 if self.others == "sum" else 1 / max(classes - 1, 1)
 
     def tangent(self, look: Look, aim: Aim) -> Tensor:
-        """d L / d f at f = 1, put together from gradients that other methods and targets use too, where there are any."""
+        """d L / d f at f = 1, put together from gradients that other methods and targets use too, if there are any."""
         score = aim.score or whole_output
         if aim.classes is None or look.output.shape[1] == 1:
             return -look.slope(score, aim.key)
@@ -104,7 +107,7 @@ class L2CAF:
 
 
 def _size_is_lost(look: Look, loss: Score) -> bool:
-    """Does an even filter give the output that the open network gives? Then a normalisation follows, and Eq. 1 is blind."""
+    """Does an even filter give what the open network gives? Then a normalisation follows, and Eq. 1 is blind."""
     p = look.opened.layout.cells
     even = torch.full((len(look.output), p), p**-0.5).to(look.output)
     with torch.no_grad():

@@ -46,7 +46,7 @@ class Look:
         return self.opened.frames or 1
 
     def gradient(self, score: Score, key: Any) -> Tensor:
-        """d score / d features, B,k,P. The features of all frames at once: each frame's share, the others unfiltered."""
+        """d score / d features, B,k,P. All frames at once: each frame's share, the others unfiltered."""
         if key not in self.gradients:
             (gradient,) = torch.autograd.grad(
                 self.output if isinstance(score, Weighted) else score(self.output).sum(),
@@ -89,7 +89,7 @@ class Look:
 
     def at_step(self, values: Tensor, step: int) -> Tensor:
         """Rows of one frame: B,... to N,..."""
-        return values if self.steps == 1 else values.unflatten(0, (-1, self.steps))[:, step]
+        return values if self.steps == 1 else values.view(-1, self.steps, *values.shape[1:])[:, step]
 
     def each_step(self) -> Iterator[int]:
         yield from range(self.steps)

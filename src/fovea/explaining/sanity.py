@@ -12,10 +12,11 @@ from PIL import Image
 from torch import nn
 
 from fovea import drawing
-from fovea.errors import BadNetwork
+from fovea.errors import BadNetwork, BadPicture
 from fovea.explaining import Inputs, Method, explain, find
 from fovea.heatmap import HeatMap
 from fovea.network import Network, wrap
+from fovea.pictures import Picture
 
 COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
 
@@ -29,7 +30,7 @@ class Sanity:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row a picture and copy: Spearman's rank correlation and SSIM against the true map (1 is 'did not change')."""
+        """One row a picture and copy: Spearman's rank correlation and SSIM against the true map (1: did not change)."""
         return [
             {
                 "picture": self.true.shown[i].name,
@@ -64,7 +65,9 @@ class Sanity:
         for i in range(len(self.true)):
             placed = self.true.shown[i].placement
             image, window = self.true.shown[i].image(), placed.window if placed else None
-            cells = [drawing.titled(drawing.blend(image, self.true.evidence(i), window), "as trained", self.true.title(i))]
+            cells = [
+                drawing.titled(drawing.blend(image, self.true.evidence(i), window), "as trained", self.true.title(i))
+            ]
             for what, seed, maps in self.randomised:
                 drawn = drawing.blend(image, maps.evidence(i), window)
                 alike = rank_correlation(self.true.map(i), maps.map(i))
@@ -85,19 +88,32 @@ def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l
     method = find(method)
     true = explain(network, pictures, method)
     target = _same_target(network, true)
-    good = pictures if not true.skipped else [shown.picture for shown in true.shown if not isinstance(shown.picture, torch.Tensor)]
-    if true.skipped:
-        good = [picture.source for picture in good]  # type: ignore[union-attr]
+    # what was skipped once need not be tried again
+    good: Inputs = (
+        pictures
+        if not true.skipped
+        else [
+            one.picture.source
+            for one in true.shown
+            if isinstance(one.picture, Picture) and not isinstance(one.picture.source, BadPicture)
+        ]
+    )
     found = []
     for what, seed in COPIES:
-        other = Network(randomised(network.module, what, seed), network.transform, network.labels, _layer(network), output=network.output)
+        other = Network(
+            randomised(network.module, what, seed),
+            network.transform,
+            network.labels,
+            _layer(network),
+            output=network.output,
+        )
         found.append((what, seed, explain(other, good, method, target)))
     return Sanity(true, tuple(found))
 
 
 def _layer(network: Network) -> str | None:
     if isinstance(network.layer, nn.Module):
-        return next(name for name, one in network.module.named_modules() if one is network.layer)
+        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
     return network.layer
 
 

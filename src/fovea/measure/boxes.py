@@ -23,7 +23,8 @@ class Localised:
 
 def box_accuracy(ious: NDArray[np.float64], at_least: float = 0.5) -> NDArray[np.float64]:
     """Share of pictures whose box is right, per threshold."""
-    return (ious >= at_least).mean(axis=0)
+    share: NDArray[np.float64] = (ious >= at_least).mean(axis=0)
+    return share
 
 
 def max_box_acc(largest: NDArray[np.float64], at_least: float = 0.5) -> tuple[float, int]:
@@ -54,6 +55,7 @@ def scores(
         "max_box_acc_v2": max_box_acc_v2(found.any_one),
         "threshold": float(thresholds[best]),
     }
+
 
 def iou_by_threshold(
     values: NDArray[np.floating], truth: Sequence[Sequence[float]], thresholds: Sequence[float] = THRESHOLDS

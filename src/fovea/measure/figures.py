@@ -19,7 +19,9 @@ def show(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> Non
     table = Table(title=title, title_justify="left")
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in names:
-        table.add_column(name, justify="right" if any(isinstance(row.get(name), (int, float)) for row in rows) else "left")
+        table.add_column(
+            name, justify="right" if any(isinstance(row.get(name), (int, float)) for row in rows) else "left"
+        )
     for row in rows:
         table.add_row(*(_text(row.get(name)) for name in names))
     console.print(table)

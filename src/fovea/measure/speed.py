@@ -153,7 +153,11 @@ def _recipe_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
             seen = fovea.explain(network, pixels, method)
             seconds = time.perf_counter() - start
             row = _row("fovea", f"{name}: {what}", network, 1, seconds / forward, seconds * 1e3)
-            yield {**row, "iterations": seen.iterations, "loss": None if seen.loss is None else round(seen.loss.mean().item(), 4)}
+            yield {
+                **row,
+                "iterations": seen.iterations,
+                "loss": None if seen.loss is None else round(seen.loss.mean().item(), 4),
+            }
         for what, method in (("exact, solve", exact), ("paper's recipe on the head, solve", on_head)):
             seconds = median(_solve_seconds(network, pixels, method) for _ in range(3))
             yield _row("fovea", f"{name}: {what}", network, 1, seconds / forward, seconds * 1e3)
@@ -174,10 +178,16 @@ def _memory_rows(net: str, size: int) -> list[dict[str, Any]]:
         with context.Pool(1) as pool:
             peaks[what] = pool.apply(peak_megabytes, (net, size, what))
     return [
-        {"library": "fovea" if what != "forward" else "bare", "method": f"{what}: peak memory", "net": net, "batch": size,
-         "peak_mb": round(peak, 1), "x_forward_memory": round(peak / peaks["forward"], 3)}
+        {
+            "library": "bare" if what == "forward" else "fovea",
+            "method": f"{what}: peak memory",
+            "net": net,
+            "batch": size,
+            "peak_mb": round(peak, 1),
+            "x_forward_memory": round(peak / peaks["forward"], 3),
+        }
         for what, peak in peaks.items()
-    ]  # fmt: skip
+    ]
 
 
 def peak_megabytes(net: str, size: int, what: str) -> float:

@@ -17,7 +17,9 @@ from fovea.heatmap import Shown
 from fovea.measure.boxes import Localised, ious_of, scores
 from fovea.network import Network
 from fovea.pictures import Picture
+from fovea.placement import Placement
 from fovea.train.packs import Pack, Sample
+
 
 def measure(
     network: Network,
@@ -40,13 +42,13 @@ def measure(
     done = 0
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         for samples, images in _batches(with_boxes, batch, skipped):
-            tensors, shown = _prepared(network, samples, images)
+            tensors, shown, places = _prepared(network, samples, images)
             labels = torch.tensor([sample.label for sample in samples])
             maps, output = look_at(network, tensors, shown, own, labels)
             ranks.append(_rank(output, labels))
             for name, seen in maps.items():
                 for i, sample in enumerate(samples):
-                    waiting[name].append(pool.submit(ious_of, seen.map(i), shown[i].placement, sample.boxes))
+                    waiting[name].append(pool.submit(ious_of, seen.map(i), places[i], sample.boxes))
             done += len(samples)
             progress(done + len(skipped), len(with_boxes))
         if not ranks:
@@ -63,9 +65,7 @@ def _row(network: Network, name: str, jobs: Sequence[Future[Any]], rank: NDArray
     return {"net": network.name or "network", "method": name, "images": len(rank), **figures}
 
 
-def _batches(
-    pack: Pack, size: int, skipped: list[tuple[str, str]]
-) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
+def _batches(pack: Pack, size: int, skipped: list[tuple[str, str]]) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
     def good() -> Iterator[tuple[Sample, Image.Image]]:
         for sample, image in pack.read():
             if isinstance(image, BadPicture):
@@ -80,13 +80,14 @@ def _batches(
 
 def _prepared(
     network: Network, samples: Sequence[Sample], images: Sequence[Image.Image]
-) -> tuple[torch.Tensor, list[Shown]]:
+) -> tuple[torch.Tensor, list[Shown], list[Placement]]:
     ready = [network.prepare(image) for image in images]
     shown = [
         Shown(sample.name, placement, Picture(sample.name, image))
         for sample, image, (_, placement) in zip(samples, images, ready, strict=True)
     ]
-    return torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype), shown
+    tensors = torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype)
+    return tensors, shown, [placement for _, placement in ready]
 
 
 def _rank(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:

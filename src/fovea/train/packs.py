@@ -54,7 +54,7 @@ class Pack:
                         yield sample, read(Path(sample.name))
                         continue
                     if sample.shard not in open_tars:
-                        open_tars[sample.shard] = tarfile.open(sample.shard)
+                        open_tars[sample.shard] = tarfile.open(sample.shard)  # noqa: SIM115 - closed below
                     yield sample, _from_tar(open_tars[sample.shard], sample.name)
                 except BadPicture as reason:
                     yield sample, reason
@@ -67,7 +67,7 @@ def _from_tar(tar: tarfile.TarFile, name: str) -> Image.Image:
     try:
         file = tar.extractfile(name)
         if file is None:
-            raise BadPicture(f"{name} is not a file in {tar.name}")
+            raise BadPicture(f"{name} is not a file in its shard")
         return upright(Image.open(io.BytesIO(file.read())), name)
     except (KeyError, OSError, SyntaxError, ValueError, tarfile.TarError) as error:
         raise BadPicture(f"{name} cannot be read from its shard: {error}") from None
@@ -102,7 +102,9 @@ def open_pack(folder: Path, split: str | None = None) -> Pack:
         raise BadChoice(f"pack {folder.name} is incomplete: {', '.join(missing)} not in {folder}")
     splits = {row.get("split", "") for row in rows}
     if split is not None and split not in splits:
-        raise BadChoice(f"pack {folder.name} has no split {split!r}{nearest(split, splits)} (it has: {', '.join(sorted(splits))})")
+        raise BadChoice(
+            f"pack {folder.name} has no split {split!r}{nearest(split, splits)} (it has: {', '.join(sorted(splits))})"
+        )
     samples = (
         Sample(row["file"], int(row["label"]), _boxes(row.get("boxes", "")), folder / row["shard"], row)
         for row in rows

@@ -1,0 +1,60 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fovea
+from conftest import Pooled
+
+
+def test_good_maps_have_none(pooled: nn.Module, batch: Tensor) -> None:
+    assert fovea.explain(fovea.wrap(pooled, labels=5), batch).diagnosis == ((None,),) * 3
+
+
+def test_all_negative(pooled: Pooled, batch: Tensor) -> None:
+    pooled.fc.weight.data[2] = -1
+    (words,) = fovea.explain(fovea.wrap(pooled, labels=5), batch[0], "gradcam", target=[2]).diagnosis[0]
+    assert words is not None
+    assert "contribution is negative" in words
+
+
+def test_saturated(pooled: Pooled, batch: Tensor) -> None:
+    pooled.fc.weight.data *= 1e6
+    net = fovea.wrap(pooled, labels=5)
+
+    def probability(out: Tensor) -> Tensor:
+        return out.softmax(1).amax(1)
+
+    (words,) = fovea.explain(net, batch[0], "gradcam", target=probability).diagnosis[0]
+    assert words is not None
+    assert "saturated" in words
+
+
+@pytest.mark.parametrize("method", ["gradcam", "cam", "l2caf", "l2caf-oblivious"])
+def test_not_a_number_names_the_weights(method: str, pooled: Pooled, batch: Tensor) -> None:
+    pooled.trunk[2].weight.data[0, 0, 0, 0] = torch.nan
+    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, method)
+    assert bool(seen.values.isfinite().all())
+    words = seen.diagnosis[0][0]
+    assert words is not None
+    assert "not numbers" in words
+    assert "trunk.2.weight" in words
+
+
+def test_one_cell(batch: Tensor) -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Conv2d(4, 4, 11), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3)
+    ).eval()
+    net = fovea.wrap(module, labels=3)
+    with pytest.raises(fovea.BadChoice, match="no spatial extent"):
+        fovea.explain(net, batch, layer="2")
+    assert fovea.explain(net, batch).grid == (11, 11)
+
+
+def test_dead_features(batch: Tensor) -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    ).eval()
+    module[0].bias.data -= 100
+    words = fovea.explain(fovea.wrap(module, labels=3), batch, "gradcam", layer="1").diagnosis[0][0]
+    assert words is not None
+    assert "features are all zero" in words

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+from fovea.measure.boxes import Localised, box_accuracy, iou_by_threshold, max_box_acc, max_box_acc_v2, scores
+from fovea.regions import best_iou, box_of
+
+
+def test_one_threshold_for_the_whole_set() -> None:
+    """Each picture has its own best threshold; only the one that serves most counts."""
+    ious = np.array([[0.9, 0.1, 0.1], [0.1, 0.9, 0.6], [0.1, 0.2, 0.9], [0.4, 0.9, 0.1]])
+    assert box_accuracy(ious).tolist() == [0.25, 0.5, 0.5]
+    assert max_box_acc(ious) == (0.5, 1)
+    assert max_box_acc(ious, 0.3) == (0.5, 0)
+
+
+def test_version_two_averages_over_ious() -> None:
+    ious = np.array([[0.35, 0.0], [0.6, 0.75]])
+    # IoU 0.3: 1.0 at the first; 0.5: 0.5; 0.7: 0.5 at the second
+    assert max_box_acc_v2(ious) == pytest.approx((1.0 + 0.5 + 0.5) / 3)
+
+
+def test_scores_need_class_and_box() -> None:
+    largest = np.array([[0.6], [0.6], [0.4], [0.9]])
+    got = scores(
+        Localised(largest, largest), np.array([True, False, True, False]), np.array([True, True, True, False]), [0.3]
+    )
+    assert got["top1"] == 0.5
+    assert got["top5"] == 0.75
+    assert got["top1_loc"] == 0.25
+    assert got["top5_loc"] == 0.5
+    assert got["gt_known"] == got["max_box_acc"] == 0.75
+    assert got["threshold"] == 0.3
+
+
+def test_every_threshold_agrees_with_the_box_of_the_map() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        values, truth = generator.random((12, 17)), [(2, 3, 9, 11), (0, 0, 4, 4)]
+        largest, any_one = iou_by_threshold(values, truth, (0.2, 0.5, 0.8))
+        assert largest.tolist() == [pytest.approx(best_iou(box_of(values, t), truth)) for t in (0.2, 0.5, 0.8)]
+        assert (any_one >= largest).all()
+
+
+def test_a_blank_map_is_never_right() -> None:
+    largest, any_one = iou_by_threshold(np.zeros((4, 4)), [(0, 0, 4, 4)])
+    assert largest.max() == any_one.max() == 0

@@ -1,0 +1,17 @@
+import re
+from pathlib import Path
+
+import fovea
+from fovea.demo import PHOTOGRAPHS, make
+
+
+def test_one_page_with_everything_in_it(lite0: fovea.Network, tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    page = make(tmp_path / "demo", lambda *now: steps.append(now))
+    text = page.read_text(encoding="utf-8")
+    assert page.name == "index.html"
+    assert steps[-1][0] == steps[-1][1]
+    assert not re.findall(r'(?:src|href)="(?!data:)', text), "the page must not fetch anything"
+    assert text.count("<figure>") == len(PHOTOGRAPHS) * (1 + 4 + 2) + 1
+    for words in ("tiger cat", "espresso", "cam", "gradcam-abs", "rank correlation", "in bare forwards"):
+        assert words in text
