@@ -35,6 +35,23 @@ Untrained = Annotated[bool, typer.Option("--untrained", help="Random weights ins
 Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fovea import __version__
+
+        say.print(f"fovea {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command(
     epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/"
 )

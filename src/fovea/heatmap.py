@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ class Shown:
 
     def image(self, frame: int = 0) -> Image.Image:
         if isinstance(self.picture, Picture):
-            return self.picture.read()
+            return self.picture.read(sys.maxsize)  # its size was accepted when it was explained
         pixels = self.picture.detach().float().cpu()
         pixels = pixels[frame] if pixels.ndim == 4 else pixels  # T,C,H,W
         if pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
@@ -54,6 +55,7 @@ class HeatMap:
     iterations: int = 0
     note: str = ""
     diagnosis: tuple[tuple[str | None, ...], ...] = ()  # N of K: why a map is blank, in words
+    classes: tuple[tuple[int | None, ...], ...] = ()  # N of K: the index of a target that is a class
     frames: bool = False
     skipped: tuple[tuple[str, str], ...] = field(default=())  # pictures not explained, and why
 
@@ -71,6 +73,7 @@ class HeatMap:
             targets=self.targets[own],
             loss=None if self.loss is None else self.loss[own],
             diagnosis=self.diagnosis[own],
+            classes=self.classes[own],
             skipped=(),
         )
 
@@ -145,12 +148,12 @@ class HeatMap:
     def save_maps(self, folder: Path, index: int, stem: str) -> list[dict[str, Any]]:
         """Files of every map of one picture, and a row about each."""
         rows = []
-        boxes = self[index].boxes()[0]
+        names, boxes = Names(), self[index].boxes()[0]
         losses = None if self.loss is None else self.loss[index].detach().float().cpu().numpy()
         for place in np.ndindex(*boxes.shape[:-1]):
             frame, target = (place[0], place[-1]) if self.frames else (0, place[-1])
             tail = f".frame{frame}" if self.frames else ""
-            base = f"{stem}.{self.method}.{plain(self.targets[index][target])}{tail}"
+            base = f"{stem}.{self.method}.{names.take(self.targets[index][target], str(target))}{tail}"
             np.save(folder / f"{base}.npy", self.map(index, target, frame))
             files = {"values": f"{base}.npy"}
             if len(self.grid) == 2:
@@ -159,6 +162,7 @@ class HeatMap:
             rows.append(
                 {
                     "target": self.targets[index][target],
+                    "class": self.classes[index][target],
                     "method": self.method,
                     **({"frame": frame} if self.frames else {}),
                     "layer": self.layer,
@@ -189,6 +193,7 @@ def concat(maps: Sequence[HeatMap]) -> HeatMap:
         shown=tuple(shown for one in maps for shown in one.shown),
         targets=tuple(names for one in maps for names in one.targets),
         diagnosis=tuple(words for one in maps for words in one.diagnosis),
+        classes=tuple(row for one in maps for row in one.classes),
         loss=None if any(loss is None for loss in losses) else torch.cat([x for x in losses if x is not None]),
         iterations=max(one.iterations for one in maps),
         solver="+".join(dict.fromkeys(one.solver for one in maps)),
@@ -212,8 +217,8 @@ class Names:
 
 
 def plain(name: str) -> str:
-    """A label as a part of a file name."""
-    return re.sub(r"[^\w-]+", "_", name).strip("_") or "_"
+    """A name as a part of a file name: plain and not too long."""
+    return re.sub(r"[^\w-]+", "_", name).strip("_").encode()[:80].decode(errors="ignore") or "_"
 
 
 def about(shown: Shown) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A network: an nn.Module with its transform, its labels, and where it may be cut."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fovea.errors import BadChoice, BadNetwork, nearest
+from fovea.pictures import Given, gather
 from fovea.placement import Placement
 from fovea.transforms import Prepare, Transform, placement_of
 
@@ -32,7 +34,11 @@ class Network:
     _cuts: dict[Any, "Cut"] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int], Placement] = field(default_factory=dict, repr=False)
 
-    def __call__(self, batch: Tensor) -> Tensor:
+    def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
+        """The output for a batch of tensors, or for pictures, which are prepared first."""
+        if not isinstance(batch, Tensor):
+            ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
+            batch = torch.stack(ready).to(self.device, self.dtype)
         return self.read(self.module(batch))
 
     def read(self, out: Any) -> Tensor:
@@ -80,7 +86,8 @@ class Network:
     def index(self, label: str | int, classes: int | None = None) -> int:
         """The class that a name or a number stands for."""
         count = classes if classes is not None else len(self.labels or ())
-        if isinstance(label, int) or label.lstrip("-").isdecimal():
+        named = isinstance(label, str) and self.labels is not None and label in self.labels
+        if isinstance(label, int) or (not named and re.fullmatch(r"-?\d+", label)):
             number = int(label)
             if not 0 <= number < count:
                 raise BadChoice(f"class {number} does not exist: the network has classes 0 to {count - 1}")
@@ -109,7 +116,9 @@ class Network:
 
         if not self.name:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
-        tensors = {key: value.detach().cpu().contiguous() for key, value in self.module.state_dict().items()}
+        # cloned, since tied weights share their memory, which the format refuses
+        tensors = {key: value.detach().cpu().contiguous().clone() for key, value in self.module.state_dict().items()}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         about = {"fovea.network": self.name, "fovea.labels": json.dumps(self.labels)}
         save_file(tensors, str(path), metadata=about)
 

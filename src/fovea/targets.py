@@ -53,8 +53,6 @@ def aims(target: "Given | Each", network: Network, output: Tensor, rows: slice =
     """The K things to explain for this batch, pictures `rows` of all that were given."""
     if target is None:
         target = "top1" if network.labels is not None and output.ndim == 2 else "output"
-    if isinstance(target, str) and (top := re.fullmatch(r"top-?(\d+)", target)):
-        return _top(int(top[1]), network, output)
     if isinstance(target, str) and target == "pair":
         return [_pair(output)]
     if isinstance(target, Each):
@@ -65,7 +63,7 @@ def aims(target: "Given | Each", network: Network, output: Tensor, rows: slice =
         target = [target]
     if not isinstance(target, Sequence) or not target:
         raise BadChoice(f"a target is a class, 'top1', 'top5', 'output', 'pair', a callable, or a list; got {target!r}")
-    return [_one(one, network, output) for one in target]
+    return [aim for one in target for aim in _one(one, network, output)]
 
 
 def check(target: "Given | Each", network: Network) -> None:
@@ -97,13 +95,15 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
     return network.index(given if isinstance(given, str) else int(given), output.shape[1])
 
 
-def _one(given: Any, network: Network, output: Tensor) -> Aim:
+def _one(given: Any, network: Network, output: Tensor) -> list[Aim]:
     if callable(given):
-        return _scored(given, output)
+        return [_scored(given, output)]
+    if isinstance(given, str) and (top := re.fullmatch(r"top-?(\d+)", given)):
+        return _top(int(top[1]), network, output)
     if isinstance(given, str) and given in ("output", "embedding"):
-        return Aim(("output",) * len(output), None, None, "output")
+        return [Aim(("output",) * len(output), None, None, "output")]
     index = _class(given, network, output)
-    return _class_aim(torch.full((len(output),), index, device=output.device), network, output)
+    return [_class_aim(torch.full((len(output),), index, device=output.device), network, output)]
 
 
 def _class_aim(classes: Tensor, network: Network, output: Tensor) -> Aim:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
+from urllib.request import getproxies
 
 import timm
 import torch
@@ -40,6 +41,8 @@ def load(name: str | Path, weights: str | Path | None = None, pretrained: bool =
     if Path(name).suffix.lower() in WEIGHTS and not name.startswith(("timm/", "torchvision/")):
         if not Path(name).is_file():
             raise _no_file(Path(name))
+        if weights is not None:
+            raise BadChoice(f"{name!r} is a weights file itself: give a network's name, or leave weights={weights} out")
         return _load_file(Path(name))
     if weights is None:
         network = _build(name, pretrained)
@@ -236,7 +239,8 @@ def _hub(name: str) -> Iterator[None]:
     offline_before, patience = constants.HF_HUB_OFFLINE, socket.getdefaulttimeout()
     host = urlparse(constants.ENDPOINT).hostname or ""
     try:
-        socket.getaddrinfo(host, 443)
+        if not getproxies():  # behind a proxy, names are found there
+            socket.getaddrinfo(host, 443)
     except OSError:
         constants.HF_HUB_OFFLINE = True
     socket.setdefaulttimeout(10)  # torchvision's download has no limit of its own
@@ -247,7 +251,8 @@ def _hub(name: str) -> Iterator[None]:
     except OSError as error:
         raise BadNetwork(
             f"the weights of {name} could not be fetched ({type(error).__name__}); without a connection use an offline "
-            f"network ({', '.join(OFFLINE)}), your own file (weights=FILE), or random weights (pretrained=False)"
+            f"network ({', '.join(OFFLINE)}), your own file (weights=FILE, --weights FILE), "
+            "or random weights (pretrained=False, --untrained)"
         ) from error
     finally:
         constants.HF_HUB_OFFLINE = offline_before

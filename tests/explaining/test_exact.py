@@ -44,7 +44,7 @@ def test_class_specific_by_hand() -> None:
 
 
 def test_oblivious_by_hand() -> None:
-    # M = (a, 0) and (0, b) for two cells: L = a^2 (f1 - 1)^2 + b^2 (f2 - 1)^2 on the unit circle; a = b gives the diagonal
+    # M = 3 I for two cells: L = 9 (f1 - 1)^2 + 9 (f2 - 1)^2 on the unit circle has its minimum on the diagonal
     f, loss, unique = on_the_sphere(torch.eye(2, dtype=torch.float64).unsqueeze(0) * 3)
     assert f[0].tolist() == pytest.approx([0.5**0.5, 0.5**0.5])
     assert loss.item() == pytest.approx(9 * 2 * (1 - 0.5**0.5) ** 2)
@@ -52,7 +52,6 @@ def test_oblivious_by_hand() -> None:
 
 
 def test_oblivious_with_length_to_spare_says_that_it_is_not_unique() -> None:
-    # one output that reads the first of four cells: (1, 0, 0, 0) has loss zero and length 1; reading half of two: shorter
     matrix = torch.tensor([[[1.0, -1.0, 0.0, 0.0]]])  # M 1 = 0: f = 0 would do, so all the length is to spare
     f, loss, unique = on_the_sphere(matrix)
     assert not unique
@@ -123,11 +122,11 @@ class Kinked(nn.Module):
 
 def test_relu_after_the_cut_is_exact_too(batch: Tensor) -> None:
     net = fovea.wrap(seeded(Kinked), labels=5, layer="features")
-    exact = fovea.explain(net, batch, target="top5")
+    exact = fovea.explain(net, batch, target="top2")
     assert exact.solver == "exact"
     for seed in range(3):
-        how = fovea.Descent(start="uniform" if seed else "tangent", seed=seed, tolerance=1e-9, most=3000)
-        slow = fovea.explain(net, batch, fovea.L2CAF(solver="iterative", descent=how), target="top5")
+        how = fovea.Descent(start="uniform" if seed else "tangent", seed=seed, tolerance=1e-7, most=600)
+        slow = fovea.explain(net, batch, fovea.L2CAF(solver="iterative", descent=how), target="top2")
         assert exact.loss is not None
         assert slow.loss is not None
         assert bool((exact.loss <= slow.loss + 1e-4 * slow.loss.abs()).all())

@@ -135,26 +135,19 @@ def test_differentiable_maps_reach_the_weights(pooled: Pooled, batch: Tensor) ->
         assert float(gradient.abs().sum()) > 0
 
 
-def test_gradient_of_a_differentiable_map_is_right(pooled: Pooled, batch: Tensor) -> None:
+@pytest.mark.parametrize("method", [fovea.L2CAF(), fovea.L2CAF(oblivious=True), fovea.GradCAM()])
+def test_gradient_of_a_differentiable_map_is_right(method: fovea.L2CAF, pooled: Pooled, batch: Tensor) -> None:
     """Against a finite difference, in double precision."""
-    pooled.double()
-    net, x = fovea.wrap(pooled, labels=5), batch[:1].double()
+    net, x, places = fovea.wrap(pooled.double(), labels=5), batch[:1].double(), torch.arange(36.0).view(6, 6)
     weight = pooled.trunk[2].weight
-    for method in (fovea.L2CAF(), fovea.L2CAF(oblivious=True)):
 
-        def value() -> Tensor:
-            return (
-                fovea.explain(net, x, method, target=[1], differentiable=True).values[0, 0]
-                * torch.arange(36.0).view(6, 6)
-            ).sum()
+    def value() -> Tensor:
+        return (fovea.explain(net, x, method, target=[1], differentiable=True).values[0, 0] * places).sum()
 
-        (gradient,) = torch.autograd.grad(value(), weight)
-        place = divmod(int(gradient.abs().argmax()), 1)[0]
-        flat = weight.data.view(-1)
-        step = 1e-6
-        flat[place] += step
-        above = value().item()
-        flat[place] -= 2 * step
-        below = value().item()
-        flat[place] += step
-        assert gradient.flatten()[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-3)
+    (gradient,) = torch.autograd.grad(value(), weight)
+    place, step, flat = int(gradient.abs().argmax()), 1e-6, weight.data.view(-1)
+    flat[place] += step
+    above = value().item()
+    flat[place] -= 2 * step
+    below = value().item()
+    assert gradient.flatten()[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-3)

@@ -75,7 +75,7 @@ def test_maps_on_the_object_score_one_and_bad_pictures_are_reported(net: fovea.N
         assert (row["images"], row["top1"], row["top1_loc"], row["gt_known"], row["max_box_acc_v2"]) == (3, 1, 1, 1, 1)
     assert [row["method"] for row in rows] == ["cam", "gradcam", "l2caf"]
     assert skipped[0][0] == "broken.png"
-    assert seen[-1] == (4, 4)
+    assert seen[-1] == (8, 8)  # looked at, then boxes drawn
 
 
 def test_a_wrong_box_scores_zero(net: fovea.Network, pack: Path) -> None:

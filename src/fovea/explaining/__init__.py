@@ -311,6 +311,7 @@ def _heatmap(
         iterations=max(one.iterations for one in found),
         note="; ".join(dict.fromkeys(one.note for one in found if one.note)),
         diagnosis=words,
+        classes=tuple(tuple(None if aim.classes is None else aim.key[i] for aim in aims) for i in range(len(shown))),
         frames=frames,
     )
 

@@ -53,6 +53,8 @@ def _descend(
 ) -> tuple[Tensor, Tensor, int]:
     grid = look.opened.layout.grid
     project = constraints.CONSTRAINTS[constraint]
+    if tangent.dtype in (torch.float16, torch.bfloat16):
+        tangent = tangent.float()  # the network may be in half precision; the descent is not
     v = constraints.start(constraint, _start(look, loss, tangent, how, step), grid).requires_grad_()
     scale = _scale(look, loss, tangent) if how.scale_free else torch.ones_like(tangent[:, 0])
     optimiser = torch.optim.Adam([v], lr=how.rate)
@@ -60,7 +62,7 @@ def _descend(
     best, best_f = torch.full_like(scale, torch.inf), torch.zeros_like(tangent)
     for iteration in range(1, how.most + 1):  # noqa: B007 - its last value is reported
         f = project(v, grid)
-        value = loss(look.filtered(f, step, whole)) / scale  # N
+        value = loss(look.filtered(f, step, whole).to(f.dtype)) / scale  # N
         (v.grad,) = torch.autograd.grad(value.sum(), v)
         with torch.no_grad():
             better = value < best

@@ -87,7 +87,7 @@ def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l
     network = net if isinstance(net, Network) else wrap(net)
     method = find(method)
     true = explain(network, pictures, method)
-    target = _same_target(network, true)
+    target = _same_target(true)
     # what was skipped once need not be tried again
     good: Inputs = (
         pictures
@@ -117,11 +117,8 @@ def _layer(network: Network) -> str | None:
     return network.layer
 
 
-def _same_target(network: Network, true: HeatMap) -> Any:
-    if true.targets[0][0] == "output":
-        return "output"
-    names = list(network.labels or ())
-    return torch.tensor([names.index(row[0]) for row in true.targets])
+def _same_target(true: HeatMap) -> Any:
+    return "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
 
 
 def randomised(module: nn.Module, what: str, seed: int) -> nn.Module:

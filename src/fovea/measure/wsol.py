@@ -1,8 +1,8 @@
 """Weakly supervised localisation: are the boxes of a network's heatmaps right? (L2-CAF 4.1; Choe et al. 2020)."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,9 @@ from fovea.measure.boxes import Localised, ious_of, scores
 from fovea.network import Network
 from fovea.pictures import Picture
 from fovea.placement import Placement
-from fovea.train.packs import Pack, Sample
+from fovea.train.packs import Box, Pack, Sample
+
+Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
 
 
 def measure(
@@ -36,32 +38,36 @@ def measure(
     with_boxes = Pack(pack.name, tuple(sample for sample in pack.samples if sample.boxes))
     if not len(with_boxes):
         raise BadChoice(f"{pack.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)")
+    total = 2 * len(with_boxes)  # every picture is looked at, then its boxes are drawn
     skipped: list[tuple[str, str]] = []
     ranks: list[NDArray[np.int64]] = []
-    waiting: dict[str, list[Future[tuple[NDArray[np.float64], NDArray[np.float64]]]]] = {one.name: [] for one in own}
-    done = 0
+    maps: dict[str, list[Job]] = {one.name: [] for one in own}
+    for samples, images in _batches(with_boxes, batch, skipped):
+        tensors, shown, places = _prepared(network, samples, images)
+        labels = torch.tensor([sample.label for sample in samples])
+        seen, output = look_at(network, tensors, shown, own, labels)
+        ranks.append(_rank(output, labels))
+        for name, found in seen.items():
+            maps[name] += [(found.map(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
+        progress(sum(map(len, ranks)) + len(skipped), total)
+    if not ranks:
+        raise BadPicture(f"no picture of {pack.name} could be read: {skipped[0][1]}")
+    rank, rows = np.concatenate(ranks), []
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        for samples, images in _batches(with_boxes, batch, skipped):
-            tensors, shown, places = _prepared(network, samples, images)
-            labels = torch.tensor([sample.label for sample in samples])
-            maps, output = look_at(network, tensors, shown, own, labels)
-            ranks.append(_rank(output, labels))
-            for name, seen in maps.items():
-                for i, sample in enumerate(samples):
-                    waiting[name].append(pool.submit(ious_of, seen.map(i), places[i], sample.boxes))
-            done += len(samples)
-            progress(done + len(skipped), len(with_boxes))
-        if not ranks:
-            raise BadPicture(f"no picture of {pack.name} could be read: {skipped[0][1]}")
-        rank = np.concatenate(ranks)
-        rows = [_row(network, name, jobs, rank) for name, jobs in waiting.items()]
+        for i, (name, jobs) in enumerate(maps.items()):
+            results = []
+            for one in pool.map(ious_of, *zip(*jobs, strict=True), chunksize=16):
+                results.append(one)
+                progress(total // 2 + (i * len(jobs) + len(results)) * total // 2 // (len(own) * len(jobs)), total)
+            rows.append(_row(network, name, results, rank))
     return rows, skipped
 
 
-def _row(network: Network, name: str, jobs: Sequence[Future[Any]], rank: NDArray[np.int64]) -> dict[str, Any]:
-    results = [job.result() for job in jobs]
+def _row(
+    network: Network, name: str, results: Sequence[tuple[NDArray[np.float64], ...]], rank: NDArray[np.int64]
+) -> dict[str, Any]:
     found = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
-    figures: Mapping[str, float] = scores(found, rank < 1, rank < 5)
+    figures = scores(found, rank < 1, rank < 5)
     return {"net": network.name or "network", "method": name, "images": len(rank), **figures}
 
 
