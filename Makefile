@@ -17,6 +17,7 @@ bench: $(READY)  ## what explaining costs, beside others
 	$(BIN)/fovea bench explain --json out/bench-explain.json
 
 $(READY): pyproject.toml constraints.txt
+	@echo 'setting up $(VENV): a few minutes, about 6 GB (PyTorch is most of it)'
 	python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[offline,dev,bench]'
 	touch $(READY)

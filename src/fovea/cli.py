@@ -217,12 +217,16 @@ def bench_explain(
         str, typer.Option(help="Separated by commas; weights do not matter here.")
     ] = "timm/resnet50,efficientnet_lite0",
     batches: Annotated[str, typer.Option(help="Separated by commas.")] = "1,16",
-    rounds: Annotated[int, typer.Option(min=3, help="Measurements of each row; the median counts.")] = 15,
+    rounds: Annotated[
+        int, typer.Option(min=3, help="Measurements of each row, twice that for batch 1; the median counts.")
+    ] = 11,
 ) -> None:
     """Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed."""
     from fovea.measure import figures, speed
 
-    names, sizes = nets.split(","), [int(one) for one in batches.split(",")]
+    names, sizes = nets.split(","), [int(one) for one in batches.split(",") if one.strip().isdecimal()]
+    if not sizes or 0 in sizes:
+        raise BadChoice(f"--batches takes whole numbers separated by commas, such as 1,16; got {batches!r}")
     with _bar("timing") as advance:
         rows = speed.explain(names, sizes, rounds, advance)
     settings = {

@@ -93,15 +93,15 @@ class HeatMap:
 
     def pixels(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map on the user's own pixels, bilinear; 0 where the transform cropped the picture away."""
-        placement = self.shown[picture].placement
-        cells = self.map(picture, target, frame)
-        return cells if placement is None else on_pixels(cells, placement)
+        return self._placed(self.map(picture, target, frame), picture)
 
     def evidence(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """The part of a map that speaks for the target, on the user's pixels: what boxes are drawn around."""
+        return self._placed(self.map(picture, target, frame).clip(0), picture)
+
+    def _placed(self, cells: NDArray[np.float32], picture: int) -> NDArray[np.float32]:
         placement = self.shown[picture].placement
-        cells = self.map(picture, target, frame).clip(0)
-        return cells if placement is None else on_pixels(cells, placement)
+        return cells if placement is None or cells.ndim != 2 else on_pixels(cells, placement)
 
     def boxes(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
         """The box of every map, N,K,4 (N,T,K,4): regions.THRESHOLD_RULE. All zeros where the map is blank."""

@@ -46,7 +46,7 @@ class Network:
         if self.output is not None:
             out = self.output(out)
         if isinstance(out, Tensor):
-            return out
+            return out.unsqueeze(1) if out.ndim == 1 else out  # one number a picture
         if isinstance(out, dict):
             how = f'output=lambda out: out["{next(iter(out), "logits")}"]'
         elif isinstance(out, (tuple, list)):

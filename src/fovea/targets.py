@@ -49,8 +49,8 @@ def each(targets: Sequence[Any]) -> Each:
     return Each(tuple(targets))
 
 
-def aims(target: "Given | Each", network: Network, output: Tensor, rows: slice = slice(None)) -> list[Aim]:
-    """The K things to explain for this batch, pictures `rows` of all that were given."""
+def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
+    """The K things to explain for this batch."""
     if target is None:
         target = "top1" if network.labels is not None and output.ndim == 2 else "output"
     if isinstance(target, str) and target == "pair":
@@ -58,7 +58,7 @@ def aims(target: "Given | Each", network: Network, output: Tensor, rows: slice =
     if isinstance(target, Each):
         target = torch.tensor([[_class(one, network, output) for one in _listed(row)] for row in target.targets])
     if isinstance(target, (Tensor, np.ndarray)):
-        return _per_picture(torch.as_tensor(target), network, output, rows)
+        return _per_picture(torch.as_tensor(target), network, output)
     if isinstance(target, (str, int, np.integer)) or callable(target):
         target = [target]
     if not isinstance(target, Sequence) or not target:
@@ -119,8 +119,8 @@ def _top(k: int, network: Network, output: Tensor) -> list[Aim]:
     return [_class_aim(column, network, output) for column in best.unbind(1)]
 
 
-def _per_picture(classes: Tensor, network: Network, output: Tensor, rows: slice) -> list[Aim]:
-    own = (classes.unsqueeze(1) if classes.ndim == 1 else classes)[rows].to(output.device)
+def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]:
+    own = (classes.unsqueeze(1) if classes.ndim == 1 else classes).to(output.device)
     if own.ndim != 2 or len(own) != len(output) or own.is_floating_point():
         raise BadChoice(
             f"a tensor of targets holds class indices, one row a picture; got shape {tuple(classes.shape)} of "

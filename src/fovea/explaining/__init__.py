@@ -1,10 +1,11 @@
 """Where does a network look? One trunk pass a batch, any methods and targets on it, maps in the user's own pixels."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast, overload
+from typing import Protocol, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,12 +15,12 @@ from fovea.errors import BadChoice, BadPicture, nearest
 from fovea.explaining.cam import CAM
 from fovea.explaining.diagnosis import diagnose
 from fovea.explaining.gradcam import GradCAM
+from fovea.explaining.inputs import Inputs, groups
 from fovea.explaining.l2caf import L2CAF
 from fovea.explaining.look import Found, Look
 from fovea.heatmap import HeatMap, Shown, concat
 from fovea.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS, Given, Picture, gather, read_all
-from fovea.placement import Placement
+from fovea.pictures import MAX_PIXELS
 from fovea.targets import Aim, Each
 
 
@@ -42,8 +43,6 @@ METHODS: dict[str, Method] = {
     "l2caf-oblivious": L2CAF(oblivious=True),
 }
 Target = targeting.Given | Each
-Inputs = Given | Tensor | Iterable[Given | Tensor]
-Progress = Callable[[int, int], None]
 
 
 @overload
@@ -144,116 +143,32 @@ def explain_batches(
     targeting.check(target, network)
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(METHODS)})")
-    if isinstance(pictures, (list, tuple)) and pictures and all(isinstance(one, Tensor) for one in pictures):
-        pictures = torch.stack(list(pictures))
-    if isinstance(pictures, Tensor):
-        whole = _batched(pictures, network)
-        size = _even(batch, target, len(whole))
-        for start in range(0, len(whole), size):
-            rows = slice(start, start + size)
-            part = whole[rows].to(network.device, network.dtype)
-            shown = [_tensor_shown(one, start + i) for i, one in enumerate(whole[rows])]
-            maps, _ = look_at(network, part, shown, methods, target, layer, rows, differentiable)
-            yield Step(maps, [], min(start + size, len(whole)), len(whole))
-        return
-    gathered = gather(cast(Iterable[Given], pictures))
-    size = _even(batch, target, len(gathered))
-    for start in range(0, len(gathered), size):
-        own = gathered[start : start + size]
-        yield from _picture_batch(
-            network, own, methods, target, layer, start, len(gathered), differentiable, max_pixels
-        )
-
-
-def _even(batch: int, target: Target, count: int) -> int:
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    if isinstance(target, str) and target == "pair":
-        if count % 2:
-            raise BadChoice(f"target 'pair' takes pictures two by two; got {count}")
-        return batch + batch % 2
-    return batch
+    pairs = isinstance(target, str) and target == "pair"
+    for group in groups(network, pictures, batch + batch % 2 if pairs else batch, max_pixels):
+        if pairs and group.total % 2:
+            raise BadChoice(f"target 'pair' takes pictures two by two; got {group.total}")
+        if pairs and group.skipped:
+            raise BadPicture(f"target 'pair' needs every picture: {group.skipped[0][1]}")
+        maps: dict[str, HeatMap] = {}
+        if group.batch is not None:
+            part = group.batch.to(network.device, network.dtype)
+            own = _rows(target, group.places, group.total)
+            maps, _ = look_at(network, part, group.shown, methods, own, layer, differentiable)
+        yield Step(maps, group.skipped, group.done, group.total)
 
 
-def _picture_batch(
-    network: Network,
-    own: list[Picture],
-    methods: Sequence[Method],
-    target: Target,
-    layer: str | nn.Module | None,
-    start: int,
-    total: int,
-    differentiable: bool,
-    max_pixels: int,
-) -> Iterator[Step]:
-    tensors: list[Tensor] = []
-    shown: list[Shown] = []
-    places: list[int] = []
-    skipped: list[tuple[str, str]] = []
-    for i, (picture, image) in enumerate(zip(own, read_all(own, max_pixels), strict=True)):
-        if isinstance(image, BadPicture):
-            skipped.append((picture.name, str(image)))
-            continue
-        tensor, placement = network.prepare(image)
-        tensors.append(tensor)
-        shown.append(Shown(picture.name, placement, picture))
-        places.append(start + i)
-    done = start + len(own)
-    if not tensors:
-        yield Step({}, skipped, done, total)
-        return
-    if isinstance(target, str) and target == "pair" and skipped:
-        raise BadPicture(f"target 'pair' needs every picture: {skipped[0][1]}")
-    if len({tuple(one.shape) for one in tensors}) == 1:
-        groups = [list(range(len(tensors)))]
-    else:
-        groups = [[i] for i in range(len(tensors))]
-    for group in groups:
-        part = torch.stack([tensors[i] for i in group]).to(network.device, network.dtype)
-        rows = _rows(target, [places[i] for i in group])
-        maps, _ = look_at(network, part, [shown[i] for i in group], methods, rows, layer, slice(None), differentiable)
-        yield Step(maps, skipped if group is groups[-1] else [], done, total)
-
-
-def _rows(target: Target, places: list[int]) -> Target:
+def _rows(target: Target, places: list[int], total: int) -> Target:
     """The part of a per-picture target that belongs to these pictures."""
+    if not isinstance(target, (Each, Tensor, np.ndarray)):
+        return target
+    count = len(target.targets) if isinstance(target, Each) else len(target)
+    if count != total:
+        raise BadChoice(f"per-picture targets hold one row a picture; got {count} for {total} pictures")
     if isinstance(target, Each):
-        _enough(len(target.targets), places)
         return Each(tuple(target.targets[i] for i in places))
-    if hasattr(target, "shape"):
-        rows = torch.as_tensor(target)
-        _enough(len(rows), places)
-        return rows[places]
-    return target
-
-
-def _enough(count: int, places: list[int]) -> None:
-    if places and places[-1] >= count:
-        raise BadChoice(f"{count} per-picture targets were given for more pictures than that")
-
-
-def _batched(given: Tensor, network: Network) -> Tensor:
-    """Add the batch axis when one sample was given."""
-    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    first = next((m for m in network.module.modules() if isinstance(m, kinds)), None)
-    axes = 3 + kinds.index(type(first)) if type(first) in kinds else 4
-    if not given.is_floating_point():
-        raise BadChoice(
-            f"a tensor is taken as already transformed, so it holds floats; got {given.dtype} (give arrays for pixels)"
-        )
-    if given.ndim == axes - 1:
-        return given.unsqueeze(0)
-    if given.ndim == axes or (given.ndim == 5 and axes == 4):
-        return given
-    raise BadChoice(
-        f"this network takes tensors of {axes} axes (N first), or {axes - 1} for one; got shape {tuple(given.shape)}"
-    )
-
-
-def _tensor_shown(one: Tensor, index: int) -> Shown:
-    flat = one.ndim == 3 or (one.ndim == 4 and one.shape[1] in (1, 3))
-    placement = Placement.identity(one.shape[-1], one.shape[-2]) if flat else None
-    return Shown(f"picture-{index}", placement, one)
+    return torch.as_tensor(target)[places]
 
 
 def look_at(
@@ -263,7 +178,6 @@ def look_at(
     methods: Sequence[Method],
     target: Target,
     layer: str | nn.Module | None = None,
-    rows: slice = slice(None),
     differentiable: bool = False,
 ) -> tuple[dict[str, HeatMap], Tensor]:
     """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
@@ -271,7 +185,7 @@ def look_at(
         batch = batch.clone() if batch.is_inference() else batch
         made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
-        aims = targeting.aims(target, network, opened.output, rows)
+        aims = targeting.aims(target, network, opened.output)
         look = Look(opened, differentiable, len(aims))
         told = tuple(
             replace(one, predictions=best)

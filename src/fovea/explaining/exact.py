@@ -14,6 +14,7 @@ from torch import Tensor
 from fovea.explaining.look import Found, Look
 from fovea.targets import Score
 
+MOST_ENTRIES = 50_000_000  # of M: a larger one (a segmentation's) takes more memory than iterating is worth
 MOST_UNKNOWNS = 1024  # with more cells than this, a head evaluation a cell costs more than iterating
 
 
@@ -88,6 +89,8 @@ def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Ten
 
 def oblivious(look: Look) -> Found | None:
     """Eq. 1 on the sphere: minimise |M (f - 1)|^2 with |f| = 1, where the head is affine; None where it is not."""
+    if look.output.numel() * look.opened.layout.cells > MOST_ENTRIES:
+        return None
     filters, losses, unique = [], [], True
     for step in look.each_step():
         matrix = _by_cell_alone(look) if look.opened.free and look.steps == 1 else None

@@ -13,7 +13,8 @@ from torch import nn
 
 from fovea import drawing
 from fovea.errors import BadNetwork, BadPicture
-from fovea.explaining import Inputs, Method, explain, find
+from fovea.explaining import Method, explain, find
+from fovea.explaining.inputs import Inputs
 from fovea.heatmap import HeatMap
 from fovea.network import Network, wrap
 from fovea.pictures import Picture

@@ -24,6 +24,8 @@ def show(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> Non
         )
     for row in rows:
         table.add_row(*(_text(row.get(name)) for name in names))
+    if not console.is_terminal:
+        console.width = max(console.width, 200)  # a file or a pipe has room for every column
     console.print(table)
 
 

@@ -1,0 +1,38 @@
+"""The README's figures are the ones that the commands wrote."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def table(heading: str) -> list[list[str]]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split(heading)[1].split("\n## ")[0]
+    lines = re.findall(r"^\|(.+)\|$", text, re.M)
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+def test_costs() -> None:
+    rows = json.loads((ROOT / "results/bench-explain.json").read_text())["rows"]
+    found = {(r["library"], r["method"], r["net"], r["batch"]): r.get("x_forward") for r in rows}
+    nets = [("timm/resnet50", 1), ("timm/resnet50", 16), ("efficientnet_lite0", 1), ("efficientnet_lite0", 16)]
+    lines = [line for line in table("## What it costs") if line[0].partition(" ")[0] in {key[0] for key in found}]
+    assert len(lines) == 9
+    for name, *cells in lines:
+        library, _, method = name.partition(" ")
+        figures = [found[library, method, *net] for net in nets]
+        assert [float(cell) for cell in cells] == [pytest.approx(figure, abs=0.0051) for figure in figures]
+
+
+def test_localisation() -> None:
+    rows = json.loads((ROOT / "results/wsol-efficientnet_lite0.json").read_text())["rows"]
+    found = {row["method"]: row for row in rows}
+    lines = [line for line in table("## Does it find the object?") if line[0].strip("`") in found]
+    assert len(lines) == len(rows)
+    for name, *cells in lines:
+        row = found[name.strip("`")]
+        figures = [row["top1_loc"], row["top5_loc"], row["gt_known"], row["max_box_acc_v2"]]
+        assert [float(cell) for cell in cells] == [pytest.approx(figure, abs=0.0006) for figure in figures]
