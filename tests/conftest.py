@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 import fovea
 
+torch.set_num_threads(1)  # the networks here are tiny: threads cost more than they bring
+
 
 class Pooled(nn.Module):
     """Convolutions, average pooling, one linear layer: a head that is affine in the filter."""

@@ -1,5 +1,6 @@
 """The command line. Imports of torch wait until a command needs it, so that --help answers at once."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -267,6 +268,7 @@ def _load(net: str, weights: Path | None, untrained: bool) -> "Network":
 
 def main() -> None:
     """Exit status: 0 when something was done, 1 when nothing could be, 2 for wrong usage."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a kill, too, leaves what was done in order
     try:
         app()
     except BadPicture as error:

@@ -53,13 +53,16 @@ def measure(
     if not ranks:
         raise BadPicture(f"no picture of {pack.name} could be read: {skipped[0][1]}")
     rank, rows = np.concatenate(ranks), []
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+    try:
         for i, (name, jobs) in enumerate(maps.items()):
             results = []
             for one in pool.map(ious_of, *zip(*jobs, strict=True), chunksize=16):
                 results.append(one)
                 progress(total // 2 + (i * len(jobs) + len(results)) * total // 2 // (len(own) * len(jobs)), total)
             rows.append(_row(network, name, results, rank))
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever stops this does not wait for maps no longer wanted
     return rows, skipped
 
 
