@@ -51,8 +51,8 @@ def layout_of(features: Tensor, batch: Tensor, grids: Sequence[tuple[int, ...]] 
     if features.ndim < 3 or features.ndim > batch.ndim:
         return None
     first, last = shape[2:], shape[1:-1]
-    if stretch(last, space) < stretch(first, space) - 1e-6:
-        return Layout("channels last", last)
+    if stretch(last, space) < 0.2 and stretch(first, space) > stretch(last, space) + 0.5:
+        return Layout("channels last", last)  # channels come first unless the shape plainly says otherwise
     return Layout("channels first", first)
 
 
@@ -63,11 +63,20 @@ def stretch(grid: Sequence[int], space: Sequence[int]) -> float:
 
 
 def _token_layout(length: int, space: tuple[int, ...], grids: Sequence[tuple[int, ...]]) -> Layout | None:
-    for prefix in range(min(MOST_PREFIX, length - 1) + 1):
+    """Tokens are a grid of equal square patches after a few of another kind: the best fit, the fewest others."""
+    fits = []
+    for prefix in range(min(MOST_PREFIX, length - 2) + 1):
         cells = length - prefix
-        for h in sorted({round(math.sqrt(cells * space[0] / space[1]) + d) for d in (-1, 0, 1)}):
-            if h > 0 and cells % h == 0 and abs(math.log((space[0] / h) / (space[1] / (cells // h)))) < 0.25:
-                grid = (h, cells // h)
-                if cells > 1 and (not grids or grid in grids):
-                    return Layout("tokens", grid, prefix)
-    return None
+        middle = math.sqrt(cells * space[0] / space[1])
+        for h in {math.floor(middle), math.ceil(middle)}:
+            if h < 1 or cells % h or (grids and (h, cells // h) not in grids):
+                continue
+            w = cells // h
+            whole = space[0] % h == 0 and space[1] % w == 0 and space[0] // h == space[1] // w
+            off = abs(math.log((space[0] / h) / (space[1] / w)))
+            if off < 0.25:
+                fits.append((not whole, 0.0 if whole else round(off, 2), prefix, h, w))
+    if not fits:
+        return None
+    _, _, prefix, h, w = min(fits)
+    return Layout("tokens", (h, w), prefix)

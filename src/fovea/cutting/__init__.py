@@ -27,8 +27,12 @@ def cut(
 ) -> Cut:
     """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
     layer = layer if layer is not None else network.layer
-    key = (layer, batch.ndim, tuple(map(id, parts or layers(network.module))))  # a replaced layer makes a new cut
-    if key not in network._cuts:
+    key = (
+        layer,
+        tuple(batch.shape[1:]),
+        tuple(map(id, parts or layers(network.module))),
+    )  # a replaced layer makes a new cut
+    if key not in network._cuts or not network._cuts[key].current():
         if len(network._cuts) > 8:
             network._cuts.clear()
         made = _cut(network, batch[:1], layer)

@@ -1,6 +1,8 @@
 """Cut a traced module: its graph split at a node into input to features, and features to output."""
 
 import operator
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -8,36 +10,53 @@ from torch import Tensor, fx, nn
 
 from fovea.cutting.choosing import POOLS, choose, stirred
 from fovea.cutting.parts import Cut, Enter, Head, Trunk, need_space, root
+from fovea.errors import FoveaError
 from fovea.network import Network
 
 
 def graph_cut(network: Network, batch: Tensor, layer: str | None) -> Cut | None:
     """Split the traced module at a node: the layer's last one, or the last spatial map."""
-    graph = _trace(network.module)
-    if graph is None:
+    traced = _trace(network.module)
+    if traced is None:
         return None
+    nodes = list(traced.graph.nodes)
     try:
-        values = _Recorder(fx.GraphModule(network.module, graph)).record(batch)
-    except Exception:
+        values = _Recorder(traced).record(batch)
+        if layer is not None:
+            node = _node_of_layer(nodes, layer)
+        else:
+            node = _last_map(network, traced, nodes, values, batch)
+            if node is None:
+                node = _last_map(network, traced, nodes, _Recorder(stirred(traced)).record(batch), batch)
+    except FoveaError:
+        raise
+    except Exception:  # what can be traced cannot always be run
         return None
-    nodes = list(graph.nodes)
-    if layer is None:
-        node = _last_map(network, nodes, values, batch)
-        if node is None:
-            other = _Recorder(fx.GraphModule(stirred(network.module), graph)).record(batch)
-            node = _last_map(network, nodes, other, batch)
-    else:
-        node = _node_of_layer(nodes, layer)
     if node is None or not isinstance(values.get(node), Tensor):
         return None
     if layer is not None:
         need_space(layer, values[node], batch)
-    if batch.ndim == 5 and _calls(nodes, node) > 1:
-        return None  # a loop over frames, unrolled: the hook counts the calls
-    return Cut(_layer_name(node), "graph", _split(network, graph, node))
+    if batch.ndim == 5 and batch.shape[1] > 1 and values[node].ndim == 4 and len(values[node]) == len(batch):
+        return None  # one frame of a loop, unrolled: the hook counts the calls
+    enter = _split(network, traced, node)
+    # tracing may have taken another branch than the network takes
+    if not torch.allclose(enter(batch, False)[1], network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
+        return None
+    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, traced))
 
 
-def _trace(module: nn.Module) -> fx.Graph | None:
+def _unchanged(module: nn.Module, traced: fx.GraphModule) -> Callable[[], bool]:
+    """Are the tensors that the graph reads by name still the module's own? Moving a module replaces its buffers."""
+    names = {str(n.target) for n in traced.graph.nodes if n.op == "get_attr"}
+    read = [(name, attrgetter(name)(traced)) for name in names if not name.startswith("_tensor_constant")]
+
+    def unchanged() -> bool:
+        return all(attrgetter(name)(module) is value for name, value in read)
+
+    return unchanged
+
+
+def _trace(module: nn.Module) -> fx.GraphModule | None:
     from timm.models._features_fx import get_notrace_functions, get_notrace_modules
 
     class Tracer(fx.Tracer):
@@ -50,10 +69,17 @@ def _trace(module: nn.Module) -> fx.Graph | None:
                 out.node.meta.setdefault("layers", []).append(self.path_of_module(m))
             return out
 
+    # a traced forward leaves constants, and whatever it keeps on itself, behind
+    before = [(one, dict(vars(one))) for one in module.modules()]
     try:
-        return Tracer(autowrap_functions=tuple(get_notrace_functions())).trace(module)
+        graph = Tracer(autowrap_functions=tuple(get_notrace_functions())).trace(module)
+        return fx.GraphModule(module, graph)
     except Exception:  # control flow on values, loops over frames, ...: not traceable
         return None
+    finally:
+        for one, attributes in before:
+            vars(one).clear()
+            vars(one).update(attributes)
 
 
 class _Recorder(fx.Interpreter):
@@ -71,14 +97,16 @@ class _Recorder(fx.Interpreter):
         return value.clone() if isinstance(value, Tensor) and n.op not in ("placeholder", "output") else value
 
 
-def _last_map(network: Network, nodes: list[fx.Node], values: dict[fx.Node, Any], batch: Tensor) -> fx.Node | None:
+def _last_map(
+    network: Network, traced: fx.GraphModule, nodes: list[fx.Node], values: dict[fx.Node, Any], batch: Tensor
+) -> fx.Node | None:
     ends = nodes[-1].all_input_nodes
     steps = [
-        (node, values[node], _is_projection(network.module, node))
+        (node, values[node], _is_projection(traced, node))
         for node in nodes
         if (node.op in ("call_module", "call_function") or node.meta.get("layers"))
         and node not in ends
-        and not _is_pooling(network.module, node)
+        and not _is_pooling(traced, node)
     ]
     found: fx.Node | None = choose(steps, network.read(values[nodes[-1]]), batch)
     return found
@@ -119,10 +147,6 @@ def _node_of_layer(nodes: list[fx.Node], layer: str) -> fx.Node | None:
     return None
 
 
-def _calls(nodes: list[fx.Node], node: fx.Node) -> int:
-    return sum(1 for other in nodes if node.op == "call_module" and other.target == node.target)
-
-
 def _layer_name(node: fx.Node) -> str:
     if node.meta.get("layers"):
         return str(node.meta["layers"][-1])
@@ -132,9 +156,9 @@ def _layer_name(node: fx.Node) -> str:
     return f"{node.name} after {earlier.meta['layers'][-1]}" if earlier.op != "root" else str(node.name)
 
 
-def _split(network: Network, graph: fx.Graph, node: fx.Node) -> Enter:
+def _split(network: Network, traced: fx.GraphModule, node: fx.Node) -> Enter:
     """Two graph modules: input to (features, what else the rest needs), and those two to the output."""
-    nodes = list(graph.nodes)
+    nodes = list(traced.graph.nodes)
     place = nodes.index(node)
     before, after = set(nodes[: place + 1]), nodes[place + 1 :]
     constants = {n for n in before if n.op == "get_attr"}
@@ -152,7 +176,7 @@ def _split(network: Network, graph: fx.Graph, node: fx.Node) -> Enter:
     for n in [*(n for n in nodes[:place] if n in constants), *after]:
         renamed[n] = second.node_copy(n, lambda m: renamed[m])
 
-    start, rest = fx.GraphModule(network.module, first), fx.GraphModule(network.module, second)
+    start, rest = fx.GraphModule(traced, first), fx.GraphModule(traced, second)
 
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def run() -> tuple[Tensor, tuple[Any, ...]]:

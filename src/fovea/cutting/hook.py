@@ -72,6 +72,8 @@ def _hook_cut(network: Network, layer: str) -> Cut:
         if not roots:
             raise BadNetwork(f"layer {layer!r} did not run for this input")
         count = len(roots)
+        if count > 1 and (batch.ndim != 5 or count != batch.shape[1]):
+            raise BadNetwork(f"layer {layer!r} runs {count} times for one input: name a layer that runs once")
 
         def head(features: Tensor) -> Tensor:
             parts = _by_call(features, len(batch), count)
@@ -86,7 +88,7 @@ def _hook_cut(network: Network, layer: str) -> Cut:
 
         if count == 1:
             return roots[0], output, head, lambda: roots[0], False
-        features = root(torch.stack([root.detach() for root in roots], dim=1).flatten(0, 1), False)
+        features = root(torch.stack(roots, dim=1).flatten(0, 1), differentiable)
         return features, head(features.clone()), head, lambda: features, False
 
     return Cut(layer, "hook", enter)

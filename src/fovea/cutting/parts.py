@@ -36,13 +36,14 @@ class Cut:
     layer: str
     how: Literal["timm", "graph", "hook"]
     enter: Enter
+    current: Callable[[], bool] = lambda: True  # False once the network no longer is what was cut
     time_first: bool = False  # frames are folded as T,N instead of N,T
 
     def open(self, batch: Tensor, differentiable: bool = False) -> Opened:
         features, output, head, trunk, free = self.enter(batch, differentiable)
         frames = _frames(features, batch)
         if frames and self.time_first:
-            features, head, trunk = _picture_first(features, head, trunk, len(batch), frames)
+            features, head, trunk = _picture_first(features, head, trunk, len(batch), frames, differentiable)
             output = head(features)
         layout = layout_of(features, batch)
         if layout is None or layout.cells < 1:
@@ -85,9 +86,11 @@ def _frames(features: Tensor, batch: Tensor) -> int | None:
     return None
 
 
-def _picture_first(features: Tensor, head: Head, trunk: Trunk, samples: int, frames: int) -> tuple[Tensor, Head, Trunk]:
+def _picture_first(
+    features: Tensor, head: Head, trunk: Trunk, samples: int, frames: int, differentiable: bool
+) -> tuple[Tensor, Head, Trunk]:
     def swap(value: Tensor, a: int, b: int) -> Tensor:
         return value.view(a, b, *value.shape[1:]).transpose(0, 1).flatten(0, 1)
 
-    turned = root(swap(features, frames, samples), False)
+    turned = root(swap(features, frames, samples), differentiable)
     return turned, lambda own: head(swap(own, samples, frames)), lambda: swap(trunk(), frames, samples)
