@@ -23,6 +23,12 @@ def tolerance(values: Tensor) -> float:
     return max(5e-4, 8 * torch.finfo(values.dtype).eps)
 
 
+def rounding(*values: Tensor) -> Tensor:
+    """How far numbers of this size may be off by themselves."""
+    eps = torch.finfo(values[0].dtype).eps
+    return min(100 * eps, max(1e-4, 4 * eps)) * torch.stack([value.abs() for value in values]).sum(0)
+
+
 def is_affine(look: Look, scores: Mapping[Any, tuple[Score, Tensor]]) -> bool:
     """Does every score (with its slope at f = 1, B,P) follow its own tangent to a random filter?"""
     with torch.no_grad():
@@ -32,8 +38,7 @@ def is_affine(look: Look, scores: Mapping[Any, tuple[Score, Tensor]]) -> bool:
                 here, there, own = score(look.output), score(output), look.at_step(slope, step)
                 error = (there - here - own @ (r[0] - 1)).abs()
                 scale = own.abs() @ (1 + r[0].abs())
-                rounding = 100 * torch.finfo(output.dtype).eps * (here.abs() + there.abs())
-                if not bool((error <= tolerance(output) * scale + rounding).all()):
+                if not bool((error <= tolerance(output) * scale + rounding(here, there)).all()):
                     return False
     return True
 
@@ -50,7 +55,9 @@ def linear(look: Look, loss: Score, slope: Tensor) -> Found | None:
         flat = norm == 0
         f = torch.where(flat, slope.shape[1] ** -0.5, -slope / torch.where(flat, 1, norm))
         start = look.join([loss(look.output).detach()] * look.steps)
-        return Found(f, f, "exact", start - slope.sum(1) - norm.squeeze(1))
+        promised = (start - slope.sum(1) - norm.squeeze(1)).detach()
+        if _is_reached(look, loss, f, promised, slope.abs().sum(1)):
+            return Found(f, -slope, "exact", promised)
     if look.differentiable:
         return None
     filters, losses = [], []
@@ -61,8 +68,16 @@ def linear(look: Look, loss: Score, slope: Tensor) -> Found | None:
             return None
         filters.append(found[0])
         losses.append(found[1])
-    f = look.join(filters)
-    return Found(f, f, "exact", look.join(losses))
+    f, promised = look.join(filters), look.join(losses)
+    return Found(f, f, "exact", promised) if _is_reached(look, loss, f, promised, slope.abs().sum(1)) else None
+
+
+def _is_reached(look: Look, loss: Score, f: Tensor, promised: Tensor, size: Tensor) -> bool:
+    """The last word of the proof: the filter found, put through the head, has the loss that the formula promised."""
+    with torch.no_grad():
+        reached = look.join([loss(look.filtered(look.at_step(f, step), step)) for step in look.each_step()])
+        start = look.join([loss(look.output)] * look.steps)
+        return bool(((reached - promised).abs() <= tolerance(f) * size + rounding(reached, start)).all())
 
 
 def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
@@ -99,7 +114,10 @@ def oblivious(look: Look) -> Found | None:
             if matrix is None or not _explains(look, matrix, step):
                 return None
         f, loss, one = on_the_sphere(matrix[0])
-        filters.append(f.to(look.cells.dtype))
+        f = f.to(look.cells.dtype)
+        if not _explains(look, matrix, step, f):
+            return None
+        filters.append(f)
         losses.append(loss.to(look.cells.dtype))
         unique = unique and one
     f = look.join(filters)
@@ -161,13 +179,14 @@ def _by_column(look: Look, step: int) -> tuple[Tensor, Tensor] | None:
     return torch.stack(columns, dim=2), b
 
 
-def _explains(look: Look, found: tuple[Tensor, Tensor], step: int) -> bool:
-    """The proof for the whole output: b + M f for a random filter and for the open one."""
+def _explains(look: Look, found: tuple[Tensor, Tensor], step: int, best: Tensor | None = None) -> bool:
+    """The proof for the whole output: b + M f for a random filter and the open one, and then for the one found."""
     matrix, b = found
     with torch.no_grad():
         r, at_r = look.probe(step)
         size = matrix.flatten(1).norm(dim=1)
-        for f, out, length in ((r, at_r, 1.0), (torch.ones_like(r), look.output, r.shape[1] ** 0.5)):
+        known = [(r, at_r, 1.0), (torch.ones_like(r), look.output, r.shape[1] ** 0.5)]
+        for f, out, length in known if best is None else [(best, look.filtered(best, step), 1.0)]:
             gap = (b + (matrix * f.unsqueeze(1)).sum(2) - out.flatten(1)).norm(dim=1)
             if not bool((gap <= tolerance(out) * size * length).all()):
                 return False
@@ -184,7 +203,8 @@ def on_the_sphere(matrix: Tensor) -> tuple[Tensor, Tensor, bool]:
     fixed = m.detach()
     values, vectors = torch.linalg.eigh(fixed @ fixed.mT if wide else fixed.mT @ fixed)  # N,R  N,*,R
     top = values[:, -1:].clamp(min=torch.finfo(values.dtype).tiny)
-    real = values > top * max(m.shape[1:]) * (1e-7 if matrix.dtype == torch.float32 else 1e-13)
+    noise = {torch.float64: 1e-13 * max(m.shape[1:]), torch.float32: 1e-6}.get(matrix.dtype, 1e-3)
+    real = values > top * noise
     values = torch.where(real, values, 1.0)
     if wide:
         vectors = fixed.mT @ vectors / values.sqrt().unsqueeze(1)

@@ -31,14 +31,17 @@ class Descent:
 PAPER = Descent(rate=0.5, tolerance=1e-5, scale_free=False, start="uniform")
 
 
-def descend(look: Look, loss: Score, tangent: Tensor, constraint: str, how: Descent, whole: bool) -> Found:
+def descend(
+    look: Look, loss: Score, tangent: Tensor, scale: Tensor, constraint: str, how: Descent, whole: bool
+) -> Found:
     """Minimise loss(FT(x, f)) over the constraint, every picture of the batch at once, one frame after the other.
 
-    `tangent` (B,P) is d loss / d f at f = 1.
+    `tangent` (B,P) is a slope to start against, `scale` (B) the size of the loss.
     """
     filters, losses, most = [], [], 0
     for step in look.each_step():
-        f, reached, iterations = _descend(look, loss, look.at_step(tangent, step), constraint, how, whole, step)
+        own, size = look.at_step(tangent, step), look.at_step(scale, step)
+        f, reached, iterations = _descend(look, loss, own, size, constraint, how, whole, step)
         filters.append(f)
         losses.append(reached)
         most = max(most, iterations)
@@ -49,14 +52,14 @@ def descend(look: Look, loss: Score, tangent: Tensor, constraint: str, how: Desc
 
 
 def _descend(
-    look: Look, loss: Score, tangent: Tensor, constraint: str, how: Descent, whole: bool, step: int
+    look: Look, loss: Score, tangent: Tensor, scale: Tensor, constraint: str, how: Descent, whole: bool, step: int
 ) -> tuple[Tensor, Tensor, int]:
     grid = look.opened.layout.grid
     project = constraints.CONSTRAINTS[constraint]
     if tangent.dtype in (torch.float16, torch.bfloat16):
-        tangent = tangent.float()  # the network may be in half precision; the descent is not
+        tangent, scale = tangent.float(), scale.float()  # the network may be in half precision; the descent is not
     v = constraints.start(constraint, _start(look, loss, tangent, how, step), grid).requires_grad_()
-    scale = _scale(look, loss, tangent) if how.scale_free else torch.ones_like(tangent[:, 0])
+    scale = torch.where((scale > 0) & how.scale_free, scale, 1.0)
     optimiser = torch.optim.Adam([v], lr=how.rate)
     history: list[Tensor] = []
     best, best_f = torch.full_like(scale, torch.inf), torch.zeros_like(tangent)
@@ -84,11 +87,3 @@ def _start(look: Look, loss: Score, tangent: Tensor, how: Descent, step: int) ->
     with torch.no_grad():
         losses = [loss(look.filtered(f, step)) for f in (even, downhill)]
     return torch.where((losses[1] < losses[0]).unsqueeze(1), downhill, even)
-
-
-def _scale(look: Look, loss: Score, tangent: Tensor) -> Tensor:
-    """The size of the loss: what the tangent promises, or what the open filter has, whichever is larger."""
-    with torch.no_grad():
-        closed = loss(torch.zeros_like(look.output)).abs()
-        scale = torch.maximum(tangent.norm(dim=1), closed)
-    return torch.where(scale > 0, scale, 1.0)

@@ -48,6 +48,7 @@ class L2CAF:
         parts += ["oblivious"] if self.oblivious else ["sum"] if self.others == "sum" else []
         parts += [self.constraint] if self.constraint != "l2" else []
         parts += ["signed"] if self.signed else []
+        parts += [self.solver] if self.solver != "auto" else []
         return "-".join(parts)
 
     def __call__(self, look: Look, aim: Aim) -> Found:
@@ -75,11 +76,13 @@ class L2CAF:
             return Found(blank, blank, "none", blank[:, 0])
         if whole:
             loss, tangent = different(look.output.detach()), -look.slope(whole_output, "sum").detach()
+            scale = look.join([look.output.detach().flatten(1).square().sum(1)] * look.steps)
             if self.constraint == "l2" and self.solver == "auto" and _size_is_lost(look, loss):
                 return exact.at_the_pooling(look)
         else:
             loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
-        return descend(look, loss, tangent, self.constraint, self.descent, self.solver == "vanilla")
+            scale = tangent.norm(dim=1)
+        return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
 
     def loss(self, look: Look, aim: Aim) -> Score:
         """Eq. 2 as a function of the filtered output."""
