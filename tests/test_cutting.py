@@ -132,6 +132,46 @@ def test_replacing_a_layer_makes_a_new_cut(pooled: Pooled, batch: Tensor) -> Non
     assert torch.allclose(after[:, 0], torch.einsum("nkhw,k->nhw", features, pooled.fc.weight[0]), atol=1e-5)
 
 
+def test_moved_buffers_make_a_new_cut(batch: Tensor) -> None:
+    class Gained(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 4, 3, 4), nn.Linear(4, 3)
+            self.register_buffer("gain", torch.tensor(1.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(torch.relu(self.conv(x * self.gain)).mean((2, 3)))
+
+    module = seeded(Gained)
+    net = fovea.wrap(module, labels=3)
+    before = fovea.explain(net, batch, "cam", target=[0]).values
+    module.gain = torch.tensor(3.0)
+    assert not torch.allclose(before, fovea.explain(net, batch, "cam", target=[0]).values)
+
+
+def test_tracing_takes_another_branch_and_leaves_no_trace(batch: Tensor) -> None:
+    class Sly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc, self.last = nn.Conv2d(3, 4, 3, 4), nn.Linear(4, 3), None
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x * torch.tensor(2.0)
+            self.last = x
+            if isinstance(x, Tensor):
+                x = x - 1
+            return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+
+    module = seeded(Sly)
+    names = set(vars(module))
+    made, inside = opened(fovea.wrap(module, labels=3), batch)
+    assert made.how == "hook"
+    with torch.no_grad():
+        assert torch.allclose(inside.output, module(batch))
+    assert set(vars(module)) == names
+    assert isinstance(module.last, Tensor)
+
+
 @pytest.mark.parametrize(
     ("features", "batch", "expected"),
     [
@@ -143,6 +183,10 @@ def test_replacing_a_layer_makes_a_new_cut(pooled: Pooled, batch: Tensor) -> Non
         ((1, 1 + 4 + 256, 64), (1, 3, 224, 224), Layout("tokens", (16, 16), 5)),
         ((1, 98, 64), (1, 3, 224, 448), Layout("tokens", (7, 14), 0)),
         ((1, 64, 100), (1, 2, 400), Layout("channels first", (100,))),
+        ((1, 16, 64, 8), (1, 1, 64, 64), Layout("channels first", (64, 8))),
+        ((1, 5 + 14 * 24, 64), (1, 3, 224, 384), Layout("tokens", (14, 24), 5)),
+        ((1, 1 + 8 * 10, 64), (1, 3, 128, 160), Layout("tokens", (8, 10), 1)),
+        ((1, 5 + 16, 64), (1, 3, 64, 64), Layout("tokens", (4, 4), 5)),
         ((6, 64, 4, 4), (2, 3, 3, 32, 32), Layout("channels first", (4, 4))),
         ((1, 8, 2, 3, 4), (1, 1, 8, 12, 16), Layout("channels first", (2, 3, 4))),
         ((1, 1000), (1, 3, 224, 224), None),

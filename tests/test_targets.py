@@ -81,6 +81,13 @@ def test_pair_shows_what_two_pictures_share(batch: Tensor) -> None:
     assert seen.values[0, 0, 0, 0].item() == 0
 
 
+def test_oblivious_maps_name_no_class(net: fovea.Network, batch: Tensor) -> None:
+    maps = fovea.explain(net, batch, ["l2caf", "l2caf-oblivious"], target=["tabby", "lynx"])
+    assert maps["l2caf"].classes == ((0, 2),) * 3
+    assert maps["l2caf-oblivious"].targets == (("output",),) * 3
+    assert maps["l2caf-oblivious"].classes == ((None,),) * 3
+
+
 def test_what_cannot_be_explained_is_said(net: fovea.Network, pooled: nn.Module, batch: Tensor) -> None:
     for target, words in (
         ("tabbi", "no class 'tabbi'.*did you mean 'tabby'"),
@@ -92,6 +99,7 @@ def test_what_cannot_be_explained_is_said(net: fovea.Network, pooled: nn.Module,
         (torch.tensor([1, 2]), "one row a picture; got 2 for 3"),
         (torch.tensor([0.5, 1, 2]), "holds class indices"),
         ([], "a target is a class"),
+        (fovea.each([["lynx"], [0, 1], [2]]), "as many targets for every picture"),
         (lambda out: out, "one number a picture"),
     ):
         with pytest.raises(fovea.BadChoice, match=words):

@@ -32,7 +32,7 @@ class Network:
     name: str = ""
     output: Callable[[Any], Tensor] | None = None
     _cuts: dict[Any, "Cut"] = field(default_factory=dict, repr=False)
-    _placements: dict[tuple[int, int], Placement] = field(default_factory=dict, repr=False)
+    _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
 
     def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
         """The output for a batch of tensors, or for pictures, which are prepared first."""
@@ -46,7 +46,7 @@ class Network:
         if self.output is not None:
             out = self.output(out)
         if isinstance(out, Tensor):
-            return out.unsqueeze(1) if out.ndim == 1 else out  # one number a picture
+            return out.reshape(-1, 1) if out.ndim < 2 else out  # one number a picture
         if isinstance(out, dict):
             how = f'output=lambda out: out["{next(iter(out), "logits")}"]'
         elif isinstance(out, (tuple, list)):
@@ -73,12 +73,12 @@ class Network:
                 "this network has no transform, so it takes tensors only; "
                 "give fovea.wrap(module, transform=...) to explain pictures"
             )
-        size = image.size
-        if size not in self._placements:
+        key = (id(self.transform), *image.size)
+        if key not in self._placements:
             if len(self._placements) > 4096:
                 self._placements.clear()
-            self._placements[size] = placement_of(self.transform, *size)
-        return self.transform(image), self._placements[size]
+            self._placements[key] = placement_of(self.transform, *image.size)
+        return self.transform(image), self._placements[key]
 
     def label(self, index: int) -> str:
         return self.labels[index] if self.labels is not None and index < len(self.labels) else str(index)
@@ -99,6 +99,8 @@ class Network:
             raise BadChoice(f"no class {label!r} among the network's {len(self.labels)}{nearest(label, self.labels)}")
         if len(hits) > 1:
             raise BadChoice(f"{label!r} names classes {' and '.join(map(str, hits))}: give the index")
+        if hits[0] >= count:
+            raise BadChoice(f"{label!r} is label {hits[0]}, but the network has only {count} outputs")
         return hits[0]
 
     def squashed(self) -> "Network":

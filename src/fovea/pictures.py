@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TypeAlias
 
@@ -107,14 +108,24 @@ def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
             raise BadPicture(f"{path} is a folder, not a picture")
         if path.stat().st_size == 0:
             raise BadPicture(f"{path} is empty (0 bytes)")
-        with _open(path) as image:
-            width, height = image.size
-            if width * height > max_pixels:
-                raise BadPicture(
-                    f"{path} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
-                    "raise max_pixels (--max-pixels) to read it"
-                )
-            return upright(image, str(path))
+        return _decoded(path, str(path), max_pixels)
+
+
+def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The same for a file that is already in memory."""
+    with _as_bad_picture(name):
+        return _decoded(BytesIO(data), name, max_pixels)
+
+
+def _decoded(source: Path | BytesIO, name: str, max_pixels: int) -> Image.Image:
+    with _open(source) as image:
+        width, height = image.size
+        if width * height > max_pixels:
+            raise BadPicture(
+                f"{name} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
+                "raise max_pixels (--max-pixels) to read it"
+            )
+        return upright(image, name)
 
 
 @contextmanager
@@ -134,12 +145,12 @@ def _as_bad_picture(name: str) -> Iterator[None]:
         raise BadPicture(f"{name} is damaged or cut short: {error}") from None
 
 
-def _open(path: Path) -> Image.Image:
+def _open(source: Path | BytesIO) -> Image.Image:
     """Pillow's own limit is a module-wide setting below ours, checked as a file is opened: lift it for that moment."""
     with _bomb_lock:
         before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(path)
+            return Image.open(source)
         finally:
             Image.MAX_IMAGE_PIXELS = before
 
@@ -175,16 +186,18 @@ def from_array(values: NDArray[np.generic], name: str = "picture") -> Image.Imag
 
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
-    """16-bit values over 257; floats as 0 to 1 when none is above 1, as 0 to 255 otherwise."""
+    """16-bit values over 257; floats as 0 to 1 when none is well above 1, as 0 to 255 otherwise."""
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values, dtype=np.uint8)
     exact = values.astype(np.float64)
     if not np.isfinite(exact).all():
         raise BadPicture(f"{name}: the picture holds values that are not numbers (NaN or infinite)")
     top = float(exact.max())
+    if np.issubdtype(values.dtype, np.floating) and float(exact.min()) < -0.05 * max(top, 1.0):
+        raise BadPicture(f"{name}: pixels below zero; give 0 to 1 or 0 to 255, or a tensor if it is already normalised")
     if (values.dtype.kind, values.dtype.itemsize) == ("u", 2) or top > 255:  # either byte order
         exact = exact / 257 if top <= 65535 else exact / top * 255
-    elif np.issubdtype(values.dtype, np.floating) and top <= 1:
+    elif np.issubdtype(values.dtype, np.floating) and top <= 1.5:  # resizing overshoots 1 a little
         exact = exact * 255
     eight: NDArray[np.uint8] = np.rint(exact.clip(0, 255)).astype(np.uint8)
     return eight

@@ -56,7 +56,12 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
     if isinstance(target, str) and target == "pair":
         return [_pair(output)]
     if isinstance(target, Each):
-        target = torch.tensor([[_class(one, network, output) for one in _listed(row)] for row in target.targets])
+        own = [[_class(one, network, output) for one in _listed(row)] for row in target.targets]
+        if len({len(row) for row in own}) > 1:
+            raise BadChoice("fovea.each needs as many targets for every picture")
+        target = torch.tensor(own)
+    if isinstance(target, (Tensor, np.ndarray)) and target.ndim == 0:
+        target = int(target)
     if isinstance(target, (Tensor, np.ndarray)):
         return _per_picture(torch.as_tensor(target), network, output)
     if isinstance(target, (str, int, np.integer)) or callable(target):

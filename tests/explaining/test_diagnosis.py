@@ -40,6 +40,24 @@ def test_not_a_number_names_the_weights(method: str, pooled: Pooled, batch: Tens
     assert "trunk.2.weight" in words
 
 
+@pytest.mark.parametrize("method", ["l2caf", "l2caf-oblivious", "gradcam", "cam"])
+def test_one_bad_picture_does_not_spoil_the_others(method: str, pooled: Pooled, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+    good = fovea.explain(net, batch, method, target=[1])
+    spoiled = batch.clone()
+    spoiled[1] = torch.nan
+    seen = fovea.explain(net, spoiled, method, target=[1])
+    assert torch.allclose(seen.values[[0, 2]], good.values[[0, 2]], atol=1e-6)
+    assert seen.diagnosis[0] == seen.diagnosis[2] == (None,)
+    assert "check the picture's values" in str(seen.diagnosis[1][0])
+
+
+def test_saturated_l2caf_says_so(pooled: Pooled, batch: Tensor) -> None:
+    pooled.fc.weight.data.zero_()
+    words = fovea.explain(fovea.wrap(pooled, labels=5), batch[0], "l2caf", layer="relu").diagnosis[0][0]
+    assert "its gradient is zero" in str(words)
+
+
 def test_one_cell(batch: Tensor) -> None:
     module = nn.Sequential(
         nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Conv2d(4, 4, 11), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import Pooled, seeded
-from fovea.explaining.exact import on_the_sphere
+from fovea.explaining.exact import on_the_sphere, rounding
 from fovea.explaining.l2caf import different
 
 ITERATIVE = fovea.Descent(tolerance=1e-9, most=4000)
@@ -150,6 +150,44 @@ def test_stacked_layers_are_not_taken_for_affine(stacked: nn.Module, batch: Tens
     assert fovea.explain(net, batch, fovea.L2CAF(oblivious=True)).solver == "iterative"
     with pytest.raises(fovea.BadNetwork, match="no exact solution"):
         fovea.explain(net, batch, fovea.L2CAF(solver="exact"))
+
+
+class Bent(nn.Module):
+    """Pooling, a linear layer, a ReLU, a linear layer: straight along some directions only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.ReLU())
+        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(self.trunk(x).mean((2, 3)))))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_called_exact_has_the_loss_it_says(seed: int, batch: Tensor) -> None:
+    module = seeded(Bent, seed=seed)
+    net = fovea.wrap(module, labels=3, layer="trunk")
+    seen = fovea.explain(net, batch, fovea.L2CAF(signed=True), target=[0])
+    with torch.no_grad():
+        features = module.trunk(batch) * seen.values
+        out = module.b(torch.relu(module.a(features.mean((2, 3)))))
+    reached = -out[:, 0] + out[:, 1:].mean(1)
+    assert seen.loss is not None
+    assert torch.allclose(reached, seen.loss[:, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_proof_in_half_precision_still_proves_something(dtype: torch.dtype) -> None:
+    assert float(rounding(torch.ones(1, dtype=dtype), torch.ones(1, dtype=dtype))) < 0.07
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="half precision needs a GPU")
+def test_stacked_layers_in_half_precision_are_not_exact(stacked: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(stacked.to("cuda", torch.bfloat16), labels=5)
+    assert fovea.explain(net, batch).solver == "iterative"
+    with pytest.raises(fovea.BadNetwork, match="cam needs a head"):
+        fovea.explain(net, batch, "cam")
 
 
 def test_batch_norm_after_the_cut_in_eval_mode_is_affine(batch: Tensor) -> None:

@@ -42,10 +42,11 @@ def clips() -> Tensor:
 def test_maps_keep_pictures_and_frames(fold: str, method: str, clips: Tensor) -> None:
     seen = fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method, target=[1, 2])
     assert seen.frames
-    assert tuple(seen.values.shape) == (2, 3, 2, 4, 4)
-    assert seen.boxes().shape == (2, 3, 2, 4)
+    targets = 1 if "oblivious" in method else 2
+    assert tuple(seen.values.shape) == (2, 3, targets, 4, 4)
+    assert seen.boxes().shape == (2, 3, targets, 4)
     if method.startswith("l2caf"):
-        assert seen.values.flatten(3).norm(dim=3).flatten().tolist() == pytest.approx([1.0] * 12, abs=1e-4)
+        assert seen.values.flatten(3).norm(dim=3).flatten().tolist() == pytest.approx([1.0] * 6 * targets, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", ["gradcam-abs", "l2caf"])
@@ -97,6 +98,29 @@ def test_a_frames_filter_is_the_best_with_the_others_open(clips: Tensor) -> None
                 other[:, frame] *= f / f.norm()
                 loss = (module.fc(module.rnn(other.mean((3, 4)))[0][:, -1]) - wanted).square().sum(1)
                 assert bool((loss >= seen.loss[:, frame, 0] - 1e-5).all())
+
+
+def test_unrolled_loop_with_a_function(clips: Tensor) -> None:
+    """Three calls that a trace unrolls are three frames, not the last one."""
+
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 6, 3, 4, 1), nn.Linear(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(sum(torch.relu(self.conv(x[:, i])).mean((2, 3)) for i in range(3)))
+
+    assert tuple(fovea.explain(fovea.wrap(seeded(Unrolled), labels=4), clips).values.shape) == (2, 3, 1, 4, 4)
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_differentiable_frames_reach_the_trunk(fold: str, clips: Tensor) -> None:
+    module = seeded(Clip, fold)
+    fovea.explain(fovea.wrap(module, labels=4), clips, "gradcam-abs", differentiable=True).values.sum().backward()
+    gradient = module.cnn[0].weight.grad
+    assert gradient is not None
+    assert float(gradient.abs().sum()) > 0
 
 
 def test_volumes_are_not_frames() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.explaining.sanity import randomised, rank_correlation, ssim
+from fovea.explaining.sanity import last_to_run, randomised, rank_correlation, ssim
 
 
 def test_measures() -> None:
@@ -25,6 +25,18 @@ def test_only_the_logits_layer_or_everything(pooled: nn.Module) -> None:
     assert not torch.equal(everything.trunk[0].weight, pooled.trunk[0].weight)
     assert torch.equal(randomised(pooled, "logits", 0).fc.weight, logits.fc.weight)
     assert not torch.equal(randomised(pooled, "logits", 1).fc.weight, logits.fc.weight)
+
+
+def test_the_logits_layer_is_the_last_to_run(batch: Tensor) -> None:
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.conv = nn.Linear(4, 3), nn.Conv2d(3, 4, 3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+
+    assert last_to_run(fovea.wrap(Backwards().eval(), labels=3), batch) == "fc"
 
 
 def test_trained_network_passes(lite0: fovea.Network, photographs: Path) -> None:

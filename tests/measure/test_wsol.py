@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.measure.wsol import measure
+from fovea.measure.wsol import _rank, measure
 from fovea.train.packs import open_data, open_folder, open_pack
 from fovea.transforms import Prepare
 
@@ -84,6 +84,11 @@ def test_a_wrong_box_scores_zero(net: fovea.Network, pack: Path) -> None:
     rows, _ = measure(net, open_pack(pack), ["cam"])
     assert rows[0]["gt_known"] == pytest.approx(2 / 3)
     assert rows[0]["top1"] == 1
+
+
+def test_a_tie_is_not_a_hit() -> None:
+    outputs = torch.tensor([[1.0, 1.0, 1.0], [float("nan")] * 3, [0.0, 2.0, 1.0]])
+    assert _rank(outputs, torch.tensor([0, 0, 1])).tolist() == [2, 2, 0]
 
 
 def test_folders_with_boxes(net: fovea.Network, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fovea.explaining.diagnosis import diagnose
 from fovea.explaining.gradcam import GradCAM
 from fovea.explaining.inputs import Inputs, groups
 from fovea.explaining.l2caf import L2CAF
-from fovea.explaining.look import Found, Look
+from fovea.explaining.look import Found, Look, mark, without_lost
 from fovea.heatmap import HeatMap, Shown, concat
 from fovea.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS
@@ -161,7 +161,7 @@ def explain_batches(
 
 def _rows(target: Target, places: list[int], total: int) -> Target:
     """The part of a per-picture target that belongs to these pictures."""
-    if not isinstance(target, (Each, Tensor, np.ndarray)):
+    if not isinstance(target, (Each, Tensor, np.ndarray)) or (not isinstance(target, Each) and target.ndim == 0):
         return target
     count = len(target.targets) if isinstance(target, Each) else len(target)
     if count != total:
@@ -185,16 +185,21 @@ def look_at(
         batch = batch.clone() if batch.is_inference() else batch
         made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
+        opened, lost = without_lost(opened)
         aims = targeting.aims(target, network, opened.output)
         look = Look(opened, differentiable, len(aims))
         told = tuple(
             replace(one, predictions=best)
             for one, best in zip(shown, _predictions(network, opened.output), strict=True)
         )
-        maps = {
-            method.name: _heatmap(network, method, [method(look, aim) for aim in aims], aims, opened, told, made.layer)
-            for method in methods
-        }
+        maps: dict[str, HeatMap] = {}
+        for method in methods:
+            if method.name in maps:
+                raise BadChoice(f"two methods are called {method.name!r}: explain with one after the other")
+            # a method that is oblivious of classes has one map, whatever was asked for
+            own = targeting.aims("output", network, opened.output) if getattr(method, "oblivious", False) else aims
+            found = [mark(method(look, aim), lost) for aim in own]
+            maps[method.name] = _heatmap(network, method, found, own, opened, told, made.layer)
         return maps, opened.output.detach()
 
 

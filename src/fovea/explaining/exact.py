@@ -130,10 +130,8 @@ def oblivious(look: Look) -> Found | None:
 def at_the_pooling(look: Look) -> Found:
     """Eq. 3 with the pooled features as V'(x): for heads that normalise after pooling, which undoes a common factor."""
     f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
-    f, note = (
-        f.to(look.cells.dtype),
-        "a normalisation after the pooling hides the filter's size: compared at the pooled features",
-    )
+    f = f.to(look.cells.dtype)
+    note = "a normalisation after the filter hides its size: compared at the pooled features, whatever follows them"
     return Found(f, f, "exact", loss.to(f.dtype), 0, note)
 
 

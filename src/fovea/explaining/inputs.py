@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fovea.errors import BadChoice, BadPicture
+from fovea.errors import BadChoice, BadPicture, FoveaError
 from fovea.heatmap import Shown
 from fovea.network import Network
 from fovea.pictures import Given, Picture, gather, read_all
@@ -31,7 +31,10 @@ class Group:
 def groups(network: Network, given: Inputs, size: int, max_pixels: int) -> Iterator[Group]:
     """At most `size` inputs at a time; pictures of different shapes after the transform come one by one."""
     if isinstance(given, (list, tuple)) and given and all(isinstance(one, Tensor) for one in given):
-        given = torch.stack(list(given))
+        parts = [_with_batch_axis(one, network) for one in given if isinstance(one, Tensor)]
+        if len({one.shape[1:] for one in parts}) > 1:
+            raise BadChoice("tensors of different sizes cannot be one batch: explain them one by one")
+        given = torch.cat(parts)
     if isinstance(given, Tensor):
         whole = _with_batch_axis(given, network)
         for start in range(0, len(whole), size):
@@ -56,7 +59,13 @@ def _prepared(network: Network, pictures: list[Picture], start: int, total: int,
         if isinstance(image, BadPicture):
             skipped.append((picture.name, str(image)))
             continue
-        tensor, placement = network.prepare(image)
+        try:
+            tensor, placement = network.prepare(image)
+        except FoveaError:
+            raise
+        except Exception as error:  # the user's own transform, on this picture
+            skipped.append((picture.name, f"{picture.name}: the transform failed: {error}"))
+            continue
         tensors.append(tensor)
         shown.append(Shown(picture.name, placement, picture))
         places.append(start + i)

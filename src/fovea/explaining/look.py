@@ -1,7 +1,7 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -106,3 +106,22 @@ def whole_output(out: Tensor) -> Tensor:
 
 def score_of(aim: Aim) -> tuple[Score, Any]:
     return (aim.score, aim.key) if aim.score is not None else (whole_output, "sum")
+
+
+def without_lost(opened: Opened) -> tuple[Opened, Tensor | None]:
+    """Pictures whose output is not a number, taken out of the batch so that they do not spoil the others: B or None."""
+    lost = ~opened.output.detach().flatten(1).isfinite().all(1)  # N
+    if not bool(lost.any()) or bool(lost.all()):
+        return opened, None
+    rows = lost.repeat_interleave(opened.frames or 1)
+    shape = (-1, *[1] * (opened.features.ndim - 1))
+    features = torch.where(rows.view(shape), 0.0, opened.features.detach()).requires_grad_()
+    return replace(opened, features=features, output=opened.head(features.clone())), rows
+
+
+def mark(found: Found, lost: Tensor | None) -> Found:
+    """The maps of pictures that were taken out are not numbers."""
+    if lost is None:
+        return found
+    values, raw = (torch.where(lost.unsqueeze(1), torch.nan, one) for one in (found.values, found.raw))
+    return replace(found, values=values, raw=raw)

@@ -1,6 +1,7 @@
 """Sanity checks (Adebayo et al. 2018; L2-CAF paper 4.4, Figs. 10 and S6): a map must change when the weights do."""
 
 import copy
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,9 @@ from torch import nn
 from fovea import drawing
 from fovea.errors import BadNetwork, BadPicture
 from fovea.explaining import Method, explain, find
-from fovea.explaining.inputs import Inputs
+from fovea.explaining.inputs import Inputs, groups
 from fovea.heatmap import HeatMap
-from fovea.network import Network, wrap
+from fovea.network import Network, as_found, wrap
 from fovea.pictures import Picture
 
 COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
@@ -87,6 +88,8 @@ def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l
     """
     network = net if isinstance(net, Network) else wrap(net)
     method = find(method)
+    if isinstance(pictures, Iterator):
+        pictures = list(pictures)
     true = explain(network, pictures, method)
     target = _same_target(true)
     # what was skipped once need not be tried again
@@ -99,10 +102,10 @@ def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l
             if isinstance(one.picture, Picture) and not isinstance(one.picture.source, BadPicture)
         ]
     )
-    found = []
+    found, last = [], last_to_run(network, good)
     for what, seed in COPIES:
         other = Network(
-            randomised(network.module, what, seed),
+            randomised(network.module, what, seed, last),
             network.transform,
             network.labels,
             _layer(network),
@@ -122,26 +125,45 @@ def _same_target(true: HeatMap) -> Any:
     return "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
 
 
-def randomised(module: nn.Module, what: str, seed: int) -> nn.Module:
-    """A copy with the last layer that has weights, or with every layer, drawn anew."""
+def randomised(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:
+    """A copy with the layer `last` (the last that is registered, if not named), or with every layer, drawn anew.
+
+    Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled.
+    """
     other = copy.deepcopy(module)
-    leaves = list(_with_weights(other))
-    if not leaves:
+    named = {name: one for name, one in other.named_modules() if any(p.ndim > 1 for p in one.parameters(recurse=False))}
+    if not named:
         raise BadNetwork("the network has no weights to randomise")
+    chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for leaf in leaves[-1:] if what == "logits" else leaves:
-            for parameter in leaf.parameters(recurse=False):
-                if parameter.ndim > 1:
-                    spread = float(parameter.detach().float().std())
-                    parameter.data.normal_(0, spread if np.isfinite(spread) and spread > 0 else 0.02)
+        for parameter in (p for one in chosen for p in one.parameters(recurse=False)):
+            if parameter.ndim > 1:
+                spread = float(parameter.detach().float().std())
+                parameter.data.normal_(0, spread if np.isfinite(spread) and spread > 0 else 0.02)
+            else:
+                flat = parameter.data.view(-1)
+                parameter.data.copy_(flat[torch.randperm(len(flat)).to(flat.device)].view_as(parameter))
     return other
 
 
-def _with_weights(module: nn.Module) -> Iterator[nn.Module]:
-    for one in module.modules():
-        if any(parameter.ndim > 1 for parameter in one.parameters(recurse=False)):
-            yield one
+def last_to_run(network: Network, pictures: Inputs) -> str | None:
+    """The name of the last layer with a matrix of weights that runs: the logits layer."""
+    ran: list[str] = []
+    handles = [
+        one.register_forward_hook(lambda *_, name=name: ran.append(name))
+        for name, one in network.module.named_modules()
+        if any(p.ndim > 1 for p in one.parameters(recurse=False))
+    ]
+    try:
+        with as_found(network), torch.no_grad():
+            group = next((one for one in groups(network, pictures, 1, sys.maxsize) if one.batch is not None), None)
+            if group is not None and group.batch is not None:
+                network(group.batch.to(network.device, network.dtype))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return ran[-1] if ran else None
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -100,7 +100,7 @@ def _prepared(
 
 
 def _rank(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:
-    """How many classes score above the true one."""
+    """How many other classes score no lower than the true one: a tie is not a hit."""
     own = output.gather(1, labels.to(output.device).unsqueeze(1))
-    ranked: NDArray[np.int64] = (output > own).sum(1).cpu().numpy()
+    ranked: NDArray[np.int64] = ((~(output < own)).sum(1) - 1).cpu().numpy()
     return ranked

@@ -1,7 +1,6 @@
 """Labelled pictures: tar packs with a manifest, and folders in ImageFolder's layout, with boxes where they exist."""
 
 import csv
-import io
 import os
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from fovea.errors import BadChoice, BadPicture, nearest
-from fovea.pictures import is_picture_name, read, upright
+from fovea.pictures import is_picture_name, read, read_bytes
 
 Box = tuple[float, float, float, float]
 
@@ -54,7 +53,7 @@ class Pack:
                         yield sample, read(Path(sample.name))
                         continue
                     if sample.shard not in open_tars:
-                        open_tars[sample.shard] = tarfile.open(sample.shard)  # noqa: SIM115 - closed below
+                        open_tars[sample.shard] = _shard(sample.shard)
                     yield sample, _from_tar(open_tars[sample.shard], sample.name)
                 except BadPicture as reason:
                     yield sample, reason
@@ -63,14 +62,20 @@ class Pack:
                 tar.close()
 
 
+def _shard(path: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(path)
+    except (OSError, tarfile.TarError) as error:
+        raise BadPicture(f"the shard {path.name} cannot be read: {error}") from None
+
+
 def _from_tar(tar: tarfile.TarFile, name: str) -> Image.Image:
     try:
         file = tar.extractfile(name)
-        if file is None:
-            raise BadPicture(f"{name} is not a file in its shard")
-        return upright(Image.open(io.BytesIO(file.read())), name)
-    except (KeyError, OSError, SyntaxError, ValueError, tarfile.TarError) as error:
+        data = file.read() if file is not None else b""
+    except (KeyError, OSError, tarfile.TarError) as error:
         raise BadPicture(f"{name} cannot be read from its shard: {error}") from None
+    return read_bytes(data, name)
 
 
 def open_data(given: str | Path, split: str | None = None, labels: Sequence[str] | None = None) -> Pack:
