@@ -30,27 +30,34 @@ def rounding(*values: Tensor) -> Tensor:
 
 
 def is_affine(look: Look, scores: Mapping[Any, tuple[Score, Tensor]]) -> bool:
-    """Does every score (with its slope at f = 1, B,P) follow its own tangent to a random filter?"""
+    """Does every score, by its key, with its slope at f = 1 (B,P), follow its own tangent to a random filter?"""
+    for key, (score, slope) in scores.items():
+        if key not in look.straight:
+            look.straight[key] = _follows_tangent(look, score, slope.detach())
+    return all(look.straight[key] for key in scores)
+
+
+def _follows_tangent(look: Look, score: Score, slope: Tensor) -> bool:
     with torch.no_grad():
         for step in look.each_step():
             r, output = look.probe(step)
-            for score, slope in scores.values():
-                here, there, own = score(look.output), score(output), look.at_step(slope, step)
-                error = (there - here - own @ (r[0] - 1)).abs()
-                scale = own.abs() @ (1 + r[0].abs())
-                if not bool((error <= tolerance(output) * scale + rounding(here, there)).all()):
-                    return False
+            here, there, own = score(look.output), score(output), look.at_step(slope, step)
+            error = (there - here - own @ (r[0] - 1)).abs()
+            scale = own.abs() @ (1 + r[0].abs())
+            if not bool((error <= tolerance(output) * scale + rounding(here, there)).all()):
+                return False
     return True
 
 
-def linear(look: Look, loss: Score, slope: Tensor) -> Found | None:
+def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Score, Tensor]]) -> Found | None:
     """The minimum of a loss that is affine in each cell of f, or has a kink at 0 there; None where it is neither.
 
     L(f) = c + sum_p (u_p f_p where f_p > 0, v_p |f_p| where f_p < 0). An affine head has v = -u, and then
     f = -u / |u|. A ReLU between the filter and the pooling gives the general case: with m = min(u, v) the minimum on
     the sphere is (-m)+ / |(-m)+|, signed by the side that was smaller, or the one cell of least m if no m is negative.
+    `scores` are what the loss is put together from, by their keys, to be proved affine once for all who use them.
     """
-    if is_affine(look, {"loss": (loss, slope)}):
+    if is_affine(look, scores):
         norm = slope.norm(dim=1, keepdim=True)
         flat = norm == 0
         f = torch.where(flat, slope.shape[1] ** -0.5, -slope / torch.where(flat, 1, norm))

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from fovea.explaining.look import Found, Look, score_of
 from fovea.targets import Aim
 
@@ -22,6 +20,5 @@ class GradCAM:
         return "gradcam-abs" if self.absolute else "gradcam"
 
     def __call__(self, look: Look, aim: Aim) -> Found:
-        alpha = look.gradient(*score_of(aim)).mean(2)  # B,k
-        raw = torch.bmm(alpha.unsqueeze(1), look.cells).squeeze(1)  # B,P
+        raw = look.channels_weighted(*score_of(aim))  # B,P
         return Found(raw.abs() if self.absolute else raw.relu(), raw)

@@ -1,7 +1,7 @@
 """L2-CAF: the filter of unit length that keeps what the network's output depends on (Taha et al. 2020)."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -63,10 +63,14 @@ class L2CAF:
         return self.constraint == "l2" and self.solver in ("auto", "exact") and bool(look.output.isfinite().all())
 
     def _exact(self, look: Look, aim: Aim, whole: bool) -> Found | None:
-        found = exact.oblivious(look) if whole else exact.linear(look, self.loss(look, aim), self.tangent(look, aim))
+        found = exact.oblivious(look) if whole else self._linear(look, aim)
         if found is None and self.solver == "exact":
             raise BadNetwork("the head is not affine in the filter, so there is no exact solution: use solver='auto'")
         return found
+
+    def _linear(self, look: Look, aim: Aim) -> Found | None:
+        scores = {key: (score, look.slope(score, key)) for key, (score, _) in self._terms(look, aim).items()}
+        return exact.linear(look, self.loss(look, aim), self.tangent(look, aim), scores)
 
     def _iterate(self, look: Look, aim: Aim, whole: bool) -> Found:
         if look.differentiable:
@@ -98,15 +102,19 @@ class L2CAF:
         """What each other class counts in Eq. 2."""
         return 1.0 if self.others == "sum" else 1 / max(classes - 1, 1)
 
-    def tangent(self, look: Look, aim: Aim) -> Tensor:
-        """d L / d f at f = 1, put together from gradients that other methods and targets use too, if there are any."""
-        score = aim.score or whole_output
+    def _terms(self, look: Look, aim: Aim) -> dict[Any, tuple[Score, float]]:
+        """The loss as scores with factors, by key: ones whose gradients other methods and targets use too, if any."""
         if aim.classes is None or look.output.shape[1] == 1:
-            return -look.slope(score, aim.key)
+            return {aim.key: (aim.score or whole_output, -1.0)}
         if look.aims == 1 and aim.key not in look.gradients:
-            return look.slope(self.loss(look, aim), (self.others, aim.key))
+            return {(self.others, aim.key): (self.loss(look, aim), 1.0)}
         weight = self._weight(look.output.shape[1])
-        return -(1 + weight) * look.slope(score, aim.key) + weight * look.slope(whole_output, "sum")
+        return {aim.key: (aim.score or whole_output, -1 - weight), "sum": (whole_output, weight)}
+
+    def tangent(self, look: Look, aim: Aim) -> Tensor:
+        """d L / d f at f = 1."""
+        parts = [factor * look.slope(score, key) for key, (score, factor) in self._terms(look, aim).items()]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
 def _size_is_lost(look: Look, loss: Score) -> bool:

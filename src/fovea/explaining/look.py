@@ -29,6 +29,9 @@ class Look:
     differentiable: bool = False
     aims: int = 1  # how many targets will ask for gradients
     gradients: dict[Any, Tensor] = field(default_factory=dict)
+    slopes: dict[Any, Tensor] = field(default_factory=dict)
+    weighted: dict[Any, Tensor] = field(default_factory=dict)
+    straight: dict[Any, bool] = field(default_factory=dict)  # scores, by key, and whether they are affine in the filter
     probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
@@ -63,7 +66,16 @@ class Look:
 
     def slope(self, score: Score, key: Any) -> Tensor:
         """d score / d f at f = 1, B,P: how the score changes as each cell is turned up."""
-        return (self.gradient(score, key) * self.cells).sum(1)
+        if key not in self.slopes:
+            self.slopes[key] = (self.gradient(score, key) * self.cells).sum(1)
+        return self.slopes[key]
+
+    def channels_weighted(self, score: Score, key: Any) -> Tensor:
+        """sum_k alpha_k A_k, B,P, with alpha_k the mean of d score / d A_k over the cells."""
+        if key not in self.weighted:
+            alpha = self.gradient(score, key).mean(2)  # B,k
+            self.weighted[key] = torch.bmm(alpha.unsqueeze(1), self.cells).squeeze(1)
+        return self.weighted[key]
 
     def filtered(self, f: Tensor, step: int = 0, whole: bool = False) -> Tensor:
         """FT(x, f): the output with one frame's cells multiplied by f (N,P) and the other frames as they are."""
