@@ -11,8 +11,9 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.measure.wsol import _rank, measure
-from fovea.train.packs import open_data, open_folder, open_pack
+from fovea.data import open_data, open_folder, open_pack
+from fovea.measure.stream import rank_of
+from fovea.measure.wsol import measure
 from fovea.transforms import Prepare
 
 
@@ -68,9 +69,8 @@ def pack(tmp_path: Path) -> Path:
 
 def test_maps_on_the_object_score_one_and_bad_pictures_are_reported(net: fovea.Network, pack: Path) -> None:
     seen: list[tuple[int, int]] = []
-    rows, skipped = measure(
-        net, open_pack(pack), ["cam", "gradcam", "l2caf"], batch=2, progress=lambda *now: seen.append(now)
-    )
+    found = measure(net, open_pack(pack), ["cam", "gradcam", "l2caf"], batch=2, progress=lambda *now: seen.append(now))
+    rows, skipped = found.rows, found.skipped
     for row in rows:
         assert (row["images"], row["top1"], row["top1_loc"], row["gt_known"], row["max_box_acc_v2"]) == (3, 1, 1, 1, 1)
     assert [row["method"] for row in rows] == ["cam", "gradcam", "l2caf"]
@@ -81,14 +81,14 @@ def test_maps_on_the_object_score_one_and_bad_pictures_are_reported(net: fovea.N
 def test_a_wrong_box_scores_zero(net: fovea.Network, pack: Path) -> None:
     text = (pack / "manifest.csv").read_text().replace("8 8 32 28", "60 40 79 59")
     (pack / "manifest.csv").write_text(text)
-    rows, _ = measure(net, open_pack(pack), ["cam"])
+    rows = measure(net, open_pack(pack), ["cam"]).rows
     assert rows[0]["gt_known"] == pytest.approx(2 / 3)
     assert rows[0]["top1"] == 1
 
 
 def test_a_tie_is_not_a_hit() -> None:
     outputs = torch.tensor([[1.0, 1.0, 1.0], [float("nan")] * 3, [0.0, 2.0, 1.0]])
-    assert _rank(outputs, torch.tensor([0, 0, 1])).tolist() == [2, 2, 0]
+    assert rank_of(outputs, torch.tensor([0, 0, 1])).tolist() == [2, 2, 0]
 
 
 def test_folders_with_boxes(net: fovea.Network, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_folders_with_boxes(net: fovea.Network, tmp_path: Path) -> None:
             file.write(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}\n")
     found = open_folder(tmp_path, net.labels)
     assert sorted(sample.label for sample in found.samples) == [0, 1, 2]
-    rows, _ = measure(net, found, ["l2caf"])
+    rows = measure(net, found, ["l2caf"]).rows
     assert (rows[0]["top1"], rows[0]["gt_known"]) == (1, 1)
 
 
@@ -126,9 +126,9 @@ def test_nothing_to_measure_against(net: fovea.Network, pack: Path) -> None:
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")
 def test_real_pictures(lite0: fovea.Network) -> None:
-    rows, skipped = measure(lite0.squashed(), open_data("imagenet-val-3k").first(120), ["cam", "gradcam", "l2caf"])
-    cam, gradcam, l2caf = rows
-    assert not skipped
+    found = measure(lite0.squashed(), open_data("imagenet-val-3k").first(120), ["cam", "gradcam", "l2caf"])
+    cam, gradcam, l2caf = found.rows
+    assert not found.skipped
     assert cam["top1"] > 0.55
     assert {**cam, "method": ""} == {**gradcam, "method": ""}
     assert l2caf["gt_known"] > 0.45

@@ -1,6 +1,10 @@
-"""The one form in which figures are written: what was measured, with what settings, and flat rows."""
+"""The one form in which figures are written: what was measured, with what settings, in flat rows, and how it was made."""
 
+import platform
+import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +14,71 @@ from rich.table import Table
 from fovea.heatmap import write_json
 
 
-def write(path: Path, what: str, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"what": what, "settings": dict(settings), "rows": [dict(row) for row in rows]})
+@dataclass(frozen=True)
+class Figures:
+    """What a measurement gives. `skipped` names the pictures left out, with the reasons."""
+
+    what: str
+    settings: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    skipped: Sequence[tuple[str, str]] = ()
+
+    def write(self, path: Path, seed: int | None = None, recipe: str | None = None) -> None:
+        content = {"what": self.what, "settings": dict(self.settings), "rows": [dict(row) for row in self.rows]}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, content | provenance(seed, recipe))
+
+    def show(self, title: str, console: Console) -> None:
+        table = Table(title=title, title_justify="left")
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        for name in names:
+            number = any(isinstance(row.get(name), (int, float)) for row in self.rows)
+            table.add_column(name, justify="right" if number else "left")
+        for row in self.rows:
+            table.add_row(*(text_of(row.get(name)) for name in names))
+        if not console.is_terminal:
+            console.width = max(console.width, 200)  # a file or a pipe has room for every column
+        console.print(table)
 
 
-def show(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> None:
-    table = Table(title=title, title_justify="left")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    for name in names:
-        table.add_column(
-            name, justify="right" if any(isinstance(row.get(name), (int, float)) for row in rows) else "left"
-        )
-    for row in rows:
-        table.add_row(*(_text(row.get(name)) for name in names))
-    if not console.is_terminal:
-        console.width = max(console.width, 200)  # a file or a pipe has room for every column
-    console.print(table)
-
-
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
     return str(value)
+
+
+def provenance(seed: int | None = None, recipe: str | None = None) -> dict[str, Any]:
+    """Recipe, commit, seed, kind of processor and date: enough to measure again, nothing about whose machine it was."""
+    today = datetime.now(UTC).date().isoformat()
+    return {"recipe": recipe, "commit": commit(), "seed": seed, "processor": processor(), "date": today}
+
+
+def commit() -> str | None:
+    """The commit of fovea's own checkout, with + when files differ from it; None for an installed copy."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return done.stdout.strip()
+
+    if git("ls-files", "--error-unmatch", __file__) is None:
+        return None
+    known = git("rev-parse", "--short=12", "HEAD")
+    return f"{known}+" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else known
+
+
+def processor() -> str:
+    """The kind of processor: the GPU's model, or how many CPU threads of which model."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{torch.get_num_threads()} CPU threads, {models[0] if models else platform.machine()}"

@@ -1,57 +1,56 @@
 """Weakly supervised localisation: are the boxes of a network's heatmaps right? (L2-CAF 4.1; Choe et al. 2020)."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
+from fovea.data import Box, DataSet
 from fovea.errors import BadChoice, BadPicture
 from fovea.explaining import Method, find, look_at
-from fovea.heatmap import Shown
 from fovea.measure.boxes import Localised, ious_of, scores
+from fovea.measure.figures import Figures
+from fovea.measure.stream import batches, prepared, rank_of
 from fovea.network import Network
-from fovea.pictures import Picture
 from fovea.placement import Placement
-from fovea.train.packs import Box, Pack, Sample
+from fovea.regions import THRESHOLD_RULE
 
 Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
 
 
 def measure(
     network: Network,
-    pack: Pack,
+    data: DataSet,
     methods: Sequence[str | Method],
     batch: int = 16,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    """One row of figures a method, and the pictures left out with their reasons.
+) -> Figures:
+    """One row of figures a method.
 
     Maps are of the true class, as the boxes of GT-known and of a right prediction are; the class counts for top-1/5.
     """
     own = [find(one) for one in methods]
-    with_boxes = Pack(pack.name, tuple(sample for sample in pack.samples if sample.boxes))
+    with_boxes = data.with_boxes()
     if not len(with_boxes):
-        raise BadChoice(f"{pack.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)")
+        raise BadChoice(f"{data.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)")
     total = 2 * len(with_boxes)  # every picture is looked at, then its boxes are drawn
     skipped: list[tuple[str, str]] = []
     ranks: list[NDArray[np.int64]] = []
     maps: dict[str, list[Job]] = {one.name: [] for one in own}
-    for samples, images in _batches(with_boxes, batch, skipped):
-        tensors, shown, places = _prepared(network, samples, images)
+    for samples, images in batches(with_boxes, batch, skipped):
+        tensors, shown, places = prepared(network, samples, images)
         labels = torch.tensor([sample.label for sample in samples])
         seen, output = look_at(network, tensors, shown, own, labels)
-        ranks.append(_rank(output, labels))
+        ranks.append(rank_of(output, labels))
         for name, found in seen.items():
             maps[name] += [(found.map(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
         progress(sum(map(len, ranks)) + len(skipped), total)
     if not ranks:
-        raise BadPicture(f"no picture of {pack.name} could be read: {skipped[0][1]}")
+        raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
     rank, rows = np.concatenate(ranks), []
     pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
     try:
@@ -63,7 +62,15 @@ def measure(
             rows.append(_row(network, name, results, rank))
     finally:
         pool.shutdown(cancel_futures=True)  # whoever stops this does not wait for maps no longer wanted
-    return rows, skipped
+    settings = {
+        "data": data.name,
+        "input": "squashed" if getattr(network.transform, "crop", 0) is None else "cropped",
+        "threshold": f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}",
+        "correct": "IoU of at least 0.5 with any true box",
+        "max_box_acc_v2": "mean over IoU 0.3, 0.5, 0.7, each at its best threshold; the best of all segments counts",
+        "skipped": len(skipped),
+    }
+    return Figures("wsol", settings, rows, skipped)
 
 
 def _row(
@@ -72,35 +79,3 @@ def _row(
     found = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
     figures = scores(found, rank < 1, rank < 5)
     return {"net": network.name or "network", "method": name, "images": len(rank), **figures}
-
-
-def _batches(pack: Pack, size: int, skipped: list[tuple[str, str]]) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
-    def good() -> Iterator[tuple[Sample, Image.Image]]:
-        for sample, image in pack.read():
-            if isinstance(image, BadPicture):
-                skipped.append((sample.name, str(image)))
-            else:
-                yield sample, image
-
-    stream = good()
-    while chunk := list(islice(stream, size)):
-        yield [sample for sample, _ in chunk], [image for _, image in chunk]
-
-
-def _prepared(
-    network: Network, samples: Sequence[Sample], images: Sequence[Image.Image]
-) -> tuple[torch.Tensor, list[Shown], list[Placement]]:
-    ready = [network.prepare(image) for image in images]
-    shown = [
-        Shown(sample.name, placement, Picture(sample.name, image))
-        for sample, image, (_, placement) in zip(samples, images, ready, strict=True)
-    ]
-    tensors = torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype)
-    return tensors, shown, [placement for _, placement in ready]
-
-
-def _rank(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:
-    """How many other classes score no lower than the true one: a tie is not a hit."""
-    own = output.gather(1, labels.to(output.device).unsqueeze(1))
-    ranked: NDArray[np.int64] = ((~(output < own)).sum(1) - 1).cpu().numpy()
-    return ranked

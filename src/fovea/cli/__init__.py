@@ -1,0 +1,96 @@
+"""The command line. Imports of torch wait until a command needs it, so that --help answers at once."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fovea.cli import benching, explaining, measuring
+from fovea.cli.common import bar, say, warn
+from fovea.errors import BadPicture, FoveaError
+
+app = typer.Typer(
+    help="Shows where a network looks. Start with: [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(explaining.app)
+app.add_typer(measuring.app, name="measure")
+app.add_typer(benching.app, name="bench")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fovea import __version__
+
+        say.print(f"fovea {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def models(
+    pattern: Annotated[str, typer.Argument(help="Part of a name, or a glob such as 'timm/*vit*'.")] = "",
+) -> None:
+    """List the networks that can be loaded."""
+    from fovea.zoo import models as listed
+
+    found = listed(pattern)
+    for source, names in found.items():
+        if names:
+            more = (
+                f" … and {len(names) - 12} more (fovea models {source}/<part>)"
+                if not pattern and len(names) > 12
+                else ""
+            )
+            say.print(f"{source} ({len(names)})", style="bold")
+            say.print("  " + "\n  ".join(names if pattern else names[:12]) + more, markup=False)
+    if not any(found.values()):
+        raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
+    if not pattern:
+        say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
+
+
+@app.command()
+def demo(out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("out/demo")) -> None:
+    """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
+    from fovea.demo import make
+
+    with bar("making the page") as advance:
+        page = make(out, advance)
+    say.print(f"open in a browser: {page}" if sys.stdout.isatty() else str(page), markup=False)
+
+
+def main() -> None:
+    """Exit status: 0 when something was done, 1 when nothing could be, 2 for wrong usage."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a kill, too, leaves what was done in order
+    try:
+        app()
+    except BadPicture as error:
+        warn.print(f"error: {error}", markup=False)
+        sys.exit(1)
+    except FoveaError as error:
+        warn.print(f"error: {error}", markup=False)
+        sys.exit(2)
+    except OSError as error:  # a full disk, a folder that may not be written to
+        warn.print(f"error: {error}", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        warn.print("stopped")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

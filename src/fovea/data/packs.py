@@ -1,0 +1,74 @@
+"""Tar packs: manifest.csv (file, shard, label, boxes, split, ...) beside uncompressed tar shards."""
+
+import csv
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fovea.data.samples import DataSet, Member, Sample, Source, Unreadable, boxes_of
+from fovea.errors import BadChoice, nearest
+
+
+def open_pack(folder: Path, split: str | None = None) -> DataSet:
+    """Labels are numbers, or names, which are numbered in sorted order."""
+    rows = _rows(folder)
+    splits = {row.get("split") or "" for row in rows}
+    if split is not None and split not in splits:
+        raise BadChoice(
+            f"pack {folder.name} has no split {split!r}{nearest(split, splits)} (it has: {', '.join(sorted(splits))})"
+        )
+    labels = _labels(rows)
+    number = {name: i for i, name in enumerate(labels)}
+    numbered = all(row["label"].isdecimal() for row in rows)
+    kept = [row for row in rows if split is None or row.get("split") == split]
+    members = {name: _members(folder / name) for name in sorted({row["shard"] for row in kept})}
+    samples = (
+        Sample(
+            row["file"],
+            int(row["label"]) if numbered else number[row["label"]],
+            _source(members[row["shard"]], row),
+            boxes_of(row.get("boxes") or ""),
+            row,
+        )
+        for row in kept
+    )
+    return DataSet(folder.name, tuple(samples), labels)
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "manifest.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    missing_columns = {"file", "shard", "label"} - set(rows[0] if rows else ())
+    if missing_columns:
+        raise BadChoice(f"{folder / 'manifest.csv'} lacks the columns {', '.join(sorted(missing_columns))}")
+    missing = sorted({row["shard"] for row in rows if not (folder / row["shard"]).is_file()})
+    if missing:
+        raise BadChoice(f"pack {folder.name} is incomplete: {', '.join(missing)} not in {folder}")
+    return rows
+
+
+def _labels(rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
+    if not all(row["label"].isdecimal() for row in rows):
+        return tuple(sorted({row["label"] for row in rows}))
+    names = {int(row["label"]): row.get("class_name") or row["label"] for row in rows}
+    return tuple(names.get(i, str(i)) for i in range(max(names) + 1))
+
+
+def _members(shard: Path) -> dict[str, Member] | Unreadable:
+    """Where each file begins in a shard; of one that is cut short, the files before the cut."""
+    found: dict[str, Member] = {}
+    try:
+        with tarfile.open(shard, "r:") as tar:
+            for one in tar:
+                if one.isfile():
+                    found[one.name] = Member(shard, one.name, one.offset_data, one.size)
+    except (OSError, tarfile.TarError) as error:
+        if not found:
+            return Unreadable(f"the shard {shard.name} cannot be read as an uncompressed tar: {error}")
+    return found
+
+
+def _source(members: dict[str, Member] | Unreadable, row: dict[str, str]) -> Source:
+    if isinstance(members, Unreadable):
+        return members
+    return members.get(row["file"]) or Unreadable(f"{row['file']} is not in its shard {row['shard']}")

@@ -1,1 +1,0 @@
-"""Data to train on and to measure with."""
