@@ -1,4 +1,4 @@
-"""The one form in which figures are written: what was measured, with what settings, in flat rows, and how it was made."""
+"""The one form in which figures are written: what was measured, with which settings, flat rows, and how it was made."""
 
 import platform
 import subprocess
