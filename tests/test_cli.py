@@ -35,8 +35,8 @@ def run(
     monkeypatch.chdir(tmp_path)
     real = fovea.load
 
-    def load(name: str, weights: Path | None = None, pretrained: bool = True) -> fovea.Network:
-        return lite0 if (name, weights) == ("efficientnet_lite0", None) else real(name, weights, pretrained)
+    def load(name: str, weights: Path | None = None, pretrained: bool = True, **more: Any) -> fovea.Network:
+        return lite0 if (name, weights) == ("efficientnet_lite0", None) else real(name, weights, pretrained, **more)
 
     monkeypatch.setattr("fovea.zoo.load", load)  # the weights are read once for all tests
     return Run(monkeypatch, capsys)

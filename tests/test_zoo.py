@@ -95,7 +95,8 @@ def test_a_network_saved_and_loaded_is_the_same(tmp_path: Path, input: torch.Ten
     net.save(tmp_path / "mine.safetensors")
     back = fovea.load(tmp_path / "mine.safetensors")
     assert torch.equal(back(input), net(input))
-    assert (back.labels, back.name, back.transform) == (net.labels, "timm/test_resnet", net.transform)
+    assert (back.labels, back.name, back.transform) == (net.labels, "mine", net.transform)
+    assert back.origin == net.origin
     assert not back.module.training
 
 

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from fovea.cutting import Cut
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What builds the network again: a name that `fovea.load` knows, and its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class Network:
     """`.module` with `.transform` (picture to tensor) and `.labels`; calling it gives the output of a batch."""
@@ -31,6 +39,7 @@ class Network:
     layer: str | nn.Module | None = None
     name: str = ""
     output: Callable[[Any], Tensor] | None = None
+    origin: Origin | None = None
     _cuts: dict[Any, "Cut"] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
 
@@ -110,19 +119,40 @@ class Network:
         whole = Prepare(
             self.transform.size, self.transform.mean, self.transform.std, None, self.transform.interpolation
         )
-        return Network(self.module, whole, self.labels, self.layer, self.name, self.output, self._cuts)
+        return replace(self, transform=whole, _placements={})
 
-    def save(self, path: str | Path) -> None:
-        """Weights as safetensors, with the network's name and labels, so that `fovea.load(path)` needs nothing else."""
+    def save(self, path: str | Path, half: bool = False) -> None:
+        """Weights as safetensors, with the network's name and labels, so that `fovea.load(path)` needs nothing else.
+
+        `half` keeps floats as fp16, in half the space. The file is whole or not there at all.
+        """
         from safetensors.torch import save_file
 
-        if not self.name:
+        origin = self.origin or Origin(self.name)
+        if not origin.name:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
         # cloned, since tied weights share their memory, which the format refuses
         tensors = {key: value.detach().cpu().contiguous().clone() for key, value in self.module.state_dict().items()}
+        if half:
+            tensors = {key: fit_for_half(value) for key, value in tensors.items()}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        about = {"fovea.network": self.name, "fovea.labels": json.dumps(self.labels)}
-        save_file(tensors, str(path), metadata=about)
+        about = {"fovea.network": origin.name, "fovea.labels": json.dumps(self.labels)}
+        if origin.options:
+            about["fovea.options"] = json.dumps(dict(origin.options))
+        if isinstance(self.transform, Prepare):
+            about["fovea.transform"] = json.dumps(asdict(self.transform))
+        part = Path(path).with_name(Path(path).name + ".part")
+        save_file(tensors, str(part), metadata=about)
+        part.replace(path)
+
+
+def fit_for_half(value: Tensor) -> Tensor:
+    """Floats as fp16, except where that would not hold them: too large, or variances too small to keep their digits."""
+    if not value.is_floating_point() or not value.numel():
+        return value
+    limits = torch.finfo(torch.float16)
+    least, most = float(value.min()), float(value.abs().max())
+    return value if most > limits.max or 0 < least < limits.tiny else value.half()
 
 
 def wrap(

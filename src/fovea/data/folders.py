@@ -1,38 +1,90 @@
-"""Picture folders in torchvision's ImageFolder layout: class/picture files, with an optional boxes.csv."""
+"""Picture folders in torchvision's ImageFolder layout: class/picture files, with an optional boxes.csv.
+
+train/, val/ or test/ may stand above the classes. Boxes are x0 y0 x1 y1, 0-based and half open.
+"""
 
 import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fovea.data.samples import Box, DataSet, File, Sample, boxes_of
+from fovea.data.options import splits_asked
+from fovea.data.places import pictures, subfolders
+from fovea.data.samples import Below, Box, DataSet, Sample, boxes_of
 from fovea.errors import BadChoice
 from fovea.pictures import is_picture_name
 
+SPLITS = ("train", "val", "valid", "validation", "test")
 
-def open_folder(folder: Path, names: Sequence[str] | None = None) -> DataSet:
+
+def is_folder(folder: Path) -> bool:
+    """A folder that holds pictures itself, one or (below a split) two levels down."""
+    above = [folder / one for one in subfolders(folder)]
+    below = [one / name for one in above if one.name in SPLITS for name in subfolders(one)]
+    return any(is_picture_name(Path(name)) for one in above + below for name in os.listdir(one))
+
+
+def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | None = None) -> DataSet:
     """The class is its folder's place among `names`, or in sorted order, or its number when every folder is one.
 
-    boxes.csv beside the classes (file,boxes; several rows or ';' for several boxes) gives the boxes.
+    boxes.csv beside the classes, or beside the splits (file,boxes; several rows or ';' for several boxes), gives boxes.
     """
-    classes = sorted(one.name for one in folder.iterdir() if one.is_dir())
+    above = subfolders(folder)
+    split_up = above and all(one in SPLITS and subfolders(folder / one) for one in above)
+    splits = [one for one in SPLITS if one in above] if split_up else []
+    asked = splits_asked(f"the folder {folder.name}", split, splits)
+    classes = sorted({name for one in splits for name in subfolders(folder / one)}) if splits else above
     if not classes:
         raise BadChoice(f"{folder} holds neither manifest.csv nor a folder a class")
+    number, labels = _numbered(classes, names)
+    samples = []
+    for part in asked or ("",):
+        boxes = _boxes(folder, part)
+        row = {"split": part} if part else {}
+        for name in classes:
+            there = folder / part / name
+            for file in pictures(there) if there.is_dir() else ():
+                found = boxes.pop(f"{name}/{file}", ())
+                samples.append(Sample(str(there / file), number[name], Below(there, file), found, row))
+        _refuse_misnamed(folder, boxes, samples)
+    if not samples:
+        raise BadChoice(f"no picture in the class folders of {folder / (split or '')} ({', '.join(classes[:5])} ...)")
+    return DataSet(folder.name, tuple(samples), labels)
+
+
+def _numbered(classes: Sequence[str], names: Sequence[str] | None) -> tuple[dict[str, int], tuple[str, ...]]:
     if names is not None and set(classes) <= set(names):
         labels = tuple(names)
     elif all(map(str.isdecimal, classes)):
-        labels = tuple(str(i) for i in range(max(map(int, classes)) + 1))
+        return {name: int(name) for name in classes}, tuple(str(i) for i in range(max(map(int, classes)) + 1))
     else:
         labels = tuple(classes)
-    number = {name: int(name) if name.isdecimal() and name not in labels else labels.index(name) for name in classes}
+    places = {name: i for i, name in reversed(list(enumerate(labels)))}
+    return {name: places[name] for name in classes}, labels
+
+
+def _boxes(folder: Path, part: str) -> dict[str, tuple[Box, ...]]:
+    """By 'class/file'; a boxes.csv above the splits names files as 'split/class/file'."""
     boxes: dict[str, tuple[Box, ...]] = {}
-    if (folder / "boxes.csv").is_file():
-        with open(folder / "boxes.csv", newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                boxes[row["file"]] = boxes.get(row["file"], ()) + boxes_of(row["boxes"])
-    samples = [
-        Sample(str(path), number[name], File(path), boxes.get(path.relative_to(folder).as_posix(), ()))
-        for name in classes
-        for path in sorted((folder / name).rglob("*"))
-        if path.is_file() and is_picture_name(path)
-    ]
-    return DataSet(folder.name, tuple(samples), labels)
+    for where, before in {folder: f"{part}/" if part else "", folder / part: ""}.items():
+        if not (where / "boxes.csv").is_file():
+            continue
+        with open(where / "boxes.csv", newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            lacking = {"file", "boxes"} - set(reader.fieldnames or ())
+            if lacking:
+                raise BadChoice(f"{where / 'boxes.csv'} lacks the columns {', '.join(sorted(lacking))}")
+            for row in reader:
+                if row["file"].startswith(before):
+                    name = row["file"].removeprefix(before)
+                    boxes[name] = boxes.get(name, ()) + boxes_of(row["boxes"])
+    return boxes
+
+
+def _refuse_misnamed(folder: Path, left: dict[str, tuple[Box, ...]], samples: Sequence[Sample]) -> None:
+    """Rows for pictures left out on purpose are fine; if no row fits any picture, the names are wrong."""
+    if left and not any(one.boxes for one in samples):
+        raise BadChoice(
+            f"boxes.csv in {folder} names no picture that is there: it has {next(iter(left))!r}; "
+            "a file is written class/picture, as seen from boxes.csv"
+        )

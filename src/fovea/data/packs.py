@@ -5,18 +5,20 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, Member, Sample, Source, Unreadable, boxes_of
-from fovea.errors import BadChoice, nearest
+from fovea.errors import BadChoice
+
+
+def is_pack(folder: Path) -> bool:
+    return (folder / "manifest.csv").is_file()
 
 
 def open_pack(folder: Path, split: str | None = None) -> DataSet:
     """Labels are numbers, or names, which are numbered in sorted order."""
     rows = _rows(folder)
-    splits = {row.get("split") or "" for row in rows}
-    if split is not None and split not in splits:
-        raise BadChoice(
-            f"pack {folder.name} has no split {split!r}{nearest(split, splits)} (it has: {', '.join(sorted(splits))})"
-        )
+    if split is not None:
+        splits_asked(f"pack {folder.name}", split, sorted({row.get("split") or "" for row in rows}))
     labels = _labels(rows)
     number = {name: i for i, name in enumerate(labels)}
     numbered = all(row["label"].isdecimal() for row in rows)
@@ -36,6 +38,8 @@ def open_pack(folder: Path, split: str | None = None) -> DataSet:
 
 
 def _rows(folder: Path) -> list[dict[str, str]]:
+    if not is_pack(folder):
+        raise BadChoice(f"pack {folder.name} is incomplete: manifest.csv not in {folder}")
     with open(folder / "manifest.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     missing_columns = {"file", "shard", "label"} - set(rows[0] if rows else ())

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.errors import BadChoice, BadPicture
-from fovea.pictures import read, read_bytes
+from fovea.pictures import from_array, read, read_bytes
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
 
@@ -20,9 +21,30 @@ class Source(Protocol):
     def read(self) -> Image.Image: ...  # or BadPicture
 
 
+class Annotation(Protocol):
+    """Where a picture's boxes are written, for sets with a file a picture: too many to read them all at opening."""
+
+    def read(self) -> tuple[Box, ...]: ...  # or BadPicture
+
+
 @dataclass(frozen=True)
 class File:
     path: Path
+
+    def read(self) -> Image.Image:
+        return read(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A file of a large set: a million of them share one folder, and only their names take memory."""
+
+    folder: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
 
     def read(self) -> Image.Image:
         return read(self.path)
@@ -47,6 +69,16 @@ class Member:
         return read_bytes(data, self.name)
 
 
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """A small picture that is in memory already."""
+
+    values: NDArray[np.uint8]  # H,W
+
+    def read(self) -> Image.Image:
+        return from_array(self.values)
+
+
 @dataclass(frozen=True)
 class Unreadable:
     reason: str
@@ -55,12 +87,28 @@ class Unreadable:
         raise BadPicture(self.reason)
 
 
+class _Boxes:
+    """The field `boxes`: a tuple, or an annotation that becomes one the first time it is looked at."""
+
+    def __get__(self, sample: "Sample | None", owner: type) -> tuple[Box, ...]:
+        if sample is None:
+            return ()
+        given: tuple[Box, ...] | Annotation = sample.__dict__["_boxes"]
+        if not isinstance(given, tuple):
+            given = given.read()
+            object.__setattr__(sample, "_boxes", given)
+        return given
+
+    def __set__(self, sample: "Sample", given: tuple[Box, ...] | Annotation) -> None:
+        object.__setattr__(sample, "_boxes", given)
+
+
 @dataclass(frozen=True)
 class Sample:
     name: str  # the file's path, or its name in the set
     label: int
     source: Source
-    boxes: tuple[Box, ...] = ()
+    boxes: _Boxes = _Boxes()  # given as a tuple or an Annotation, seen as a tuple
     row: Mapping[str, str] = field(default_factory=dict, compare=False)  # what else the set says about it
 
 
@@ -69,7 +117,7 @@ class DataSet:
     """A named set of labelled pictures. `labels` are the names of all classes, also of those not in this part."""
 
     name: str
-    samples: tuple[Sample, ...]
+    samples: tuple[Sample, ...] = field(repr=False)
     labels: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -92,7 +140,11 @@ class DataSet:
         return replace(self, samples=kept)
 
     def with_boxes(self) -> "DataSet":
-        return replace(self, samples=tuple(sample for sample in self.samples if sample.boxes))
+        """The samples with boxes, all of which are read now.
+
+        One whose boxes cannot be read stays, as a picture that cannot be read: whoever iterates reports it.
+        """
+        return replace(self, samples=tuple(one for one in map(_boxes_read, self.samples) if one is not None))
 
     def read(self) -> Iterator[tuple[Sample, Image.Image | BadPicture]]:
         """Each sample with its picture, or with the reason why it cannot be read."""
@@ -102,6 +154,13 @@ class DataSet:
             except BadPicture as reason:
                 image = reason
             yield sample, image
+
+
+def _boxes_read(sample: Sample) -> Sample | None:
+    try:
+        return sample if sample.boxes else None
+    except BadPicture as reason:
+        return Sample(sample.name, sample.label, Unreadable(str(reason)), (), sample.row)
 
 
 def boxes_of(text: str) -> tuple[Box, ...]:

@@ -1,5 +1,6 @@
 """The one form in which figures are written: what was measured, with which settings, flat rows, and how it was made."""
 
+import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,10 @@ def provenance(seed: int | None = None, recipe: str | None = None) -> dict[str, 
 
 
 def commit() -> str | None:
-    """The commit of fovea's own checkout, with + when files differ from it; None for an installed copy."""
+    """The commit of fovea's own checkout, with + when files differ from it.
+
+    A copy without its history says what FOVEA_COMMIT says, or nothing.
+    """
     here = Path(__file__).parent
 
     def git(*words: str) -> str | None:
@@ -67,7 +71,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     if git("ls-files", "--error-unmatch", __file__) is None:
-        return None
+        return os.environ.get("FOVEA_COMMIT")
     known = git("rev-parse", "--short=12", "HEAD")
     return f"{known}+" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else known
 

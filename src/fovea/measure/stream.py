@@ -1,6 +1,6 @@
 """The pictures of a data set, a batch at a time, ready for a network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -11,7 +11,7 @@ from PIL import Image
 from fovea.data import DataSet, Sample
 from fovea.errors import BadPicture
 from fovea.heatmap import Shown
-from fovea.network import Network
+from fovea.network import Network, as_found
 from fovea.pictures import Picture
 from fovea.placement import Placement
 
@@ -41,6 +41,38 @@ def prepared(
     ]
     tensors = torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype)
     return tensors, shown, [placement for _, placement in ready]
+
+
+def outputs(
+    network: Network,
+    data: DataSet,
+    size: int,
+    skipped: list[tuple[str, str]],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[tuple[list[Sample], torch.Tensor]]:
+    """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
+    done = 0
+    for samples, images in batches(data, size, skipped):
+        tensors, _, _ = prepared(network, samples, images)
+        with as_found(network), torch.no_grad():
+            found = network(tensors)
+        done += len(samples)
+        yield samples, found
+        progress(done + len(skipped), len(data))
+    if not done:
+        reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
+        raise BadPicture(reason)
+
+
+def blank(network: Network) -> torch.Tensor:
+    """An empty picture as the network takes it (1,C,H,W)."""
+    tensor, _ = network.prepare(Image.new("RGB", (256, 256), "grey"))
+    return tensor.unsqueeze(0).to(network.device, network.dtype)
+
+
+def input_of(network: Network) -> str:
+    """How pictures of other proportions than the network's come in."""
+    return "squashed" if getattr(network.transform, "crop", 0) is None else "cropped"
 
 
 def rank_of(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:

@@ -1,9 +1,8 @@
 """Weakly supervised localisation: are the boxes of a network's heatmaps right? (L2-CAF 4.1; Choe et al. 2020)."""
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +13,13 @@ from fovea.errors import BadChoice, BadPicture
 from fovea.explaining import Method, find, look_at
 from fovea.measure.boxes import Localised, ious_of, scores
 from fovea.measure.figures import Figures
-from fovea.measure.stream import batches, prepared, rank_of
+from fovea.measure.stream import batches, input_of, prepared, rank_of
 from fovea.network import Network
 from fovea.placement import Placement
 from fovea.regions import THRESHOLD_RULE
 
 Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
+THRESHOLD = f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}"
 
 
 def measure(
@@ -52,20 +52,14 @@ def measure(
     if not ranks:
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
     rank, rows = np.concatenate(ranks), []
-    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
-    try:
-        for i, (name, jobs) in enumerate(maps.items()):
-            results = []
-            for one in pool.map(ious_of, *zip(*jobs, strict=True), chunksize=16):
-                results.append(one)
-                progress(total // 2 + (i * len(jobs) + len(results)) * total // 2 // (len(own) * len(jobs)), total)
-            rows.append(_row(network, name, results, rank))
-    finally:
-        pool.shutdown(cancel_futures=True)  # whoever stops this does not wait for maps no longer wanted
+    drawn = localised(maps, lambda done, of: progress(total // 2 + done * (total // 2) // of, total))
+    for name, boxes in drawn.items():
+        figures = scores(boxes, rank < 1, rank < 5)
+        rows.append({"net": network.name or "network", "method": name, "images": len(rank), **figures})
     settings = {
         "data": data.name,
-        "input": "squashed" if getattr(network.transform, "crop", 0) is None else "cropped",
-        "threshold": f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}",
+        "input": input_of(network),
+        "threshold": THRESHOLD,
         "correct": "IoU of at least 0.5 with any true box",
         "max_box_acc_v2": "mean over IoU 0.3, 0.5, 0.7, each at its best threshold; the best of all segments counts",
         "skipped": len(skipped),
@@ -73,9 +67,21 @@ def measure(
     return Figures("wsol", settings, rows, skipped)
 
 
-def _row(
-    network: Network, name: str, results: Sequence[tuple[NDArray[np.float64], ...]], rank: NDArray[np.int64]
-) -> dict[str, Any]:
-    found = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
-    figures = scores(found, rank < 1, rank < 5)
-    return {"net": network.name or "network", "method": name, "images": len(rank), **figures}
+def localised(
+    maps: Mapping[str, Sequence[Job]], progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, Localised]:
+    """The boxes of every method's maps against the true ones, worked out on all processors."""
+    total, done = sum(map(len, maps.values())), 0
+    found: dict[str, Localised] = {}
+    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+    try:
+        for name, jobs in maps.items():
+            results = []
+            for one in pool.map(ious_of, *zip(*jobs, strict=True), chunksize=16):
+                results.append(one)
+                done += 1
+                progress(done, total)
+            found[name] = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever stops this does not wait for maps no longer wanted
+    return found

@@ -1,0 +1,5 @@
+"""python -m fovea, and torchrun -m fovea."""
+
+from fovea.cli import main
+
+main()

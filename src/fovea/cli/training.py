@@ -1,0 +1,106 @@
+"""fovea train."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from fovea.cli.common import say, warn
+from fovea.errors import FoveaError
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Examples:  fovea train recipes/digits.toml  |  fovea train recipes/digits.toml --set epochs=2 --set seed=1"
+    "  |  torchrun --nproc-per-node 2 -m fovea train recipes/digits.toml"
+)
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe (TOML). Those that come with fovea are in recipes/.")],
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as optimiser.lr=0.05. Repeat.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for checkpoint, log, curves, weights and card; out/train/NAME if not given."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in this folder was stopped.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away a run in this folder.")] = False,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
+) -> None:
+    """Train a network by a recipe; a run that was killed goes on with --resume and ends as if nothing had happened."""
+    from fovea.train import recipe as recipes
+
+    read = recipes.read(recipe, set or ())
+    try:
+        from fovea.train.loop import said, train
+    except ImportError as error:
+        raise FoveaError(f"training needs more packages ({error.name}): pip install 'fovea[train]'") from None
+    where = out or Path("out/train") / recipe.stem
+    with _shown(recipe.stem) as show:
+        done = train(read, where, recipe.stem, resume or _restarted(), fresh and not _restarted(), device, show)
+    if _first():
+        say.print(f"score: {said(done.score)}{_against(read.expected, done.score)}", markup=False)
+        say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})", markup=False)
+        say.print(f"card: {done.card}; curves: {where / 'curves.png'}; log: {where / 'log.jsonl'}", markup=False)
+
+
+def _first() -> bool:
+    """Among processes that torchrun started, one speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _restarted() -> bool:
+    """torchrun starts all processes again when one of them died: then the run goes on by itself."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _against(expected: dict[str, float], score: dict[str, float]) -> str:
+    found = [(key, value) for key, value in expected.items() if key in score]
+    if not found:
+        return ""
+    parts = ", ".join(f"{key} {value} {'reached' if score[key] >= value else 'NOT reached'}" for key, value in found)
+    return f" (stated: {parts})"
+
+
+class _Bar:
+    """Progress on stderr: a bar on a terminal, a line a test elsewhere."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self.progress, self.name = progress, name
+        self.decode: TaskID | None = None
+        self.task: TaskID | None = None
+
+    def decoding(self, done: int, total: int) -> None:
+        if self.decode is None:
+            self.decode = self.progress.add_task("decoding pictures", total=total, facts="")
+        self.progress.update(self.decode, completed=done, total=total, visible=done < total)
+
+    def step(self, done: int, total: int, facts: dict[str, Any]) -> None:
+        if self.task is None:
+            self.task = self.progress.add_task(f"training {self.name}", total=total, facts="")
+        text = (
+            f"loss {facts['loss']:.3f}  accuracy {facts['accuracy']:.3f}  {facts['images_per_second']:,.0f} images/s"
+            f"  epoch {facts['epoch']:.1f}"
+        )
+        self.progress.update(self.task, completed=done, total=total, facts=text)
+
+    def line(self, text: str) -> None:
+        self.progress.console.print(text, markup=False)
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[_Bar]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=warn, transient=True, disable=not warn.is_terminal) as progress:
+        yield _Bar(progress, name)

@@ -1,0 +1,67 @@
+"""Cars196 as published, in both layouts: cars_annos.mat with car_ims/, and devkit/ with cars_train/ and cars_test/.
+
+Boxes there are MATLAB's, 1-based with the last pixel counted: x0 = x1' - 1, x1 = x2'. For retrieval the classes are
+halved: labels=0-97 to train, labels=98-195 to test.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fovea.data.matlab import columns
+from fovea.data.options import splits_asked
+from fovea.data.places import demand, demand_pictures
+from fovea.data.samples import Below, DataSet, Sample
+from fovea.errors import BadChoice
+
+CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
+MARKS = ("cars_annos.mat", "car_ims", "devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train", "cars_test")
+WITH_LABELS = "cars_test_annos_withlabels.mat"
+
+
+def is_cars(folder: Path) -> bool:
+    return any((folder / one).exists() for one in (*MARKS, WITH_LABELS))
+
+
+def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
+    """196 cars; split=train or test is the official one. Labels are 0 to 195 in the order of class_names."""
+    asked = splits_asked("cars", split, ("train", "test"))
+    if (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir():
+        demand("cars", folder, ("cars_annos.mat", "car_ims"))
+        names = columns(folder / "cars_annos.mat", ("class_names",))[0]
+        samples = [one for one in _all_in_one(folder) if one.row["split"] in asked]
+    else:
+        lists = {"train": "devkit/cars_train_annos.mat", "test": _with_labels(folder)}
+        wanted = [one for part in asked for one in (lists[part], f"cars_{part}")]
+        demand("cars", folder, ("devkit/cars_meta.mat", *wanted))
+        names = columns(folder / "devkit/cars_meta.mat", ("class_names",))[0]
+        samples = [one for part in asked for one in _one_split(folder, part, lists[part])]
+    demand_pictures("cars", samples)
+    wrong = next((one for one in samples if not 0 <= one.label < len(names)), None)
+    if wrong is not None:
+        raise BadChoice(f"cars in {folder} is inconsistent: {wrong.name} is of class {wrong.label + 1} of {len(names)}")
+    return DataSet("cars", tuple(samples), tuple(names))
+
+
+def _with_labels(folder: Path) -> str:
+    """The test labels are a download of their own, kept beside devkit/ or in it."""
+    return f"devkit/{WITH_LABELS}" if (folder / "devkit" / WITH_LABELS).is_file() else WITH_LABELS
+
+
+def _all_in_one(folder: Path) -> Iterator[Sample]:
+    fields = columns(folder / "cars_annos.mat", ("relative_im_path", "class", "test", *CORNERS), "annotations")
+    rows = ({"split": "train"}, {"split": "test"})
+    for file, label, test, *corners in zip(*fields, strict=True):
+        yield _sample(folder, file, label, corners, rows[float(test) == 1])
+
+
+def _one_split(folder: Path, part: str, annotations: str) -> Iterator[Sample]:
+    row = {"split": part}
+    for file, label, *corners in zip(
+        *columns(folder / annotations, ("fname", "class", *CORNERS), "annotations"), strict=True
+    ):
+        yield _sample(folder, f"cars_{part}/{file}", label, corners, row)
+
+
+def _sample(folder: Path, file: str, label: str, corners: list[str], row: dict[str, str]) -> Sample:
+    x0, y0, x1, y1 = map(float, corners)
+    return Sample(file, int(float(label)) - 1, Below(folder, file), ((x0 - 1, y0 - 1, x1, y1),), row)

@@ -1,0 +1,215 @@
+"""Megapixel digits: a large dark canvas with a few digits, fragments of others and short strokes. Nothing is stored.
+
+A canvas follows from the settings, the seed and its index alone, and is made when it is read. After cluttered MNIST
+(Mnih et al. 2014) and Megapixel MNIST (Katharopoulos & Fleuret 2019, which has copies=3, others=2, canvas=1500).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageChops, ImageDraw
+
+from fovea.data import digits, mnist
+from fovea.data.options import Size, splits_asked
+from fovea.data.places import find
+from fovea.data.samples import Box, DataSet, Sample
+from fovea.errors import BadChoice
+
+FRAGMENT = 8 / 28  # of a digit's side, as in cluttered MNIST
+INK = 32  # pixels at least this bright are the digit's: resizing leaves a faint rim
+CROWDED = 8  # areas of a digit for each fragment and each stroke, where their number is not given
+TRIES = 40  # random places for a digit before they are dealt out on a grid
+
+
+def open_megapixel(
+    *,
+    split: str | None = None,
+    canvas: Size = (1000, 1000),
+    count: int = 1000,
+    digit: int = 28,
+    copies: int = 1,
+    others: int = 0,
+    clutter: int | None = None,
+    noise: int | None = None,
+    seed: int = 0,
+    source: str = "digits",
+) -> DataSet:
+    """`count` canvases. The label is the class of the `copies` digits; the boxes are theirs, tight.
+
+    `others` digits are of other classes, each class fewer times than `copies`. `clutter` fragments and `noise` strokes
+    grow with the canvas unless given. `source` is digits (scikit-learn's), mnist or a folder with MNIST's files. split=
+    train (the default) and test take their digits from the source's own halves, so that no digit is in both.
+    """
+    part = splits_asked("megapixel", split or "train", ("train", "test"))[0]
+    width, height = canvas
+    for name, value, least in (
+        ("count", count, 1), ("digit", digit, 8), ("copies", copies, 1), ("others", others, 0), ("seed", seed, 0),
+        ("clutter", clutter or 0, 0), ("noise", noise or 0, 0),
+    ):  # fmt: skip
+        if value < least:
+            raise BadChoice(f"megapixel: {name}= is at least {least}; got {value}")
+    if others > 9 * (copies - 1):
+        raise BadChoice(
+            f"megapixel: others={others} with copies={copies}: another class would occur as often as the label's; "
+            f"at most {9 * (copies - 1)} others fit {copies} copies"
+        )
+    if (width // digit) * (height // digit) < copies + others:
+        raise BadChoice(
+            f"megapixel: {copies + others} digits of {digit} pixels do not fit a canvas of {width} x {height}; "
+            "take a larger canvas= or a smaller digit="
+        )
+    crowd = round(width * height / digit**2 / CROWDED)
+    if source != "digits":
+        source = str(find(source, (), mnist.is_mnist).absolute())
+    scene = Scene(
+        canvas, digit, copies, others, crowd if clutter is None else clutter, crowd if noise is None else noise,
+        seed, part, source,
+    )  # fmt: skip
+    glyphs(source, part)  # a source that is not there is said now
+    row = {"split": part}
+    labels = np.random.default_rng([seed, part == "test"]).integers(10, size=count)
+    drawn = [Canvas(scene, i, int(label)) for i, label in enumerate(labels)]
+    samples = (Sample(f"{part}/{one.index:06}", one.label, one, Tight(one), row) for one in drawn)
+    return DataSet("megapixel", tuple(samples), tuple(map(str, range(10))))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What all canvases of a set have in common."""
+
+    size: Size
+    digit: int
+    copies: int
+    others: int
+    clutter: int
+    noise: int
+    seed: int
+    split: str
+    source: str  # "digits", or the folder of MNIST's files
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    images: NDArray[np.uint8]  # N,h,w
+    of_class: tuple[NDArray[np.intp], ...]  # ten lists of indices
+
+
+@lru_cache(maxsize=4)
+def glyphs(source: str, split: str) -> Glyphs:
+    """Read once a process, so that a canvas is cheap to send to another."""
+    if source == "digits":
+        images, labels = digits.read_digits(split)
+        images = np.pad(images, ((0, 0), (1, 1), (1, 1)))  # they touch their frame: room for a smooth edge, as in MNIST
+    else:
+        images, labels = mnist.read_digits(Path(source), split)
+    of_class = tuple(np.flatnonzero(labels == i) for i in range(10))
+    if not all(map(len, of_class)):
+        raise BadChoice(f"megapixel: the {split} digits of {source} lack a class")
+    return Glyphs(images, of_class)
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """One picture, made when it is read."""
+
+    scene: Scene
+    index: int
+    label: int
+
+    def read(self) -> Image.Image:
+        scene, random = self.scene, self._random()
+        placed = self._digits(random)
+        image = Image.new("L", scene.size)
+        _draw_strokes(image, scene, random)
+        _paste_fragments(image, scene, random)
+        for glyph, x, y, _ in placed:
+            _lighten(image, glyph, x, y)
+        return Image.merge("RGB", (image, image, image))
+
+    def boxes(self) -> tuple[Box, ...]:
+        found = []
+        for glyph, x, y, own in self._digits(self._random()):
+            if own:
+                x0, y0, x1, y1 = glyph.point([0] * INK + [255] * (256 - INK)).getbbox() or (0, 0, *glyph.size)
+                found.append((float(x + x0), float(y + y0), float(x + x1), float(y + y1)))
+        return tuple(found)
+
+    def _random(self) -> np.random.Generator:
+        return np.random.default_rng([self.scene.seed, self.scene.split == "test", self.index, 1])
+
+    def _digits(self, random: np.random.Generator) -> list[tuple[Image.Image, int, int, bool]]:
+        """The digits, their corners, and whether they are the label's; drawn first, so boxes need nothing else."""
+        scene, known = self.scene, glyphs(self.scene.source, self.scene.split)
+        rest = [one for one in range(10) if one != self.label] * (scene.copies - 1)
+        classes = [self.label] * scene.copies
+        classes += [rest[i] for i in random.permutation(len(rest))[: scene.others]] if scene.others else []
+        chosen = random.random(len(classes))
+        placed = []
+        for name, which, (x, y) in zip(classes, chosen, _corners(scene, len(classes), random), strict=True):
+            image = known.images[known.of_class[name][int(which * len(known.of_class[name]))]]
+            placed.append((_resized(image, scene.digit), x, y, name == self.label))
+        return placed
+
+
+@dataclass(frozen=True, slots=True)
+class Tight:
+    """The boxes of a canvas, found when looked at."""
+
+    canvas: Canvas
+
+    def read(self) -> tuple[Box, ...]:
+        return self.canvas.boxes()
+
+
+def _resized(values: NDArray[np.uint8], side: int) -> Image.Image:
+    image = Image.fromarray(values)
+    return image if image.size == (side, side) else image.resize((side, side), Image.Resampling.BICUBIC)
+
+
+def _corners(scene: Scene, count: int, random: np.random.Generator) -> list[tuple[int, int]]:
+    """Places where no two digits overlap: at random, or in a full canvas on cells of a grid chosen at random."""
+    (width, height), side = scene.size, scene.digit
+    spots = (random.random((count * TRIES, 2)) * (width - side + 1, height - side + 1)).astype(int).tolist()
+    found: list[tuple[int, int]] = []
+    for x, y in spots:
+        if all(abs(x - a) >= side or abs(y - b) >= side for a, b in found):
+            found.append((x, y))
+            if len(found) == count:
+                return found
+    across, down = width // side, height // side
+    cells = random.permutation(across * down)[:count].tolist()
+    return [(i % across * side, i // across * side) for i in cells]
+
+
+def _draw_strokes(image: Image.Image, scene: Scene, random: np.random.Generator) -> None:
+    """Straight, a quarter to a whole digit long, about as thick and bright as a digit's own."""
+    count, side = scene.noise, scene.digit
+    start = random.random((count, 2)) * scene.size
+    angle, length = random.random(count) * np.pi, side * (0.25 + 0.75 * random.random(count))
+    end = start + np.stack((np.cos(angle), np.sin(angle)), 1) * length[:, None]
+    shade = random.integers(128, 256, count).tolist()
+    draw, thick = ImageDraw.Draw(image), max(1, round(side / 10))
+    for ends, fill in zip(np.concatenate((start, end), 1).tolist(), shade, strict=True):
+        draw.line(ends, fill, thick)
+
+
+def _paste_fragments(image: Image.Image, scene: Scene, random: np.random.Generator) -> None:
+    """Squares cut from any digits, where their strokes are."""
+    images = glyphs(scene.source, scene.split).images
+    native, side = images.shape[1], max(2, round(scene.digit * FRAGMENT))
+    cut = native * FRAGMENT
+    which = random.integers(len(images), size=scene.clutter).tolist()
+    inside = (native * (0.15 + random.random((scene.clutter, 2)) * (0.7 - FRAGMENT))).tolist()
+    spots = (random.random((scene.clutter, 2)) * (scene.size[0] - side + 1, scene.size[1] - side + 1)).astype(int)
+    for i, (left, top), (x, y) in zip(which, inside, spots.tolist(), strict=True):
+        box = (left, top, left + cut, top + cut)
+        piece = Image.fromarray(images[i]).resize((side, side), Image.Resampling.BICUBIC, box)
+        _lighten(image, piece, x, y)
+
+
+def _lighten(image: Image.Image, piece: Image.Image, x: int, y: int) -> None:
+    box = (x, y, x + piece.width, y + piece.height)
+    image.paste(ImageChops.lighter(image.crop(box), piece), box)

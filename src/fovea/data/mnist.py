@@ -1,0 +1,70 @@
+"""MNIST: the four idx files, gzipped or not."""
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fovea.data.options import splits_asked
+from fovea.data.samples import DataSet, Pixels, Sample
+from fovea.errors import BadChoice
+
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def is_mnist(folder: Path) -> bool:
+    return any(_file(folder, name) for names in FILES.values() for name in names)
+
+
+def open_mnist(folder: Path, *, split: str | None = None) -> DataSet:
+    """28 x 28 digits, split=train (60,000) or test (10,000); white on black, no boxes."""
+    samples = []
+    for part in splits_asked("mnist", split, tuple(FILES)):
+        images, labels = read_digits(folder, part)
+        row = {"split": part}
+        samples += [
+            Sample(f"{part}/{i:05}", int(label), Pixels(image), (), row)
+            for i, (image, label) in enumerate(zip(images, labels, strict=True))
+        ]
+    return DataSet("mnist", tuple(samples), tuple(map(str, range(10))))
+
+
+def read_digits(folder: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """N,28,28 and N."""
+    found = [_file(folder, name) for name in FILES[split]]
+    missing = [name for name, path in zip(FILES[split], found, strict=True) if path is None]
+    if missing:
+        raise BadChoice(f"mnist is incomplete: {', '.join(missing)} (or .gz) not in {folder}")
+    images, labels = (read_idx(path) for path in found if path is not None)
+    if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+        raise BadChoice(f"mnist in {folder} is inconsistent: {images.shape} pictures, {labels.shape} labels")
+    return images, labels
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Two zero bytes, 8 for unsigned bytes, the number of axes, their lengths as big-endian 32 bits, the values."""
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        zero, kind, axes = struct.unpack(">HBB", data[:4])
+        shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
+        if zero or kind != 8:
+            raise ValueError("it does not begin as an idx file of bytes does")
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
+        raise BadChoice(f"{path} is damaged or cut short: {error}") from None
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    """Also in raw/ or MNIST/raw/, where torchvision puts them, and as 'images.idx3', as some unpackers name them."""
+    names = [name, name.replace("-idx", ".idx")]
+    where = [
+        folder / inside / (one + end) for inside in ("", "raw", "MNIST/raw") for one in names for end in ("", ".gz")
+    ]
+    return next((one for one in where if one.is_file()), None)

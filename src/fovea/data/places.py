@@ -1,0 +1,101 @@
+"""Where data lies: folders by path or by name, and what to say when they are not there or not whole."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from fovea.data.samples import Below, Sample
+from fovea.errors import BadChoice, nearest
+from fovea.pictures import is_picture_name
+
+
+def home() -> Path | None:
+    """The folder below which data is looked for by name."""
+    named = os.environ.get("FOVEA_DATA")
+    return Path(named).expanduser() if named else None
+
+
+def plain(name: str) -> str:
+    """'CUB-200-2011' and 'cub_200_2011' are one name."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def find(given: str, usual: Sequence[str], recognises: Callable[[Path], bool]) -> Path:
+    """The folder meant by a path, or by a name or its usual names below FOVEA_DATA; best one that is recognised."""
+    path, root = Path(given).expanduser(), home()
+    entries = [one.name for one in os.scandir(root) if one.is_dir()] if root and root.is_dir() else []
+    tried = [path]
+    if root is not None and not path.is_absolute():
+        wanted = {plain(one) for one in usual}
+        there = sorted(one for one in entries if plain(one) in wanted and one != given)
+        absent = [one for one in usual if plain(one) not in map(plain, entries)]
+        tried += [root / one for one in (given, *there, *absent)]
+    tried = list(dict.fromkeys(tried))
+    found = [one for one in tried if one.is_dir()]
+    if not found:
+        unset = "" if root else "; FOVEA_DATA, below which data is looked for by name, is not set"
+        where = ", ".join(str(one.absolute()) for one in tried)
+        raise BadChoice(f"no data {given!r}{nearest(path.name, entries)} (looked for the folders {where}{unset})")
+    return next((one for one in found if recognises(one)), found[0])
+
+
+def demand(name: str, folder: Path, wanted: Iterable[str]) -> None:
+    """All of these files and folders are in the folder, or the error says which are not."""
+    wanted = tuple(wanted)
+    missing = [one for one in wanted if not (folder / one).exists()]
+    if missing:
+        there = [one for one in wanted if one not in missing]
+        beside = f" (there: {', '.join(there)})" if there else ""
+        raise BadChoice(
+            f"{name} is incomplete: {', '.join(missing)} not in {folder}{beside}; "
+            "layout=folder opens a plain folder a class"
+        )
+
+
+def demand_pictures(name: str, samples: Sequence[Sample]) -> None:
+    """A set of which not one listed picture exists is not there at all; it costs one look when the first one does."""
+    sources = [one.source for one in samples if isinstance(one.source, Below)]
+    if sources and not any(os.path.exists(one.path) for one in sources):
+        raise BadChoice(
+            f"{name} is incomplete: none of the {len(sources):,} pictures that it lists exists; "
+            f"the first would be {sources[0].path}"
+        )
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Sorted, hidden ones left out; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(one.name for one in os.scandir(folder) if not one.name.startswith(".") and one.is_dir())
+
+
+def pictures(folder: Path) -> list[str]:
+    """All picture files below a folder, relative to it, sorted; no file is looked at, only the folders."""
+    known: dict[str, bool] = {}
+    found: list[str] = []
+    ahead = [(str(folder), "")]
+    while ahead:
+        path, before = ahead.pop()
+        for one in os.scandir(path):
+            name = one.name
+            if name[0] == ".":
+                continue
+            if one.is_dir():
+                ahead.append((one.path, f"{before}{name}/"))
+                continue
+            suffix = name[name.rfind(".") :]
+            if suffix not in known:
+                known[suffix] = is_picture_name(Path("x" + suffix))
+            if known[suffix]:
+                found.append(before + name)
+    return sorted(found)
+
+
+def lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of an index file that say something, with their numbers."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadChoice(f"{path} cannot be read: {error}") from None
+    return [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]

@@ -1,0 +1,98 @@
+"""MR: 10,662 sentences from film reviews, one a line, in rt-polarity.pos and rt-polarity.neg (Pang & Lee 2005)."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fovea.data.options import parsed, splits_asked, typed
+from fovea.data.places import demand, find
+from fovea.data.samples import DataSet
+from fovea.errors import BadChoice
+
+FILES = ("rt-polarity.neg", "rt-polarity.pos")
+SPLITS = ("train", "val", "test")
+SHARES = (0.8, 0.1, 0.1)
+USUAL = ("mr", "rt-polaritydata")
+TOKEN = re.compile(r"\w+(?=n't\b)|n't\b|'(?:s|ve|re|d|ll|m)\b|\w+|[^\w \t\r]", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """One entry a sentence in each field; `classes` are the names that the labels number."""
+
+    name: str
+    texts: tuple[str, ...]
+    tokens: tuple[tuple[str, ...], ...]
+    labels: tuple[int, ...]
+    split: tuple[str, ...]
+    classes: tuple[str, ...] = ("negative", "positive")
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def part(self, split: str) -> "Sentences":
+        """The sentences of one split."""
+        splits_asked(self.name, split, tuple(dict.fromkeys(self.split)))
+        return self._picked([i for i, one in enumerate(self.split) if one == split])
+
+    def vocabulary(self, least: int = 1) -> tuple[str, ...]:
+        """The words that occur at least so often, the most frequent first, then by the alphabet."""
+        count = Counter(word for tokens in self.tokens for word in tokens)
+        return tuple(sorted((word for word, times in count.items() if times >= least), key=lambda w: (-count[w], w)))
+
+    def longest(self) -> int:
+        return max(map(len, self.tokens), default=0)
+
+    def _picked(self, kept: Sequence[int]) -> "Sentences":
+        texts, tokens, labels, split = (
+            tuple(field[i] for i in kept) for field in (self.texts, self.tokens, self.labels, self.split)
+        )
+        return Sentences(self.name, texts, tokens, labels, split, self.classes)  # type: ignore[arg-type]
+
+
+def tokenise(text: str) -> tuple[str, ...]:
+    """Lower case; words, the clitics n't 's 've 're 'd 'll 'm, and every other character alone. Nothing is lost."""
+    return tuple(TOKEN.findall(text.lower()))
+
+
+def is_mr(folder: Path) -> bool:
+    return any((folder / one).is_file() for one in FILES)
+
+
+def open_sentences(given: str | Path = "mr") -> Sentences:
+    """By path, or by name below FOVEA_DATA; 'mr:split=train,seed=1' for a part, and for another division."""
+    name, options = parsed(str(given))
+    arguments = typed("mr", open_mr, options)
+    return open_mr(find(name, USUAL if name in USUAL else (), is_mr), **arguments)
+
+
+def open_mr(folder: Path, *, split: str | None = None, seed: int = 0) -> Sentences:
+    """80 / 10 / 10 % of each class in train, val and test, dealt by the seed. The files are latin-1."""
+    splits_asked("mr", split, SPLITS)
+    demand("mr", folder, FILES)
+    if seed < 0:
+        raise BadChoice(f"mr: seed= is at least 0; got {seed}")
+    texts: list[str] = []
+    labels: list[int] = []
+    parts: list[str] = []
+    for label, name in enumerate(FILES):
+        # only \n ends a line: \x85 stands inside some, which splitlines would cut
+        found = [one.strip(" \t\r") for one in (folder / name).read_bytes().decode("latin-1").split("\n")]
+        found = [one for one in found if one]
+        if not found:
+            raise BadChoice(f"{folder / name} has no sentences")
+        bounds = np.rint(np.cumsum(SHARES) * len(found))
+        place = np.random.default_rng([seed, label]).permutation(len(found))
+        texts += found
+        labels += [label] * len(found)
+        parts += [SPLITS[i] for i in np.searchsorted(bounds, place, side="right")]
+    whole = Sentences("mr", tuple(texts), tuple(map(tokenise, texts)), tuple(labels), tuple(parts))
+    return whole if split is None else whole.part(split)
+
+
+def refuse_sentences(folder: Path, *, split: str | None = None, seed: int = 0) -> DataSet:
+    raise BadChoice(f"{folder} holds sentences, not pictures: open it with fovea.data.open_sentences({str(folder)!r})")

@@ -1,0 +1,66 @@
+"""Tiny-ImageNet as published: wnids.txt, words.txt, train/<wnid>/images/ with <wnid>_boxes.txt, val/images/.
+
+Boxes are x0 y0 x1 y1 in 64 x 64 pixels, 0-based with the last pixel counted (0 to 63), so that x1 = 63 + 1.
+"""
+
+from pathlib import Path
+
+from fovea.data.options import splits_asked
+from fovea.data.places import demand, demand_pictures, lines
+from fovea.data.samples import Below, Box, DataSet, Sample
+from fovea.errors import BadChoice
+
+
+def is_tiny_imagenet(folder: Path) -> bool:
+    return (folder / "wnids.txt").is_file() or (folder / "val/val_annotations.txt").is_file()
+
+
+def open_tiny_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
+    """200 classes, split=train or val. Labels are 0 to 199 in the order of the sorted wnids, not that of wnids.txt."""
+    if split == "test":
+        raise BadChoice("the test pictures of tiny-imagenet have no published labels; use split=val")
+    asked = splits_asked("tiny-imagenet", split, ("train", "val"))
+    demand("tiny-imagenet", folder, ("wnids.txt", "words.txt"))
+    wnids = sorted(line.strip() for _, line in lines(folder / "wnids.txt"))
+    number = {wnid: i for i, wnid in enumerate(wnids)}
+    samples = []
+    if "train" in asked:
+        demand("tiny-imagenet", folder, [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids])
+        for wnid in wnids:
+            row = {"split": "train", "wnid": wnid}
+            for file, *corners in _rows(folder / f"train/{wnid}/{wnid}_boxes.txt", 5):
+                name = f"train/{wnid}/images/{file}"
+                samples.append(Sample(name, number[wnid], Below(folder, name), _box(corners), row))
+    if "val" in asked:
+        demand("tiny-imagenet", folder, ("val/val_annotations.txt", "val/images"))
+        rows = {wnid: {"split": "val", "wnid": wnid} for wnid in wnids}
+        for file, wnid, *corners in _rows(folder / "val/val_annotations.txt", 6):
+            if wnid not in number:
+                raise BadChoice(f"tiny-imagenet in {folder} is inconsistent: {file} is of {wnid}, not in wnids.txt")
+            name = f"val/images/{file}"
+            samples.append(Sample(name, number[wnid], Below(folder, name), _box(corners), rows[wnid]))
+    demand_pictures("tiny-imagenet", samples)
+    return DataSet("tiny-imagenet", tuple(samples), _names(folder, wnids))
+
+
+def _names(folder: Path, wnids: list[str]) -> tuple[str, ...]:
+    """The first of a class's words; all of them where two classes share the first."""
+    words = dict(line.rstrip("\r").split("\t", 1) for _, line in lines(folder / "words.txt") if "\t" in line)
+    full = [words.get(wnid, wnid) for wnid in wnids]
+    short = [one.partition(",")[0] for one in full]
+    return tuple(long if short.count(one) > 1 else one for one, long in zip(short, full, strict=True))
+
+
+def _rows(path: Path, count: int) -> list[list[str]]:
+    found = []
+    for i, line in lines(path):
+        cells = line.split()
+        if len(cells) != count or not all(map(str.isdecimal, cells[-4:])):
+            raise BadChoice(f"{path}, line {i}: expected a file and a box of four numbers, got {line!r}")
+        found.append(cells)
+    return found
+
+
+def _box(corners: list[str]) -> tuple[Box, ...]:
+    x0, y0, x1, y1 = map(float, corners)
+    return ((x0, y0, x1 + 1, y1 + 1),)

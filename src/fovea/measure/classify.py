@@ -1,0 +1,112 @@
+"""Classification: how often a network is right, how sure that is, and which classes it takes for which."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fovea.data import DataSet
+from fovea.errors import BadChoice
+from fovea.heatmap import write_json
+from fovea.measure.confusion import Confusion
+from fovea.measure.figures import Figures, provenance
+from fovea.measure.interval import interval
+from fovea.measure.matching import Matching, match
+from fovea.measure.stream import input_of, outputs, rank_of
+from fovea.network import Network
+
+SMALL, PAIRS, RESAMPLES = 100, 50, 10_000  # classes whose whole matrix is written; confused pairs written; resamples
+
+
+@dataclass(frozen=True)
+class Classified(Figures):
+    """The figures, and beside them what each picture was taken for."""
+
+    confusion: Confusion = field(kw_only=True)
+
+    def write(self, path: Path, seed: int | None = None, recipe: str | None = None) -> None:
+        content: dict[str, Any] = {"what": self.what, "settings": dict(self.settings), "rows": list(self.rows)}
+        content["per_class"] = self.confusion.per_class()
+        content["most_confused"] = self.confusion.pairs(PAIRS)
+        if len(self.confusion.classes) <= SMALL:
+            content["confusion"] = self.confusion.table()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, content | provenance(seed, recipe))
+
+
+def measure(
+    network: Network,
+    data: DataSet,
+    batch: int = 16,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Classified:
+    """One row: top-1 with its 95 % interval by bootstrap over the pictures, and top-5. A tie is not a hit."""
+    if not network.labels:
+        raise BadChoice(
+            "this network has no labels, so it is taken for an embedding: measure retrieval, or wrap it with labels="
+        )
+    skipped: list[tuple[str, str]] = []
+    ranks: list[NDArray[np.int64]] = []
+    true: list[int] = []
+    taken: list[int] = []
+    matching, width, lost = Matching({}, ""), 0, 0
+    for samples, output in outputs(network, data, batch, skipped, progress):
+        if not ranks:
+            width = _width(output)
+            matching = match(network, data, width)
+        labels = torch.tensor([matching.outputs[sample.label] for sample in samples])
+        ranks.append(rank_of(output, labels))
+        true += labels.tolist()
+        taken += taken_for(output, labels, ranks[-1])
+        lost += int((~output.isfinite()).any(1).sum())
+    rank = np.concatenate(ranks)
+    low, high = interval(rank < 1, resamples=RESAMPLES, seed=seed)
+    row = {
+        "net": network.name or "network",
+        "data": data.name,
+        "images": len(rank),
+        "top1": float((rank < 1).mean()),
+        "top5": float((rank < 5).mean()) if width >= 5 else None,
+        "low": low,
+        "high": high,
+    }
+    settings = {
+        "data": data.name,
+        "input": input_of(network),
+        "labels": f"matched by {matching.how}",
+        "outputs": width,
+        "classes": len(matching.outputs),
+        "interval": f"95 % of top1, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
+        "not_finite": lost,
+        "skipped": len(skipped),
+    }
+    confusion = Confusion(np.array(true), np.array(taken), _names(network, data, matching, {*true, *taken}))
+    return Classified("classify", settings, [row], skipped, confusion=confusion)
+
+
+def taken_for(output: Tensor, labels: Tensor, rank: NDArray[np.int64]) -> list[int]:
+    """The class that each picture was taken for: its own if no other scores as high, else the best of the others."""
+    others = output.scatter(1, labels.to(output.device).unsqueeze(1), -torch.inf).argmax(1).cpu()
+    found: list[int] = torch.where(torch.from_numpy(rank) < 1, labels, others).tolist()
+    return found
+
+
+def _width(output: Tensor) -> int:
+    if output.ndim != 2 or output.shape[1] < 2:
+        raise BadChoice(
+            f"classification needs an output of two classes or more; this network gives {tuple(output.shape[1:])} "
+            "a picture (fovea.wrap(module, output=...) picks the logits)"
+        )
+    return int(output.shape[1])
+
+
+def _names(network: Network, data: DataSet, matching: Matching, used: set[int]) -> Mapping[int, str]:
+    """The data's own names where it has names, the network's otherwise."""
+    own = {output: data.labels[label] for label, output in matching.outputs.items() if label < len(data.labels)}
+    return {one: own[one] if one in own and not own[one].isdecimal() else network.label(one) for one in used}

@@ -1,0 +1,208 @@
+"""What a network costs: parameters, multiplications, time, memory, and what it reads."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from fovea.errors import BadChoice, BadNetwork
+from fovea.measure.figures import Figures
+from fovea.measure.speed import peak_megabytes
+from fovea.measure.stream import blank
+from fovea.network import Network, as_found
+from fovea.pictures import read
+
+WARM_UP = 3
+Call = Callable[[], Any]
+
+
+def measure(
+    network: Network,
+    size: int | None = None,
+    batch: int = 1,
+    rounds: int = 11,
+    picture: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
+    """One row for pictures of `size` x `size`, or of the size that the network takes. Weights do not matter.
+
+    `picture` is a file whose pixels and bytes are told beside those of the network's input.
+    """
+    if batch < 1 or rounds < 1:
+        raise BadChoice(f"a batch and the rounds are at least 1; got {batch} and {rounds}")
+    read_of_file = {} if picture is None else of_file(picture)
+    shape = input_shape(network, size)
+    pixels = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return network.module(pixels)
+
+    with as_found(network):
+        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1]))
+        taken = seconds(forward, network.device, rounds, progress)
+        peak = peak_mb(forward, network.device)
+    side = shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}"
+    row = {
+        "net": network.name or "network",
+        "params": parameters(network.module),
+        "buffers_params": parameters(network.module) + statistics(network.module),
+        "macs": multiplications,
+        "size": side,
+        "batch": batch,
+        "ms_per_picture": round(taken / batch * 1e3, 3),
+        "peak_mb": round(peak, 1),
+        "pixels": shape[-2] * shape[-1],
+        "bytes": pixels[0].nbytes,
+        **read_of_file,
+    }
+    settings = {
+        "device": network.device.type,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "params": "trained values; buffers_params counts the running statistics of batch norm with them",
+        "macs": "multiplications a picture (TNet, Eq. 11), those between activations in attention included",
+        "ms_per_picture": f"median of {rounds} forwards of the batch after {WARM_UP} to warm up, by the batch",
+        "peak_mb": "the most that the tensors of one forward of the batch take up at once, weights not counted",
+        "pixels": "that the network takes of each picture, and their bytes as a tensor",
+    }
+    return Figures("cost", settings, [row])
+
+
+def placed(network: Network, device: str) -> Network:
+    """The network on a device that there is."""
+    if device not in ("cpu", "cuda"):
+        raise BadChoice(f"a device is cpu or cuda; got {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadChoice("there is no GPU that torch can use here: leave the device out, or name cpu")
+    network.module.to(device)
+    return network
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(one.numel() for one in module.parameters())
+
+
+def statistics(module: nn.Module) -> int:
+    """Running means and variances, which TensorFlow, and so TNet's paper, counts with the parameters."""
+    kept = ("running_mean", "running_var")
+    return sum(one.numel() for name, one in module.named_buffers() if name.rpartition(".")[2] in kept)
+
+
+def macs(network: Network, pixels: Tensor) -> int:
+    """Multiplications of a forward: of a convolution (C_in k^2) (H_out W_out C_out), Eq. 11, C_in that of one group.
+
+    A linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none.
+    """
+    counter = FlopCounterMode(display=False)
+    with as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
+        network.module(pixels)
+    return int(counter.get_total_flops()) // 2  # torch counts the additions too
+
+
+@contextmanager
+def _step_by_step(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    recurrent = any(isinstance(one, nn.RNNBase) for one in parts)
+    onednn = torch.backends.mkldnn.enabled
+    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+        warnings.simplefilter("ignore")  # setting the flags speaks of other processors
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with torch.backends.mkldnn.flags(enabled=onednn and not recurrent):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
+
+
+def seconds(
+    call: Call, device: torch.device, rounds: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> float:
+    """The median time of a call, after some to warm up."""
+    taken = []
+    for turn in range(WARM_UP + rounds):
+        _wait(device)
+        start = time.perf_counter()
+        call()
+        _wait(device)
+        taken.append(time.perf_counter() - start)
+        progress(turn + 1, WARM_UP + rounds)
+    return median(taken[WARM_UP:])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_mb(call: Call, device: torch.device) -> float:
+    """The most that tensors made during a call take up at once, in MB of 2**20 bytes."""
+    if device.type != "cuda":
+        return peak_megabytes(call)
+    _wait(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
+    _wait(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def input_shape(network: Network, size: int | None) -> tuple[int, ...]:
+    """C,H,W of what the network takes: as its transform gives it, or `size` x `size`."""
+    if size is not None and size < 1:
+        raise BadChoice(f"an input has at least one pixel a side; got {size}")
+    if network.transform is not None:
+        channels, *own = blank(network).shape[1:]
+        return (channels, *(own if size is None else (size, size)))
+    if size is None:
+        raise BadChoice("this network has no transform that says what it takes: give the side of its input, size=224")
+    first = next((one for one in network.module.modules() if isinstance(one, nn.Conv2d)), None)
+    return 3 if first is None else first.in_channels, size, size
+
+
+def of_file(path: Path) -> dict[str, int]:
+    """What decoding a picture's file reads."""
+    image = read(path)
+    return {"picture_pixels": image.width * image.height, "picture_bytes": path.stat().st_size}
+
+
+def _refused_clearly(network: Network, shape: tuple[int, ...], call: Callable[[], int]) -> int:
+    try:
+        return call()
+    except Exception as error:
+        said = str(error).partition("\n")[0]
+        raise BadNetwork(
+            f"{network.name or 'the network'} does not take {' x '.join(map(str, shape))} (channels, height, width): "
+            f"{said}"
+        ) from error
+
+
+def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row as lines for people."""
+    lines = {
+        "parameters": f"{_short(row['params'])} ({_short(row['buffers_params'])} with batch norm's statistics)",
+        "multiplications a picture": f"{_short(row['macs'])}MACs",
+        "time a picture": f"{row['ms_per_picture']:,.3g} ms",
+        "peak memory of a batch": f"{row['peak_mb']:,.1f} MB beside the weights",
+        "read of a picture": f"{row['pixels']:,} pixels, {row['bytes']:,} bytes as a tensor",
+    }
+    if "picture_pixels" in row:
+        lines["in the file given"] = f"{row['picture_pixels']:,} pixels, {row['picture_bytes']:,} bytes"
+    return [{"what": what, "figure": figure} for what, figure in lines.items()]
+
+
+def _short(number: int) -> str:
+    """25,557,032 as 25.56 M."""
+    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
+        if number >= 10**power:
+            return f"{number / 10**power:.2f} {unit}"
+    return f"{number} "

@@ -1,0 +1,233 @@
+"""Batches for training and testing: from bytes held in memory (decoded once), or decoded by workers as they come."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from fovea.data import DataSet, Sample
+from fovea.errors import BadChoice, BadPicture
+from fovea.network import Network
+from fovea.train.augment import crops, cut_out, recolour
+from fovea.train.recipe import AugmentPart, DataPart
+from fovea.transforms import Prepare
+
+Progress = Callable[[int, int], None]
+T = TypeVar("T")
+AHEAD = 256  # pictures decoded before they are asked for
+MOST_HELD = 8 * 2**30  # bytes that `hold = "auto"` keeps in main memory; on a GPU, half of what is free
+
+
+@dataclass(frozen=True)
+class Batch:
+    inputs: Tensor  # N,C,H,W
+    target: Tensor  # N
+    index: Tensor  # N: which samples of the set
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One step's pictures: which, and the random numbers that each is cut and coloured by."""
+
+    index: Tensor  # N
+    draws: Tensor  # N,8
+
+
+class Feed(Protocol):
+    """Training batches of a set."""
+
+    samples: tuple[Sample, ...]  # that can be read
+    skipped: list[tuple[str, str]]
+
+    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]: ...
+
+
+def preparing(network: Network) -> Prepare:
+    if not isinstance(network.transform, Prepare):
+        raise BadChoice(
+            f"{network.name or 'the network'} has no transform that training can take apart: give a Prepare"
+        )
+    return network.transform
+
+
+def feed(
+    network: Network, data: DataSet, part: DataPart, augment: AugmentPart, device: torch.device, progress: Progress
+) -> Feed:
+    """Held where it fits, or where the recipe says so; streamed otherwise."""
+    prepare = preparing(network)
+    side = part.side or round(max(prepare.size) * 8 / 7)
+    held = part.hold is True or (part.hold == "auto" and len(data) * 3 * side * side <= room(device))
+    return (
+        Held(prepare, data, side, augment, device, progress)
+        if held
+        else Streamed(prepare, data, part.workers, augment, device)
+    )
+
+
+def room(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else MOST_HELD
+
+
+class Held:
+    """Every picture decoded once, squashed to a square of bytes; windows are cut out of it on the device."""
+
+    def __init__(
+        self, prepare: Prepare, data: DataSet, side: int, augment: AugmentPart, device: torch.device, progress: Progress
+    ) -> None:
+        self.prepare, self.augment, self.device = prepare, augment, device
+        self.skipped: list[tuple[str, str]] = []
+        shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
+        kept = list(_decoded(data, lambda image: (shown.pixels(image), image.size), self.skipped, progress))
+        self.samples = tuple(sample for sample, _ in kept)
+        self.pixels = torch.stack([pixels for _, (pixels, _) in kept]).to(device)
+        self.sizes = torch.tensor([size for _, (_, size) in kept], dtype=torch.float32).to(device)
+        self.labels = torch.tensor([sample.label for sample in self.samples]).to(device)
+
+    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+        for one in wanted:
+            index, draws = one.index.to(self.device), one.draws.to(self.device)
+            windows = crops(draws, self.sizes[index], self.augment)
+            flips = (draws[:, 4] < 0.5) & self.augment.flip
+            pixels = cut_out(self.pixels[index], windows, flips, self.prepare.size)
+            pixels = recolour(pixels, draws, self.augment)
+            yield Batch(self.prepare.normalise(pixels), self.labels[index], one.index)
+
+
+class Streamed:
+    """Pictures decoded by worker processes when their turn comes."""
+
+    def __init__(
+        self, prepare: Prepare, data: DataSet, workers: int, augment: AugmentPart, device: torch.device
+    ) -> None:
+        self.prepare, self.augment, self.device, self.workers = prepare, augment, device, workers
+        self.samples, self.skipped = data.samples, list[tuple[str, str]]()
+
+    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+        loader = DataLoader(
+            _Windows(self.samples, self.prepare, self.augment),
+            batch_sampler=_Turns(wanted),  # type: ignore[arg-type]
+            num_workers=self.workers,
+            collate_fn=_collected,
+            pin_memory=self.device.type == "cuda",
+            multiprocessing_context="spawn" if self.workers else None,  # a fork of a process with threads can hang
+        )
+        seen: set[str] = set()
+        for pixels, labels, turns, bad in loader:
+            self.skipped += [reason for reason in bad if reason[0] not in seen]
+            seen |= {name for name, _ in bad}
+            pixels = pixels.to(self.device, non_blocking=True).float()
+            pixels = recolour(pixels, turns.draws.to(self.device), self.augment)
+            yield Batch(self.prepare.normalise(pixels), labels.to(self.device, non_blocking=True), turns.index)
+
+
+Turn = tuple[int, Tensor]
+Cut = tuple[Tensor, int, Turn, list[tuple[str, str]]]  # bytes C,H,W, label, whose turn it was, what could not be read
+
+
+@dataclass(frozen=True)
+class _Turns:
+    wanted: Iterable[Wanted]
+
+    def __iter__(self) -> Iterator[list[Turn]]:
+        for one in self.wanted:
+            yield list(zip(one.index.tolist(), one.draws, strict=True))
+
+
+@dataclass(frozen=True)
+class _Windows(Dataset[Cut]):
+    samples: tuple[Sample, ...]
+    prepare: Prepare
+    augment: AugmentPart
+
+    def __getitem__(self, turn: Turn) -> Cut:
+        """A picture that cannot be read is stood in for by the next that can, so that batches keep their size."""
+        index, draws = turn
+        bad: list[tuple[str, str]] = []
+        for i in range(len(self.samples)):
+            sample = self.samples[(index + i) % len(self.samples)]
+            try:
+                return self._cut(sample.source.read(), draws), sample.label, turn, bad
+            except BadPicture as reason:
+                bad.append((sample.name, str(reason)))
+        raise BadPicture(f"none of {len(self.samples)} pictures could be read: {bad[0][1]}")
+
+    def _cut(self, image: Image.Image, draws: Tensor) -> Tensor:
+        size = torch.tensor([image.size], dtype=torch.float32)
+        x0, y0, x1, y1 = (crops(draws[None], size, self.augment)[0] * size.repeat(1, 2)[0]).tolist()
+        height, width = self.prepare.size
+        method = Image.Resampling[self.prepare.interpolation.upper()]
+        small = image.resize((width, height), method, box=(x0, y0, min(x1, image.width), min(y1, image.height)))
+        if self.augment.flip and draws[4] < 0.5:
+            small = small.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if len(self.prepare.mean) == 1:
+            small = small.convert("L")
+        return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
+
+
+def _collected(cuts: list[Cut]) -> tuple[Tensor, Tensor, Wanted, list[tuple[str, str]]]:
+    pixels, labels, turns, bad = zip(*cuts, strict=True)
+    index, draws = zip(*turns, strict=True)
+    asked = Wanted(torch.tensor(index), torch.stack(draws))
+    return torch.stack(pixels), torch.tensor(labels), asked, [reason for reasons in bad for reason in reasons]
+
+
+def _decoded(
+    data: DataSet, made: Callable[[Image.Image], T], skipped: list[tuple[str, str]], progress: Progress
+) -> Iterator[tuple[Sample, T]]:
+    """Samples with what was made of their pictures, decoded in threads; those that cannot be read are noted."""
+
+    def one(sample: Sample) -> T | BadPicture:
+        try:
+            return made(sample.source.read())
+        except BadPicture as reason:
+            return reason
+
+    count = 0
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(data), AHEAD):
+            chunk = data.samples[start : start + AHEAD]
+            for done, (sample, result) in enumerate(zip(chunk, pool.map(one, chunk), strict=True), start + 1):
+                progress(done, len(data))
+                if isinstance(result, BadPicture):
+                    skipped.append((sample.name, str(result)))
+                else:
+                    count += 1
+                    yield sample, result
+    if not count:
+        raise BadPicture(f"no picture of {data.name} could be read" + (f": {skipped[0][1]}" if skipped else ""))
+
+
+class HeldOut:
+    """A test set as the network takes it: held as bytes where it fits, decoded anew at every test otherwise."""
+
+    def __init__(self, network: Network, data: DataSet, device: torch.device, progress: Progress) -> None:
+        self.prepare, self.data, self.device = preparing(network), data, device
+        self.skipped: list[tuple[str, str]] = []
+        self.held: tuple[Tensor, Tensor] | None = None
+        height, width = self.prepare.size
+        if len(data) * 3 * height * width <= room(device):
+            self.held = self._stacked(list(_decoded(data, self.prepare.pixels, self.skipped, progress)))
+
+    def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and labels of this process's share of the set."""
+        if self.held is not None:
+            pixels, labels = (one[rank::world] for one in self.held)
+            for start in range(0, len(pixels), size):
+                yield self.prepare.normalise(pixels[start : start + size]), labels[start : start + size]
+            return
+        mine = replace(self.data, samples=self.data.samples[rank::world])
+        stream = _decoded(mine, self.prepare.pixels, [], lambda done, total: None)
+        while rows := list(islice(stream, size)):
+            pixels, labels = self._stacked(rows)
+            yield self.prepare.normalise(pixels), labels
+
+    def _stacked(self, rows: list[tuple[Sample, Tensor]]) -> tuple[Tensor, Tensor]:
+        pixels = torch.stack([pixels for _, pixels in rows]).to(self.device)
+        return pixels, torch.tensor([sample.label for sample, _ in rows], device=self.device)

@@ -1,0 +1,61 @@
+"""What happened, a line of JSON at a time, and the curves to look at."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+NAME = "log.jsonl"
+
+
+class Log:
+    """Rows are appended as they come. A run that goes on from step `since` drops the rows after it: they come again."""
+
+    def __init__(self, folder: Path, since: int) -> None:
+        self.path = folder / NAME
+        kept = [row for row in read(folder) if row["step"] <= since]
+        part = self.path.with_suffix(".part")
+        part.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        part.replace(self.path)
+
+    def add(self, **row: Any) -> None:
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run; a last line cut short by a kill is left out."""
+    path, rows = folder / NAME, []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def plot(folder: Path, title: str) -> Path:
+    """Loss, accuracy and learning rate against epochs, as curves.png."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = read(folder)
+    steps, tests = [row for row in rows if "loss" in row], [row for row in rows if "top1" in row]
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
+    blue, orange = "#0072b2", "#d55e00"
+    left.plot([row["epoch"] for row in steps], [row["loss"] for row in steps], color=blue)
+    left.set(title="training loss", xlabel="epoch")
+    known = [row for row in steps if row.get("accuracy") is not None]
+    middle.plot([row["epoch"] for row in known], [row["accuracy"] for row in known], color=blue, label="training")
+    middle.plot([row["epoch"] for row in tests], [row["top1"] for row in tests], color=orange, label="test", marker=".")
+    middle.set(title="top-1 accuracy", xlabel="epoch", ylim=(0, 1))
+    if known or tests:
+        middle.legend(loc="lower right")
+    right.plot([row["epoch"] for row in steps], [row["lr"] for row in steps], color=blue)
+    right.set(title="learning rate", xlabel="epoch")
+    figure.suptitle(title)
+    path = folder / "curves.png"
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,96 @@
+"""What is minimised. A loss takes the network's output and the classes and gives one number."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.errors import BadChoice
+from fovea.network import Network
+from fovea.train.recipe import DistilPart, LossPart
+from fovea.transforms import Prepare
+
+
+class CrossEntropy(nn.Module):
+    """Cross-entropy with the classes, given as numbers or, after mixing, as shares; smoothed where asked."""
+
+    def __init__(self, smoothing: float) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(logits, target, label_smoothing=self.smoothing)
+
+
+class Distilled(nn.Module):
+    """Hinton et al. 2015: (1 - w) * loss + w * T² * KL(teacher || student), both softened by the temperature T."""
+
+    def __init__(self, loss: nn.Module, weight: float, temperature: float) -> None:
+        super().__init__()
+        self.loss, self.weight, self.temperature = loss, weight, temperature
+
+    def forward(self, logits: Tensor, target: Tensor, taught: Tensor) -> Tensor:
+        ours, theirs = (F.log_softmax(one / self.temperature, 1) for one in (logits, taught))
+        match = F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * self.temperature**2
+        mixed: Tensor = (1 - self.weight) * self.loss(logits, target) + self.weight * match
+        return mixed
+
+
+class Teacher:
+    """Any loaded network as a teacher of another: its outputs for batches prepared for the student."""
+
+    def __init__(self, network: Network, student: Prepare, device: torch.device) -> None:
+        if not isinstance(network.transform, Prepare):
+            raise BadChoice(f"the teacher {network.name} has no transform that batches could be turned into")
+        self.network, self.own, self.student = network, network.transform, student
+        network.module.to(device).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor) -> Tensor:
+        if (self.own.mean, self.own.std) != (self.student.mean, self.student.std):
+            mean, std = (inputs.new_tensor(one).view(-1, 1, 1) for one in (self.student.mean, self.student.std))
+            inputs = self.own.normalise((inputs * std + mean) * 255)
+        if inputs.shape[2:] != self.own.size:
+            inputs = F.interpolate(inputs, self.own.size, mode="bilinear", antialias=True)
+        return self.network(inputs).float()
+
+
+class Step(nn.Module):
+    """One forward pass of training: the loss of a batch, and the logits. This is what is wrapped for many processes."""
+
+    def __init__(self, network: Network, part: LossPart, teacher: Teacher | None) -> None:
+        super().__init__()
+        self.module = network.module
+        self.loss = loss_of(part)
+        self._read = network.read
+        self._teacher = teacher  # no part of what is trained or saved
+
+    def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self._read(self.module(inputs))
+        logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        with torch.autocast(inputs.device.type, enabled=False):
+            more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
+            return self.loss(logits, target, *more), logits
+
+
+def loss_of(part: LossPart) -> nn.Module:
+    loss = CrossEntropy(part.smoothing)
+    if part.distil is None:
+        return loss
+    return Distilled(loss, part.distil.weight, part.distil.temperature)
+
+
+def teacher_of(part: DistilPart | None, student: Network, classes: int, device: torch.device) -> Teacher | None:
+    if part is None:
+        return None
+    from fovea.train.feed import preparing
+    from fovea.zoo import load
+
+    network = load(part.teacher)
+    if len(network.labels or ()) != classes:
+        raise BadChoice(
+            f"the teacher {part.teacher} has {len(network.labels or ())} classes and the data {classes}: "
+            "a teacher must know the same classes"
+        )
+    return Teacher(network, preparing(student), device)

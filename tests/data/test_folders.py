@@ -1,0 +1,68 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fovea
+from fovea.data import open_data, open_folder
+
+Made = Callable[..., Path]
+
+
+def test_classes_are_numbered_alike_in_every_split(made: Made) -> None:
+    root = made("folder")
+    assert open_folder(root).labels == ("cat", "dog", "emu")
+    test = open_data(f"{root}:split=test")
+    assert [(Path(one.name).name, one.label) for one in test.samples] == [("c.png", 1), ("d.png", 2)]
+    assert test.labels == ("cat", "dog", "emu")
+
+
+def test_train_may_be_a_class(made: Made) -> None:
+    root = made("folder")
+    (root / "test").rename(root / "bus")
+    assert open_folder(root).labels == ("bus", "train")
+    with pytest.raises(fovea.BadChoice, match=r"no split 'train' \(it is not split\)"):
+        open_folder(root, split="train")
+
+
+@pytest.mark.parametrize("inside", ["", "train/"])
+def test_boxes_beside_the_splits_or_inside_one(made: Made, inside: str) -> None:
+    root = made("folder")
+    before = "" if inside else "train/"
+    (root / f"{inside}boxes.csv").write_text(
+        f"file,boxes\n{before}cat/a.png,1 2 3 4;5 6 7 8\n{before}cat/a.png,0 0 1 1"
+    )
+    data = open_folder(root)
+    assert data.samples[0].boxes == ((1, 2, 3, 4), (5, 6, 7, 8), (0, 0, 1, 1))
+    assert len(data.with_boxes()) == 1
+
+
+def test_boxes_that_fit_no_picture(made: Made) -> None:
+    root = made("folder") / "train"
+    (root / "boxes.csv").write_text("file,boxes\na.png,1 2 3 4\n")
+    with pytest.raises(fovea.BadChoice, match=r"names no picture that is there: it has 'a\.png'"):
+        open_folder(root)
+    (root / "boxes.csv").write_text("name,box\ncat/a.png,1 2 3 4\n")
+    with pytest.raises(fovea.BadChoice, match="lacks the columns boxes, file"):
+        open_folder(root)
+
+
+def test_numbers_names_hidden_files_and_nothing(tmp_path: Path, made: Made) -> None:
+    root = made("folder") / "train"
+    (root / ".cache").mkdir()
+    (root / "cat/.a.png").write_bytes(b"")
+    (root / "cat/notes.txt").write_text("no picture")
+    (root / "cat/gone.png").symlink_to(tmp_path / "nowhere")
+    data = open_folder(root, ("dog", "cat", "cow"))
+    assert [(Path(one.name).name, one.label) for one in data.samples] == [("a.png", 1), ("gone.png", 1), ("b.png", 0)]
+    assert [isinstance(image, fovea.BadPicture) for _, image in data.read()] == [False, True, False]
+    (root / "cat").rename(root / "007")
+    (root / "dog").rename(root / "3")
+    assert {one.label for one in open_folder(root).samples} == {7, 3}
+    assert open_folder(root).labels == tuple(map(str, range(8)))
+    for path in root.rglob("*.png"):
+        path.unlink()
+    with pytest.raises(fovea.BadChoice, match="no picture in the class folders"):
+        open_folder(root)
+    with pytest.raises(fovea.BadChoice, match="neither manifest"):
+        open_folder(root / "3")

@@ -1,0 +1,53 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fovea
+from fovea.data import open_data
+from fovea.data.mnist import read_idx
+
+Made = Callable[..., Path]
+
+
+def test_idx_by_hand(tmp_path: Path) -> None:
+    data = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
+    for name, content in (("plain", data), ("zipped.gz", gzip.compress(data))):
+        (tmp_path / name).write_bytes(content)
+        assert read_idx(tmp_path / name).tolist() == [[1, 2, 3], [4, 5, 6]]
+    for broken in (data[:-1], gzip.compress(data)[:-9], b"", b"PNG!" + data):
+        (tmp_path / "plain").write_bytes(broken)
+        with pytest.raises(fovea.BadChoice, match="plain is damaged or cut short"):
+            read_idx(tmp_path / "plain")
+
+
+def test_pixels_and_labels(made: Made) -> None:
+    root = made("mnist")
+    data = open_data(f"{root}:split=test")
+    assert [one.label for one in data.samples] == list(range(10))
+    expected = read_idx(root / "t10k-images-idx3-ubyte.gz")[3]
+    assert (np.asarray(data.samples[3].source.read())[:, :, 1] == expected).all()
+    assert data.samples[3].name == "test/00003"
+
+
+@pytest.mark.parametrize("inside", ["raw", "MNIST/raw"])
+def test_where_torchvision_puts_it(made: Made, inside: str, tmp_path: Path) -> None:
+    made("mnist", f"top/{inside}")
+    assert len(open_data(tmp_path / "top")) == 30
+
+
+def test_unpacked_under_other_names(made: Made) -> None:
+    root = made("mnist")
+    path = root / "train-images-idx3-ubyte.gz"
+    (root / "train-images.idx3-ubyte").write_bytes(gzip.decompress(path.read_bytes()))
+    path.unlink()
+    assert len(open_data(f"{root}:split=train")) == 20
+
+
+def test_counts_must_agree(made: Made) -> None:
+    root = made("mnist")
+    (root / "t10k-labels-idx1-ubyte.gz").write_bytes((root / "train-labels-idx1-ubyte.gz").read_bytes())
+    with pytest.raises(fovea.BadChoice, match="inconsistent"):
+        open_data(root)

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+
+import fovea
+from fovea.data.xmlboxes import XmlBoxes, read_marked
+
+OBJECT = (
+    "<object><name>n01</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object>"
+)
+
+
+def note(tmp_path: Path, *boxes: tuple[object, ...], size: str = "<width>500</width><height>375</height>") -> Path:
+    path = tmp_path / "note.xml"
+    path.write_text(f"<annotation><size>{size}</size>{''.join(OBJECT.format(*box) for box in boxes)}</annotation>")
+    return path
+
+
+def test_the_last_pixel_counts_and_nothing_lies_outside(tmp_path: Path) -> None:
+    found = read_marked(note(tmp_path, (85, 1, 499, 272), (0, 0, 500, 375), (-1, 3, 4, 5)))
+    assert found.boxes == ((85, 1, 500, 273), (0, 0, 500, 375), (0, 3, 5, 6))
+    assert found.names == ("n01",) * 3
+
+
+def test_a_size_of_nothing_limits_nothing(tmp_path: Path) -> None:
+    assert read_marked(note(tmp_path, (1, 2, 9, 9), size="<width>0</width>")).boxes == ((1, 2, 10, 10),)
+
+
+def test_no_file_is_no_boxes_but_a_damaged_one_is_said(tmp_path: Path) -> None:
+    assert XmlBoxes(tmp_path, "absent.xml").read() == ()
+    note(tmp_path, ("a", 1, 2, 3))
+    with pytest.raises(fovea.BadPicture, match=r"the boxes in .*note\.xml cannot be read"):
+        XmlBoxes(tmp_path, "note.xml").read()

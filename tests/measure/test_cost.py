@@ -1,0 +1,242 @@
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.measure import cost
+from fovea.measure.cost import macs, measure, parameters, readable, seconds, statistics
+from fovea.transforms import Prepare
+
+
+def by_equation_11(module: nn.Module, pixels: Tensor) -> int:
+    """(C_in k^2) (H_out W_out C_out) of every convolution and linear layer that runs, from their shapes alone."""
+    counted: list[int] = []
+
+    def count(layer: Any, _: Any, out: Tensor) -> None:
+        reads = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels // layer.groups
+        window = 1 if isinstance(layer, nn.Linear) else layer.kernel_size[0] * layer.kernel_size[1]
+        counted.append(reads * window * out.numel())
+
+    handles = [one.register_forward_hook(count) for one in module.modules() if isinstance(one, (nn.Conv2d, nn.Linear))]
+    with torch.no_grad():
+        module(pixels)
+    for handle in handles:
+        handle.remove()
+    return sum(counted)
+
+
+def test_layers_by_hand() -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),  # (3 * 9) * (8 * 8 * 8)
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 8, 3, 1, 1, groups=8),  # (1 * 9) * (8 * 8 * 8)
+        nn.Conv2d(8, 4, 1, bias=False),  # 8 * (8 * 8 * 4)
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 10),  # 4 * 10
+    ).eval()
+    net = fovea.wrap(module)
+    assert macs(net, torch.rand(1, 3, 16, 16)) == 27 * 512 + 9 * 512 + 8 * 256 + 40
+    assert parameters(module) == (27 * 8 + 8) + 16 + (9 * 8 + 8) + 32 + 50
+    assert statistics(module) == 16  # the count of batches is no statistic
+
+
+class Attending(nn.Module):
+    """A row of 5 cells, 8 channels each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2).transpose(1, 2)
+        out: Tensor = self.attention(rows, rows, rows, need_weights=False)[0]
+        return out.mean(1)
+
+
+def test_attention_by_hand() -> None:
+    """Projections 5 * 8 * 24 and 5 * 8 * 8, products of queries and keys, weights and values: 5 * 5 * 8 each."""
+    net = fovea.wrap(Attending())
+    assert macs(net, torch.rand(1, 8, 1, 5)) == 960 + 320 + 200 + 200
+    assert torch.backends.mha.get_fastpath_enabled()  # as it was
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(10, 20, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.lstm(x)[0][:, -1]
+        return out
+
+
+def test_recurrent_layers_by_hand() -> None:
+    """7 steps, each from 10 inputs and 20 states to 4 * 20 gates."""
+    assert macs(fovea.wrap(Recurrent()), torch.rand(1, 7, 10)) == 7 * (10 + 20) * 80
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("timm/test_resnet", 96),
+        ("timm/test_convnext", 96),
+        ("timm/test_efficientnet", 65),
+        ("timm/mobilenetv3_small_100", 96),
+        ("timm/resnext50_32x4d", 64),
+        ("timm/tf_efficientnet_lite0", 97),
+        ("torchvision/densenet121", 64),
+        ("torchvision/vgg11", 64),
+    ],
+)
+def test_torch_counts_as_equation_11(name: str, size: int) -> None:
+    net = fovea.load(name, pretrained=False)
+    pixels = torch.rand(1, 3, size, size)
+    assert macs(net, pixels) == by_equation_11(net.module, pixels)
+
+
+def test_attention_is_what_equation_11_does_not_know() -> None:
+    """101 tokens of 64 channels in 6 blocks; its layers know nothing of the products between tokens."""
+    net = fovea.load("timm/test_vit", pretrained=False)
+    pixels = torch.rand(1, 3, 160, 160)
+    assert macs(net, pixels) - by_equation_11(net.module, pixels) == 6 * 2 * 101 * 101 * 64
+
+
+@pytest.mark.parametrize("name", ["timm/efficientnet_b0", "timm/tf_efficientnet_b0"])
+def test_efficientnet_b0_as_in_tnet(name: str) -> None:
+    """The paper: 4.13 M parameters, 0.39, 1.54 and 6.18 GFLOPs with 62 classes."""
+    net = fovea.load(name, pretrained=False, classes=62)
+    assert parameters(net.module) + statistics(net.module) == 4_128_986
+    found = [macs(net, torch.zeros(1, 3, size, size)) / 1e9 for size in (224, 448, 896)]
+    assert found == pytest.approx([0.3846, 1.5363, 6.1432], abs=5e-5)
+
+
+def test_row() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    seen: list[tuple[int, int]] = []
+    found = measure(net, 64, batch=4, rounds=5, progress=lambda *now: seen.append(now))
+    (row,) = found.rows
+    assert (row["net"], row["size"], row["batch"]) == ("timm/test_resnet", 64, 4)
+    assert (row["pixels"], row["bytes"]) == (64 * 64, 3 * 64 * 64 * 4)
+    assert type(row["macs"]) is type(row["params"]) is int
+    assert row["macs"] == macs(net, torch.rand(1, 3, 64, 64))  # of a picture, not of the batch
+    assert row["buffers_params"] - row["params"] == statistics(net.module) > 0
+    assert row["ms_per_picture"] > 0
+    assert row["peak_mb"] > 4 * 16 * 32 * 32 * 4 / 2**20  # at least the stem's output
+    assert found.settings["threads"] == torch.get_num_threads()
+    assert seen[-1] == (8, 8)
+
+
+def test_four_times_the_pixels_cost_four_times_as_much() -> None:
+    net = fovea.load("timm/test_efficientnet", pretrained=False)
+    small, large = (measure(net, size, rounds=1).rows[0] for size in (64, 128))
+    head = net.module.classifier
+    pooled = head.in_features * head.out_features
+    assert large["macs"] - pooled == pytest.approx(4 * (small["macs"] - pooled), rel=0.01)  # squeezing is not spatial
+    assert large["peak_mb"] > 2 * small["peak_mb"]  # some of it is scratch space for weights
+
+
+def test_own_size_is_the_transforms() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net = fovea.wrap(module, Prepare((20, 30), (0.5,), (0.5,)))
+    row = measure(net, rounds=1).rows[0]
+    assert (row["size"], row["pixels"], row["macs"]) == ("20 x 30", 600, 9 * 2 * 18 * 28)
+    assert measure(fovea.wrap(module), 12, rounds=1).rows[0]["macs"] == 9 * 2 * 10 * 10
+    with pytest.raises(fovea.BadChoice, match="size=224"):
+        measure(fovea.wrap(module))
+
+
+def test_the_network_is_left_as_found() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    net.module.train()
+    before = {name: value.clone() for name, value in net.module.state_dict().items()}
+    state = torch.get_rng_state()
+    measure(net, 64, rounds=1)
+    assert net.module.training
+    assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in net.module.modules())
+
+
+def test_a_size_that_does_not_fit() -> None:
+    net = fovea.load("timm/vit_tiny_patch16_224", pretrained=False)
+    with pytest.raises(fovea.BadNetwork, match=r"patch16_224 does not take 3 x 64 x 64 \(channels, height, width\)"):
+        measure(net, 64)
+
+
+def test_time_is_the_median_after_warming_up() -> None:
+    calls = iter([0.05] * cost.WARM_UP + [0.004, 0.03, 0.004])
+
+    def call() -> None:
+        import time
+
+        time.sleep(next(calls))
+
+    assert seconds(call, torch.device("cpu"), 3) == pytest.approx(0.004, abs=0.003)
+
+
+def test_a_pictures_own_pixels(tmp_path: Path) -> None:
+    Image.new("RGB", (30, 20)).save(tmp_path / "small.png")
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    row = measure(net, 64, rounds=1, picture=tmp_path / "small.png").rows[0]
+    assert (row["picture_pixels"], row["picture_bytes"]) == (600, (tmp_path / "small.png").stat().st_size)
+    assert "600 pixels" in readable(row)[-1]["figure"]
+
+
+@pytest.mark.parametrize(("number", "text"), [(25_557_032, "25.56 M"), (4_089_184_256, "4.09 G"), (1500, "1.50 k")])
+def test_numbers_for_people(number: int, text: str) -> None:
+    assert cost._short(number) == text
+
+
+def test_resnet50_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("asked for a connection")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    line = f"measure cost --net timm/resnet50 --rounds 1 --json {tmp_path / 'cost.json'}"
+    done = CliRunner().invoke(cli.app, line.split())
+    assert done.exit_code == 0, done.output
+    assert "25.56 M" in done.stdout
+    assert "4.09 GMACs" in done.stdout
+    (row,) = json.loads((tmp_path / "cost.json").read_text())["rows"]
+    assert {"net", "params", "macs", "ms_per_picture", "peak_mb"} <= set(row)
+    assert (row["params"], row["macs"]) == (25_557_032, 4_089_184_256)
+
+
+def test_command_with_other_classes(tmp_path: Path) -> None:
+    line = (
+        f"measure cost --net timm/test_resnet --classes 7 --size 64 --batch 2 --rounds 2 --json {tmp_path / 'a.json'}"
+    )
+    done = CliRunner().invoke(cli.app, line.split())
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert row["params"] == parameters(fovea.load("timm/test_resnet", pretrained=False, classes=7).module)
+    assert "timm/test_resnet at 64, batch 2, on cpu" in done.stdout
+
+
+def test_a_device_that_is_not_there() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    with pytest.raises(fovea.BadChoice, match="cpu or cuda; got 'gpu'"):
+        cost.placed(net, "gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(fovea.BadChoice, match="no GPU"):
+            cost.placed(net, "cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    on_cpu = measure(net, 64, 2, 2).rows[0]
+    on_gpu = measure(cost.placed(net, "cuda"), 64, 2, 2)
+    assert on_gpu.settings["device"] == "cuda"
+    assert on_gpu.rows[0]["macs"] == on_cpu["macs"]
+    assert on_gpu.rows[0]["peak_mb"] > 0

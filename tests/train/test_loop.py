@@ -1,0 +1,228 @@
+"""Whole runs of a small network on a few canvases: learning, going on after a kill, several processes, going wrong."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fovea
+from fovea.train import loop
+from fovea.train.log import read
+from fovea.train.losses import Step
+from fovea.train.optimising import set_rates
+from fovea.train.recipe import Recipe, check
+from fovea.zoo import read_weights
+
+pytest.importorskip("sklearn")
+DATA = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count={count},split={split}"
+TOML = """
+about = "a test"
+command = "fovea train recipes/tiny.toml"
+epochs = {epochs}
+batch = 16
+ema = 0.9
+log_every = 1
+save_every = 0
+[network]
+name = "smallnet"
+options = {{ side = 32, widths = [8, 8] }}
+[data]
+train = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=64,split=train"
+test = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=20,split=test"
+[augment]
+area = [0.6, 1.0]
+flip = true
+mixup = {mixup}
+[optimiser]
+name = "sgd"
+lr = 0.05
+momentum = 0.9
+"""
+
+
+def tiny(**changes: Any) -> Recipe:
+    content: dict[str, Any] = {
+        "about": "a test",
+        "command": "fovea train recipes/tiny.toml",
+        "epochs": 2,
+        "batch": 16,
+        "log_every": 1,
+        "network": {"name": "smallnet", "options": {"side": 32, "widths": [8, 8]}},
+        "data": {"train": DATA.format(count=64, split="train"), "test": DATA.format(count=20, split="test")},
+        "optimiser": {"lr": 0.05, "momentum": 0.9},
+    }
+    return check(content | changes)
+
+
+def run(recipe: Recipe, out: Path, **options: Any) -> loop.Trained:
+    return loop.train(recipe, out, "tiny", device="cpu", **options)
+
+
+def losses(out: Path) -> list[float]:
+    return [row["loss"] for row in read(out) if "loss" in row]
+
+
+def test_a_run_leaves_weights_card_log_and_curves(tmp_path: Path) -> None:
+    done = run(tiny(ema=0.5), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "card.json", "checkpoint.pt", "curves.png", "log.jsonl", "recipe.json", "weights.safetensors",
+    }  # fmt: skip
+    card = json.loads(done.card.read_text())
+    assert card["score"] == done.score
+    assert card["seed"] == 0
+    assert card["weights_sha256"] == done.hash
+    assert str(tmp_path) not in done.card.read_text()
+    net = fovea.load(done.weights)
+    assert net.labels == tuple("0123456789")
+    batch = torch.randn(2, 3, 32, 32)
+    assert torch.equal(net(batch), done.network(batch))
+
+
+def test_the_digits_recipe_learns(tmp_path: Path) -> None:
+    """The recipe of recipes/digits.toml in a short form: far above chance after a few seconds."""
+    from fovea.train.recipe import read as read_recipe
+
+    recipe = read_recipe(
+        Path(__file__).parents[2] / "recipes/digits.toml",
+        [
+            "data.train=megapixel:canvas=48,digit=24,clutter=2,noise=2,count=3000,split=train",
+            "data.test=megapixel:canvas=48,digit=24,clutter=2,noise=2,count=200,split=test",
+            "data.side=48",
+            "network.options={side = 48}",
+            "epochs=4",
+            "ema=0.9",
+            "test_every=4",
+        ],
+    )
+    assert run(recipe, tmp_path).score["top1"] > 0.7
+
+
+def test_going_on_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = tiny(ema=0.9, augment={"mixup": 0.2, "cutmix": 1.0, "flip": True}, save_every=0.0)
+    whole = run(recipe, tmp_path / "whole")
+    steps: list[float] = []
+
+    def stop(optimiser: torch.optim.Optimizer, by: float) -> None:
+        steps.append(by)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        set_rates(optimiser, by)
+
+    monkeypatch.setattr("fovea.train.loop.set_rates", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe, tmp_path / "cut")
+    monkeypatch.undo()
+    again = run(recipe, tmp_path / "cut", resume=True)
+    assert again.hash == whole.hash
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert run(recipe, tmp_path / "cut", resume=True).hash == whole.hash  # nothing left to do
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    run(tiny(epochs=1), tmp_path)
+    with pytest.raises(fovea.BadChoice, match="--resume goes on with it"):
+        run(tiny(epochs=1), tmp_path)
+    with pytest.raises(fovea.BadChoice, match=r"another recipe \(seed, optimiser differ\)"):
+        run(tiny(epochs=1, seed=1, optimiser={"lr": 0.1}), tmp_path, resume=True)
+    run(tiny(epochs=1, seed=1), tmp_path, fresh=True)
+
+
+def test_seeds_make_the_difference(tmp_path: Path) -> None:
+    first, same, other = (run(tiny(epochs=1, seed=s), tmp_path / n).hash for s, n in ((0, "a"), (0, "b"), (1, "c")))
+    assert first == same != other
+
+
+def test_accumulation_gives_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without batch norm, whose statistics are a part's own."""
+    monkeypatch.setattr("fovea.nets.smallnet.nn.BatchNorm2d", nn.Identity)
+    for parts in (1, 4):
+        run(tiny(accumulate=parts), tmp_path / str(parts))
+    split = losses(tmp_path / "4")
+    assert losses(tmp_path / "1") == [pytest.approx(one, abs=1e-5) for one in split]
+    with pytest.raises(fovea.BadChoice, match="make it a multiple of 3"):
+        run(tiny(accumulate=3), tmp_path / "3")
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, calls = Step.forward, []
+
+    def spoilt(self: Step, inputs: torch.Tensor, target: torch.Tensor) -> Any:
+        calls.append(1)
+        loss, logits = forward(self, inputs, target)
+        return (loss * float("nan") if len(calls) == 6 else loss), logits
+
+    monkeypatch.setattr(Step, "forward", spoilt)
+    with pytest.raises(fovea.FoveaError) as error:
+        run(tiny(save_every=0.0), tmp_path)
+    said = str(error.value)
+    assert "the loss is nan at step 6 (of 8)" in said
+    assert "last good checkpoint is" in said
+    assert "train/0000" in said  # the batch's pictures
+    known = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert known["step"] == 5
+    assert all(value.isfinite().all() for value in known["stepper"].values())
+
+
+def test_averages_follow_the_weights() -> None:
+    module = nn.Linear(1, 1, bias=False)
+    module.weight.data.fill_(1.0)
+    averaged = loop.averages(module, 0.5)
+    averaged.update_parameters(module)  # the first is a copy
+    module.weight.data.fill_(3.0)
+    averaged.update_parameters(module)  # (1 + 1) / (10 + 1) of the old
+    assert averaged.module.weight.item() == pytest.approx(3 - 2 * 2 / 11)
+
+
+def fovea_train(path: Path, out: Path, *more: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "fovea", "train", str(path), "--out", str(out), "--device", "cpu", *more]
+    own = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=own)
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return read_weights(out / "weights.safetensors")
+
+
+def test_killed_at_five_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TOML.format(epochs=60, mixup=0.2))
+    first = fovea_train(path, tmp_path / "whole")
+    assert first.wait() == 0, first.stdout.read()  # type: ignore[union-attr]
+    whole = checkpoint_steps(tmp_path / "whole")
+    assert whole == 240
+    moments = random.Random(0)
+    kills = 0
+    while kills < 5:
+        process = fovea_train(path, tmp_path / "cut", "--resume")
+        before = checkpoint_steps(tmp_path / "cut")
+        wait_until(lambda: checkpoint_steps(tmp_path / "cut") > before or process.poll() is not None)  # noqa: B023
+        time.sleep(moments.random() * 0.3)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+        kills += 1
+    last = fovea_train(path, tmp_path / "cut", "--resume")
+    assert last.wait() == 0, last.stdout.read()  # type: ignore[union-attr]
+    ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
+    assert loop.checkpoint.hash_of(ours) == loop.checkpoint.hash_of(theirs)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def checkpoint_steps(out: Path) -> int:
+    rows = [row for row in read(out) if "loss" in row]
+    return int(rows[-1]["step"]) if rows and (out / "checkpoint.pt").is_file() else 0
+
+
+def wait_until(true: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
