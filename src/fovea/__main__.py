@@ -2,4 +2,5 @@
 
 from fovea.cli import main
 
-main()
+if __name__ == "__main__":  # processes that decode pictures import this again
+    main()

@@ -57,10 +57,9 @@ def provenance(seed: int | None = None, recipe: str | None = None) -> dict[str, 
 
 
 def commit() -> str | None:
-    """The commit of fovea's own checkout, with + when files differ from it.
-
-    A copy without its history says what FOVEA_COMMIT says, or nothing.
-    """
+    """What FOVEA_COMMIT says, for a copy without its history; else fovea's own commit, with + when files differ."""
+    if "FOVEA_COMMIT" in os.environ:
+        return os.environ["FOVEA_COMMIT"]
     here = Path(__file__).parent
 
     def git(*words: str) -> str | None:
@@ -71,7 +70,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     if git("ls-files", "--error-unmatch", __file__) is None:
-        return os.environ.get("FOVEA_COMMIT")
+        return None
     known = git("rev-parse", "--short=12", "HEAD")
     return f"{known}+" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else known
 

@@ -48,6 +48,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor) -> Tensor:
+        inputs = inputs.float()
         if (self.own.mean, self.own.std) != (self.student.mean, self.student.std):
             mean, std = (inputs.new_tensor(one).view(-1, 1, 1) for one in (self.student.mean, self.student.std))
             inputs = self.own.normalise((inputs * std + mean) * 255)
@@ -69,8 +70,8 @@ class Step(nn.Module):
     def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._read(self.module(inputs))
         logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
         with torch.autocast(inputs.device.type, enabled=False):
-            more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
             return self.loss(logits, target, *more), logits
 
 
