@@ -1,5 +1,6 @@
 """What every command shares: where it prints, its progress bar, the options that mean the same everywhere."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,10 +49,24 @@ def load(net: str, weights: Path | None, untrained: bool) -> "Network":
 
 def report(found: "Figures", title: str, json: Path | None, seed: int | None = None) -> None:
     """Figures to the screen, and to the file where one was named; skipped pictures to stderr."""
-    if json:
-        found.write(json, seed)
+    write(found, json, seed)
     found.show(title, say)
     for name, reason in found.skipped[:10]:
         warn.print(f"skipped {name}: {reason}", markup=False)
     if len(found.skipped) > 10:
         warn.print(f"… and {len(found.skipped) - 10} more")
+
+
+def write(found: "Figures", json: Path | None, seed: int | None = None) -> None:
+    """To the file where one was named, with the command that did it; whose folders it names is no matter."""
+    if json:
+        words = (Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])
+        found.write(json, seed, _recipe(found), " ".join(["fovea", *words]))
+
+
+def _recipe(found: "Figures") -> str | None:
+    """The recipe of what was measured, where it is a network of our own."""
+    from fovea.zoo import ours
+
+    recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}
+    return recipes.pop() if len(recipes) == 1 else None

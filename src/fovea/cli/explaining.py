@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Json, Net, Untrained, Weights, bar, load, say, warn
+from fovea.cli.common import Json, Net, Untrained, Weights, bar, load, say, warn, write
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def sanity(
         found = check(network, pictures, method)
     out.parent.mkdir(parents=True, exist_ok=True)
     found.save(out)
-    if json:
-        Figures("sanity", {"net": net, "method": method}, found.rows).write(json)
+    write(Figures("sanity", {"net": net, "method": method}, found.rows), json)
     say.print(str(found), markup=False)
     say.print(str(out), markup=False)

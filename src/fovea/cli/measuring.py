@@ -5,7 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Net, Split, Untrained, Weights, bar, load, report, say, warn
+from fovea.cli.common import (
+    Batch,
+    Data,
+    Json,
+    Limit,
+    Net,
+    Split,
+    Untrained,
+    Weights,
+    bar,
+    load,
+    report,
+    say,
+    warn,
+    write,
+)
 
 if TYPE_CHECKING:
     from fovea.measure.figures import Figures
@@ -114,8 +129,7 @@ def measure_retrieval(
     with bar(f"embedding {opened.name}") as advance:
         figures = retrieval.measure(network, opened, batch, features, not raw, seed, advance)
     figures = _part(figures, data, split, limit)
-    if json:
-        figures.write(json, seed)
+    write(figures, json, seed)
     row = figures.rows[0]
     short = {f"R@{k}": row[f"recall_at_{k}"] for k in retrieval.NEIGHBOURS}
     shown = {"net": row["net"], **{key: row[key] for key in ("images", "classes", "dimensions")}, **short}
@@ -153,8 +167,7 @@ def measure_retrieval_loc(
     with bar(f"localising in {opened.name}") as advance:
         figures = retrieval_loc.measure(network, opened, found, batch, features, not raw, advance)
     figures = _part(figures, data, split, limit)
-    if json:
-        figures.write(json)
+    write(figures, json)
     shown = [{"R@1" if key == "recall_at_1" else key: row[key] for key in row if key != "data"} for row in figures.rows]
     title = f"localisation of a retrieval network in {opened.name}, {figures.settings['input']}"
     report(Figures("retrieval-loc", {}, shown, figures.skipped), title, None)
@@ -182,8 +195,7 @@ def measure_cost(
     network = cost.placed(load(net, pretrained=False, classes=classes), device)
     with bar("timing") as advance:
         figures = cost.measure(network, size, batch, rounds, picture, advance)
-    if json:
-        figures.write(json)
+    write(figures, json)
     row, where = figures.rows[0], figures.settings
     told = f"on {where['device']}, {where['threads']} thread(s)"
     Figures("cost", {}, cost.readable(row)).show(f"{row['net']} at {row['size']}, batch {batch}, {told}", say)
@@ -255,8 +267,7 @@ def measure_faithfulness(
     with bar(f"following the answers in {opened.name}") as advance:
         figures = faithfulness.measure(network, opened, own, ways, steps, true_class, batch, seed, advance)
     figures = _part(figures, data, split, limit)
-    if json:
-        figures.write(json, seed)
+    write(figures, json, seed)
     report(faithfulness.areas(figures), f"areas under the curves, {figures.rows[0]['net']} on {opened.name}", None)
     say.print("good maps: insertion and coverage high, deletion and masking low; random is the control", markup=False)
     if out:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from torch import Tensor
 
 from fovea.data import DataSet
 from fovea.errors import BadChoice
-from fovea.heatmap import write_json
 from fovea.measure.confusion import Confusion
-from fovea.measure.figures import Figures, provenance
+from fovea.measure.figures import Figures
 from fovea.measure.interval import interval
 from fovea.measure.matching import Matching, match
 from fovea.measure.stream import input_of, outputs, rank_of
@@ -28,15 +26,6 @@ class Classified(Figures):
     """The figures, and beside them what each picture was taken for."""
 
     confusion: Confusion = field(kw_only=True)
-
-    def write(self, path: Path, seed: int | None = None, recipe: str | None = None) -> None:
-        content: dict[str, Any] = {"what": self.what, "settings": dict(self.settings), "rows": list(self.rows)}
-        content["per_class"] = self.confusion.per_class()
-        content["most_confused"] = self.confusion.pairs(PAIRS)
-        if len(self.confusion.classes) <= SMALL:
-            content["confusion"] = self.confusion.table()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, content | provenance(seed, recipe))
 
 
 def measure(
@@ -87,7 +76,10 @@ def measure(
         "skipped": len(skipped),
     }
     confusion = Confusion(np.array(true), np.array(taken), _names(network, data, matching, {*true, *taken}))
-    return Classified("classify", settings, [row], skipped, confusion=confusion)
+    details: dict[str, Any] = {"per_class": confusion.per_class(), "most_confused": confusion.pairs(PAIRS)}
+    if len(confusion.classes) <= SMALL:
+        details["confusion"] = confusion.table()
+    return Classified("classify", settings, [row], skipped, details, confusion=confusion)
 
 
 def taken_for(output: Tensor, labels: Tensor, rank: NDArray[np.int64]) -> list[int]:

@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ class Figures:
     settings: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
     skipped: Sequence[tuple[str, str]] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)  # what does not fit flat rows
 
-    def write(self, path: Path, seed: int | None = None, recipe: str | None = None) -> None:
+    def write(self, path: Path, seed: int | None = None, recipe: str | None = None, command: str | None = None) -> None:
         content = {"what": self.what, "settings": dict(self.settings), "rows": [dict(row) for row in self.rows]}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, content | provenance(seed, recipe))
+        write_json(path, content | dict(self.details) | {"command": command} | provenance(seed, recipe))
 
     def show(self, title: str, console: Console) -> None:
         table = Table(title=title, title_justify="left")

@@ -93,7 +93,8 @@ def train(
     show: Show | None = None,
 ) -> Trained:
     """Train by a recipe into the folder `out`. `resume` goes on where a run was stopped; `fresh` throws it away."""
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    for part in ("fabric", "pytorch"):  # its advice on settings is not for those who run a recipe
+        logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     fabric, precision = fabric_of(device, recipe.precision)
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
