@@ -61,7 +61,7 @@ def commit() -> str | None:
     """What FOVEA_COMMIT says, for a copy without its history; else fovea's own commit, with + when files differ."""
     if "FOVEA_COMMIT" in os.environ:
         return os.environ["FOVEA_COMMIT"]
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
 
     def git(*words: str) -> str | None:
         try:
