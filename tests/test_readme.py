@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fovea import zoo
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -36,3 +38,11 @@ def test_localisation() -> None:
         row = found[name.strip("`")]
         figures = [row["top1_loc"], row["top5_loc"], row["gt_known"], row["max_box_acc_v2"]]
         assert [float(cell) for cell in cells] == [pytest.approx(figure, abs=0.0006) for figure in figures]
+
+
+def test_weights_that_come_with_fovea() -> None:
+    lines = [line for line in table("## Train and measure") if line[0].strip("`") in zoo.ours()]
+    assert len(lines) == len(zoo.ours())
+    for name, _, score in lines:
+        found = json.loads((ROOT / f"results/classify-{name.strip('`')}.json").read_text())
+        assert f"top-1 {found['rows'][0]['top1']:.3f} " in score

@@ -1,3 +1,4 @@
+import os
 import pickle
 import time
 from pathlib import Path
@@ -194,3 +195,58 @@ def test_listing() -> None:
     assert all("ResNet18".lower() in name for names in zoo.models("ResNet18").values() for name in names)
     assert zoo.models("ResNet18") == zoo.models("resnet18")
     assert not any(zoo.models("no such thing").values())
+
+
+def test_a_new_last_layer_keeps_the_trunk(lite0: fovea.Network) -> None:
+    new = fovea.load("efficientnet_lite0", classes=7, options={"drop_rate": 0.3})
+    assert new.labels == tuple(map(str, range(7)))
+    assert torch.equal(new.module.conv_stem.weight, lite0.module.conv_stem.weight)
+    assert new(torch.zeros(1, 3, 64, 64)).shape == (1, 7)
+    assert new.module.drop_rate == 0.3
+
+
+@pytest.mark.parametrize(("name", "outputs"), [("vgg11", 1), ("squeezenet1_0", 1), ("googlenet", 3)])
+def test_a_new_last_layer_of_torchvisions(name: str, outputs: int) -> None:
+    """Every layer with an output a class is replaced, auxiliary heads included."""
+    net = fovea.load(f"torchvision/{name}", pretrained=False)
+    zoo._new_head(net, 4)
+    heads = [m for m in net.module.modules() if 4 in (getattr(m, "out_features", 0), getattr(m, "out_channels", 0))]
+    assert len(heads) == outputs
+    assert net.labels == ("0", "1", "2", "3")
+
+
+def test_half_the_space(tmp_path: Path, input: torch.Tensor) -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    net.module.bn1.running_var.fill_(1e-6)  # too small for fp16 to keep its digits
+    net.save(tmp_path / "whole.safetensors")
+    net.save(tmp_path / "half.safetensors", half=True)
+    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("half", "whole")]
+    assert sizes[0] < 0.55 * sizes[1]
+    state = zoo.read_weights(tmp_path / "half.safetensors")
+    assert (state["bn1.running_var"].dtype, state["conv1.0.weight"].dtype) == (torch.float32, torch.float16)
+    back = fovea.load(tmp_path / "half.safetensors")
+    assert back.dtype == torch.float32
+    assert torch.cosine_similarity(back(input), net(input)).min() > 0.9999
+
+
+def test_weights_that_come_with_fovea() -> None:
+    files = {path.stem: path for path in zoo.OURS.glob("*.safetensors")}
+    assert set(files) == set(zoo.ours())
+    assert sum(path.stat().st_size for path in files.values()) < 60e6
+    for name, path in files.items():
+        card = zoo.ours()[name]
+        assert path.stat().st_size < 12e6
+        assert (Path(__file__).parents[1] / card["recipe"]).is_file()
+        assert {"score", "date", "commit", "trained_on", "processor"} <= set(card)
+        net = fovea.load(name)
+        assert (net.name, len(net.labels or ())) == (name, card["classes"])
+        assert name in zoo.models(name)["ours, trained"]
+
+
+@pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")
+def test_our_birds_are_known() -> None:
+    from fovea.data import open_data
+    from fovea.measure import classify
+
+    found = classify.measure(fovea.load("efficientnet_lite0-cub100"), open_data("cub100:split=test,limit=100"))
+    assert found.rows[0]["top1"] > 0.7

@@ -98,7 +98,7 @@ def train(
     fabric, precision = fabric_of(device, recipe.precision)
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
-    with _repeatable(fabric), losing_others_is_said(fabric, command):
+    with _repeatable(fabric, recipe.threads), losing_others_is_said(fabric, command):
         return _Run(recipe, out, name, fabric, precision, show).go(resume, fresh)
 
 
@@ -395,8 +395,10 @@ def _seed(*numbers: int) -> None:
 
 
 @contextmanager
-def _repeatable(fabric: Fabric) -> Iterator[None]:
+def _repeatable(fabric: Fabric, threads: int | None) -> Iterator[None]:
     """On a CPU, the same sums in the same order every time; on a GPU, speed."""
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads or threads_before)
     before, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     on_cpu = fabric.device.type == "cpu"
@@ -409,6 +411,7 @@ def _repeatable(fabric: Fabric) -> Iterator[None]:
     try:
         yield
     finally:
+        torch.set_num_threads(threads_before)
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
         guards.fill_uninitialized_memory = fill
         torch.backends.cudnn.benchmark = benchmark

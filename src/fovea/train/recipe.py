@@ -114,6 +114,7 @@ class Recipe(Part):
     accumulate: Count = 1  # parts that a process's share of the batch is taken in
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay of the averaged weights; 0: none
     precision: Literal["auto", "fp64", "fp32", "bf16", "fp16"] = "auto"
+    threads: Count | None = None  # of the CPU; torch takes as many as there are cores
     sync_norm: bool = True  # batch norm over all processes
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs

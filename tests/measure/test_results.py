@@ -1,0 +1,83 @@
+import json
+from pathlib import Path
+
+import pytest
+
+import fovea
+from fovea.measure.figures import Figures, commit, processor
+from fovea.measure.results import page
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_what_the_files_say() -> None:
+    """'fovea results' makes the page anew."""
+    assert (ROOT / "docs/results.md").read_text(encoding="utf-8") == page(ROOT / "results")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_every_result_says_how_it_was_made_and_no_more(path: Path) -> None:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert {"what", "settings", "rows", "command", "recipe", "commit", "seed", "processor", "date"} <= set(found)
+    assert found["commit"]
+    assert not found["commit"].endswith("+"), "measured on files that were not committed"
+    assert found["processor"]
+    assert found["command"].startswith("fovea ")
+    texts = [str(value) for value in (found["command"], *found["settings"].values())]
+    assert not any(text.startswith("/") or " /" in text for text in texts), "a path"
+    for name, card in fovea.zoo.ours().items():
+        if any(row.get("net") == name for row in found["rows"]):
+            assert found["recipe"] == card["recipe"]
+
+
+def small(folder: Path) -> Path:
+    found = Figures("classify", {"data": "three"}, [{"net": "a", "top1": 0.75}, {"net": "b", "top1": 0.5}])
+    found.write(folder / "one.json", seed=3, recipe="recipes/a.toml", command="fovea measure classify")
+    return folder
+
+
+def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
+    (small(tmp_path) / "papers.toml").write_text(
+        '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P, Table 1"\nsays = 0.6\n'
+        'differs = "smaller"\n'
+    )
+    text = page(tmp_path)
+    assert "| a | 0.750 |" in text
+    assert "| b top1 | 0.5 | 0.6 | -0.1 | P, Table 1 | smaller |" in text
+    assert "`fovea measure classify`" in text
+    assert "recipe recipes/a.toml" in text
+    assert "seed 3" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (("one", "won"), "no result 'won'; did you mean 'one'"),
+        (('"b"', '"c"'), "0 rows with"),
+        (("top1", "top5"), "'top5'; one is needed"),
+        (('paper = "P"', ""), "a figure lacks paper"),
+    ],
+)
+def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
+    text = '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
+    (small(tmp_path) / "papers.toml").write_text(text.replace(*changed))
+    with pytest.raises(fovea.BadChoice, match=words):
+        page(tmp_path)
+
+
+def test_nothing_measured_yet(tmp_path: Path) -> None:
+    with pytest.raises(fovea.BadChoice, match="no results"):
+        page(tmp_path)
+
+
+def test_details_are_written_beside_the_rows(tmp_path: Path) -> None:
+    Figures("x", {}, [], details={"confusion": [[1]]}).write(tmp_path / "x.json")
+    assert json.loads((tmp_path / "x.json").read_text())["confusion"] == [[1]]
+
+
+def test_commit_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    assert socket.gethostname() not in processor()
+    monkeypatch.setenv("FOVEA_COMMIT", "abc")
+    assert commit() == "abc"
