@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import fovea
@@ -134,6 +135,31 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(fovea.BadChoice, match=r"another recipe \(seed, optimiser differ\)"):
         run(tiny(epochs=1, seed=1, optimiser={"lr": 0.1}), tmp_path, resume=True)
     run(tiny(epochs=1, seed=1), tmp_path, fresh=True)
+    assert len([row for row in read(tmp_path) if "top1" in row]) == 1
+
+
+def test_a_fresh_run_killed_at_once_does_not_go_on_with_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tiny(epochs=1), tmp_path)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fovea.train.loop.set_rates", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny(epochs=1), tmp_path, fresh=True)
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_test_set_with_more_classes_is_refused(tmp_path: Path) -> None:
+    for part, classes in (("train", "ab"), ("test", "abc")):
+        for name in classes:
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(tmp_path / part / name / "one.png")
+    data = {"train": str(tmp_path / "train"), "test": str(tmp_path / "test")}
+    with pytest.raises(fovea.BadChoice, match="a picture of class 2, and the network 2 classes"):
+        run(tiny(data=data, batch=2), tmp_path / "out")
 
 
 def test_seeds_make_the_difference(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def room_for(folder: Path, needed: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.write_bytes(b"?")
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # several processes may try at once
     except OSError as error:
         raise FoveaError(f"{folder} cannot be written to ({error.strerror}); name another folder with --out") from None
     free = shutil.disk_usage(folder).free

@@ -7,6 +7,7 @@ each its share of, the batches that one would see.
 
 import json
 import logging
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from torchvision.transforms import v2
 
-from fovea.data import open_data
+from fovea.data import DataSet, open_data
 from fovea.errors import BadChoice, FoveaError
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
@@ -31,7 +32,7 @@ from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
 from fovea.train.augment import draw, generator, mixed
 from fovea.train.feed import Batch, Feed, HeldOut, Wanted, feed, preparing
-from fovea.train.log import Log, plot
+from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
 from fovea.train.optimising import optimiser_of, set_rates, share
 from fovea.train.recipe import AugmentPart, Recipe
@@ -116,11 +117,15 @@ class _Run:
         self.data_name, self.labels = data.name, data.labels
         torch.manual_seed(mixed(recipe.seed))
         self.network = network_of(recipe, self.labels)
+        _known_labels(data)
         self.network.name = name
         checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
         self.test = None if recipe.data.test is None else open_data(recipe.data.test, names=self.labels)
+        if self.test is not None:
+            _known_labels(replace(self.test, labels=self.labels))
         self.feed: Feed = feed(self.network, data, recipe.data, recipe.augment, fabric.device, show.decoding)
         self.tested = None if self.test is None else HeldOut(self.network, self.test, fabric.device, show.decoding)
+        self.told: set[str] = set()
         self._report_skipped()
         self.batch = min(recipe.batch, len(self.feed.samples) // per_step * per_step)
         if self.batch < 1:
@@ -132,7 +137,10 @@ class _Run:
 
     def go(self, resume: bool, fresh: bool) -> Trained:
         recipe, fabric = self.recipe, self.fabric
-        known = None if fresh else checkpoint.load(self.out)
+        if fresh and fabric.is_global_zero:
+            (self.out / checkpoint.NAME).unlink(missing_ok=True)
+        fabric.barrier()
+        known = checkpoint.load(self.out)
         if known is not None and not resume:
             raise BadChoice(f"{self.out} holds a run: --resume goes on with it, --fresh throws it away")
         if known is not None:
@@ -259,9 +267,9 @@ class _Run:
         files = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         good = self.out / checkpoint.NAME
         kept = f"the last good checkpoint is {good}" if good.is_file() else "there is no checkpoint yet"
-        whose = "" if self.fabric.world_size == 1 else f" in process {self.fabric.global_rank}"
+        whose = "the loss is" if not math.isfinite(ours) else "another process's loss is not finite; here it is"
         return (
-            f"the loss is {ours}{whose} at step {tally.steps[place] + 1} (of {self.steps}); {kept}. "
+            f"{whose} {ours} at step {tally.steps[place] + 1} (of {self.steps}); {kept}. "
             f"The batch: {files}. Try a lower optimiser.lr, a schedule.warmup, or optimiser.clip=1.0"
         )
 
@@ -272,6 +280,7 @@ class _Run:
 
     def _test(self, module: nn.Module, done: int, log: Log | None) -> None:
         score = self._score(module)
+        self._report_skipped()
         module.train()
         epoch = done / self.epoch_steps
         if log is not None:
@@ -293,8 +302,11 @@ class _Run:
             )
 
     def _report_skipped(self) -> None:
-        for name, reason in [*self.feed.skipped, *(self.tested.skipped if self.tested else [])][:10]:
-            self.show.line(f"skipped {name}: {reason}")
+        """Pictures that cannot be read, each named once: held ones at the start, streamed ones when their turn came."""
+        for name, reason in [*self.feed.skipped, *(self.tested.skipped if self.tested else [])]:
+            if name not in self.told:
+                self.show.line(f"skipped {name}: {reason}")
+                self.told.add(name)
 
     def _finish(self, module: nn.Module, seconds: float) -> Trained:
         """The weights that are kept, scored as they are in the file, with their card."""
@@ -304,6 +316,7 @@ class _Run:
         self.network.module.load_state_dict(state)
         self.network.module.eval()
         score = self._score(self.network.module) if self.tested is not None else {}
+        self._report_skipped()
         weights, card = self.out / "weights.safetensors", self.out / "card.json"
         digest, minutes = checkpoint.hash_of(state), round(seconds / 60, 2)
         if self.fabric.is_global_zero:
@@ -323,7 +336,7 @@ class _Run:
             }
             write_json(card, facts | provenance(self.recipe.seed, f"recipes/{self.name}.toml"))
             log = Log(self.out, self.steps)
-            if score:
+            if score and "top1" not in read(self.out)[-1]:  # a finished run may be asked to go on
                 log.add(step=self.steps, epoch=round(self.steps / self.epoch_steps, 4), **score)
             plot(self.out, f"{self.name}: {self.recipe.about}")
             self.show.line("the end: " + said(score))
@@ -339,6 +352,13 @@ def network_of(recipe: Recipe, labels: tuple[str, ...]) -> Network:
     network.transform = replace(prepare, size=size, crop=prepare.crop if part.crop is None else part.crop)
     network.labels = labels
     return network
+
+
+def _known_labels(data: DataSet) -> None:
+    """Every sample is of a class that the network has an output for."""
+    most = max((sample.label for sample in data.samples), default=-1)
+    if most >= len(data.labels):
+        raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
 
 
 def averages(module: nn.Module, decay: float) -> AveragedModel:
