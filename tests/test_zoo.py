@@ -241,6 +241,9 @@ def test_weights_that_come_with_fovea() -> None:
         net = fovea.load(name)
         assert (net.name, len(net.labels or ())) == (name, card["classes"])
         assert name in zoo.models(name)["ours, trained"]
+        empty = fovea.load(name, pretrained=False)
+        assert (empty.labels, empty.transform) == (net.labels, net.transform)
+        assert sum(p.numel() for p in empty.module.parameters()) == card["parameters"]
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")

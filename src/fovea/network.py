@@ -126,6 +126,7 @@ class Network:
 
         `half` keeps floats as fp16, in half the space. The file is whole or not there at all.
         """
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         origin = self.origin or Origin(self.name)
@@ -142,7 +143,11 @@ class Network:
         if isinstance(self.transform, Prepare):
             about["fovea.transform"] = json.dumps(asdict(self.transform))
         part = Path(path).with_name(Path(path).name + ".part")
-        save_file(tensors, str(part), metadata=about)
+        try:
+            save_file(tensors, str(part), metadata=about)
+        except SafetensorError as error:  # a full disk, for one
+            part.unlink(missing_ok=True)
+            raise OSError(f"the weights could not be written to {path}: {error}") from None
         part.replace(path)
 
 

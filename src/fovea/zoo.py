@@ -57,6 +57,10 @@ def load(
         return _load_file(Path(name), classes, options)
     if weights is None and pretrained and name in ours():
         return _load_file(OURS / f"{name}.safetensors", classes, options)
+    if weights is None and name in ours():  # the same network with random weights
+        network = _like(OURS / f"{name}.safetensors", classes, options)
+        network.name = name
+        return network
     kind = _facts(OURS / f"{name}.safetensors")["fovea.network"] if name in ours() else name
     if weights is None:
         network = _build(kind, pretrained, classes, options)
@@ -83,9 +87,18 @@ def _build(
     name: str, pretrained: bool, classes: int | None = None, options: Mapping[str, Any] | None = None
 ) -> Network:
     options = dict(options or {})
+    try:
+        return _built(name, pretrained, classes, options)
+    except TypeError as error:  # the builder's own refusal
+        if not options:
+            raise
+        raise BadChoice(f"{name} cannot be built with the options {options}: {error}") from None
+
+
+def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     source, _, own = name.partition("/")
     if name in nets.NETS:
-        return _own(name, classes, options)
+        return nets.NETS[name](10 if classes is None else classes, **options)
     if name in OFFLINE:
         return _load_offline(name, pretrained, classes, options)
     if source == "timm" and own:
@@ -94,13 +107,6 @@ def _build(
         return _load_torchvision(own, pretrained, classes, options)
     known = [one for names in models().values() for one in names]
     raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
-
-
-def _own(name: str, classes: int | None, options: dict[str, Any]) -> Network:
-    try:
-        return nets.NETS[name](10 if classes is None else classes, **options)
-    except TypeError as error:
-        raise BadChoice(f"{name} cannot be built with the options {options}: {error}") from None
 
 
 def models(pattern: str = "") -> dict[str, list[str]]:
@@ -179,6 +185,23 @@ def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | Non
         )
     built = json.loads(about.get("fovea.options", "{}")) | dict(options or {})
     network = load(about["fovea.network"], path, classes=classes, options=built)
+    _described(network, about, classes)
+    network.name = path.stem
+    return network
+
+
+def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
+    """The network of a weights file, built anew."""
+    about = _facts(path)
+    labels = json.loads(about.get("fovea.labels", "null"))
+    built = json.loads(about.get("fovea.options", "{}")) | dict(options or {})
+    network = load(about["fovea.network"], pretrained=False, classes=classes or len(labels or ()), options=built)
+    _described(network, about, classes)
+    return network
+
+
+def _described(network: Network, about: Mapping[str, str], classes: int | None) -> None:
+    """Labels and transform as a weights file tells them."""
     labels = json.loads(about.get("fovea.labels", "null"))
     if classes is None:
         network.labels = tuple(labels) if labels else None
@@ -186,8 +209,6 @@ def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | Non
         facts = json.loads(about["fovea.transform"])
         size, mean, std = (tuple(facts.pop(key)) for key in ("size", "mean", "std"))
         network.transform = Prepare(size, mean, std, **facts)
-    network.name = path.stem
-    return network
 
 
 def _put(network: Network, state: dict[str, Tensor], path: Path) -> None:

@@ -52,6 +52,8 @@ def test_score_weights_and_curves_are_said(
         ("epochs=soon", "epochs should be a valid number; got 'soon'"),
         ("data.train=megapixel:cavnas=3", "did you mean 'canvas'"),
         ("data.train=birds", "no data 'birds'"),
+        ("optimiser={name = 'sgd', nesterov = true}", "Nesterov momentum requires a momentum"),
+        ("network.options={sid = 3}", "cannot be built with the options {'sid': 3}"),
         ("network.name=smalnet", "did you mean 'smallnet'"),
         ("loss.distil.teacher=efficientnet_lite0", "has 1000 classes and the data 10"),
         ("optimiser.groups=[{match = 'head.*', lr = 1.0}]", "no parameter is called 'head.*'"),

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from PIL import Image
 from torch import nn
 
 import fovea
+from fovea.data import open_data
 from fovea.train import loop
 from fovea.train.log import read
 from fovea.train.losses import Step
@@ -75,7 +77,7 @@ def losses(out: Path) -> list[float]:
 def test_a_run_leaves_weights_card_log_and_curves(tmp_path: Path) -> None:
     done = run(tiny(ema=0.5), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
-        "card.json", "checkpoint.pt", "curves.png", "log.jsonl", "recipe.json", "weights.safetensors",
+        "card.json", "checkpoint.pt", "curves.png", "log.jsonl", "recipe.json", "started", "weights.safetensors",
     }  # fmt: skip
     card = json.loads(done.card.read_text())
     assert card["score"] == done.score
@@ -107,8 +109,20 @@ def test_the_digits_recipe_learns(tmp_path: Path) -> None:
     assert run(recipe, tmp_path).score["top1"] > 0.7
 
 
-def test_going_on_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = tiny(ema=0.9, augment={"mixup": 0.2, "cutmix": 1.0, "flip": True}, save_every=0.0)
+DATA_OF = {
+    hold: {
+        "train": DATA.format(count=64, split="train"),
+        "test": DATA.format(count=20, split="test"),
+        "hold": hold,
+        "workers": 0,
+    }
+    for hold in (True, False)
+}
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_going_on_ends_with_the_same_weights(hold: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = tiny(ema=0.9, augment={"mixup": 0.2, "cutmix": 1.0, "flip": True}, save_every=0.0, data=DATA_OF[hold])
     whole = run(recipe, tmp_path / "whole")
     steps: list[float] = []
 
@@ -158,8 +172,44 @@ def test_a_test_set_with_more_classes_is_refused(tmp_path: Path) -> None:
             (tmp_path / part / name).mkdir(parents=True)
             Image.new("RGB", (32, 32)).save(tmp_path / part / name / "one.png")
     data = {"train": str(tmp_path / "train"), "test": str(tmp_path / "test")}
-    with pytest.raises(fovea.BadChoice, match="a picture of class 2, and the network 2 classes"):
+    with pytest.raises(fovea.BadChoice, match="classes that were not trained: c"):
         run(tiny(data=data, batch=2), tmp_path / "out")
+    shutil.rmtree(tmp_path / "test" / "a")
+    shutil.rmtree(tmp_path / "test" / "c")
+    done = loop.numbered_as(open_data(tmp_path / "test"), ("a", "b"))
+    assert [sample.label for sample in done.samples] == [1]  # by name, not by place
+
+
+def test_data_that_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / "data" / name / "one.png")
+    recipe = tiny(data={"train": str(tmp_path / "data")}, batch=2)
+    run(recipe, tmp_path / "out")
+    (tmp_path / "data" / "b").rename(tmp_path / "data" / "c")
+    with pytest.raises(fovea.BadChoice, match="the data has changed"):
+        run(recipe, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("last", [3, 8])
+def test_gradients_that_are_not_finite_are_not_saved(
+    last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss is a number, its slope is not."""
+    forward, calls = Step.forward, []
+
+    def spoilt(self: Step, inputs: torch.Tensor, target: torch.Tensor) -> Any:
+        calls.append(1)
+        loss, logits = forward(self, inputs, target)
+        if len(calls) == last:
+            loss.register_hook(lambda slope: slope * float("nan"))
+        return loss, logits
+
+    monkeypatch.setattr(Step, "forward", spoilt)
+    with pytest.raises(fovea.FoveaError, match=f"weights are no longer finite after step {last}"):
+        run(tiny(save_every=0.0), tmp_path)
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["step"] == last - 1
+    assert not (tmp_path / "weights.safetensors").exists()
 
 
 def test_seeds_make_the_difference(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ def test_a_wrong_type_says_what_was_expected() -> None:
     assert "optimiser.name should be 'sgd', 'adam'" in wrong
     assert "did you mean 'sgd'" in wrong
     assert "area is [least, most]" in said(augment={"area": [0.9, 0.1]})
+    assert "at belongs to the schedule 'step'; this one is 'cosine'" in said(schedule={"at": [3.0]})
+    assert "step needs at" in said(schedule={"name": "step"})
+    assert "data.test should have at least 1 character" in said(data={"train": "x", "test": ""})
     assert "data.hold should be 'auto', True or False; got 'maybe'" in said(data={"train": "x", "hold": "maybe"})
 
 

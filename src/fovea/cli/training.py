@@ -42,7 +42,9 @@ def train(
         raise FoveaError(f"training needs more packages ({error.name}): pip install 'fovea[train]'") from None
     where = out or Path("out/train") / recipe.stem
     with _shown(recipe.stem) as show:
-        done = train(read, where, recipe.stem, resume or _restarted(), fresh and not _restarted(), device, show)
+        restarted = _restarted(where)
+        options = resume or restarted, fresh and not restarted
+        done = train(read, where, recipe.stem, *options, device, show, set or ())
     if _first():
         say.print(f"score: {said(done.score)}{_against(read.expected, done.score)}", markup=False)
         say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})", markup=False)
@@ -54,9 +56,14 @@ def _first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _restarted() -> bool:
-    """torchrun starts all processes again when one of them died: then the run goes on by itself."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def _restarted(where: Path) -> bool:
+    """torchrun starts all processes again when one of them died: then the run that it began goes on by itself."""
+    from fovea.train.loop import STARTED
+    from fovea.train.together import attempt
+
+    begun = where / STARTED
+    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return again and begun.is_file() and begun.read_text() == attempt()
 
 
 def _against(expected: dict[str, float], score: dict[str, float]) -> str:

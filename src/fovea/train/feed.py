@@ -1,5 +1,6 @@
 """Batches for training and testing: from bytes held in memory (decoded once), or decoded by workers as they come."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from fovea.transforms import Prepare
 Progress = Callable[[int, int], None]
 T = TypeVar("T")
 AHEAD = 256  # pictures decoded before they are asked for
-MOST_HELD = 8 * 2**30  # bytes that `hold = "auto"` keeps in main memory; on a GPU, half of what is free
+MOST_HELD = 8 * 2**30  # bytes that `hold = "auto"` keeps
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ def feed(
 
 
 def room(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else MOST_HELD
+    """Bytes to hold at most; processes of one machine share its memory."""
+    main = MOST_HELD // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return min(main, torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else main
 
 
 class Held:
@@ -84,10 +87,15 @@ class Held:
         self.prepare, self.augment, self.device = prepare, augment, device
         self.skipped: list[tuple[str, str]] = []
         shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
-        kept = list(_decoded(data, lambda image: (shown.pixels(image), image.size), self.skipped, progress))
+        pixels = torch.empty(len(data), len(prepare.mean), side, side, dtype=torch.uint8)
+        kept: list[tuple[Sample, tuple[int, int]]] = []
+        stream = _decoded(data, lambda image: (shown.pixels(image), image.size), self.skipped, progress)
+        for i, (sample, (shrunk, size)) in enumerate(stream):
+            pixels[i] = shrunk
+            kept.append((sample, size))
         self.samples = tuple(sample for sample, _ in kept)
-        self.pixels = torch.stack([pixels for _, (pixels, _) in kept]).to(device)
-        self.sizes = torch.tensor([size for _, (_, size) in kept], dtype=torch.float32).to(device)
+        self.pixels = pixels[: len(kept)].to(device)
+        self.sizes = torch.tensor([size for _, size in kept], dtype=torch.float32).to(device)
         self.labels = torch.tensor([sample.label for sample in self.samples]).to(device)
 
     def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
@@ -115,6 +123,7 @@ class Streamed:
             batch_sampler=_Turns(wanted),  # type: ignore[arg-type]
             num_workers=self.workers,
             collate_fn=_collected,
+            generator=torch.Generator(),  # its own, so that the common one is where the step put it
             pin_memory=self.device.type == "cuda",
             multiprocessing_context="spawn" if self.workers else None,  # a fork of a process with threads can hang
         )
@@ -200,8 +209,8 @@ def _decoded(
                 else:
                     count += 1
                     yield sample, result
-    if not count:
-        raise BadPicture(f"no picture of {data.name} could be read" + (f": {skipped[0][1]}" if skipped else ""))
+    if skipped and not count:
+        raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
 
 
 class HeldOut:
@@ -212,8 +221,14 @@ class HeldOut:
         self.skipped: list[tuple[str, str]] = []
         self.held: tuple[Tensor, Tensor] | None = None
         height, width = self.prepare.size
+        self.count = len(data)
         if len(data) * 3 * height * width <= room(device):
             self.held = self._stacked(list(_decoded(data, self.prepare.pixels, self.skipped, progress)))
+            self.count = len(self.held[0])
+
+    def __len__(self) -> int:
+        """Pictures that can be read, as far as that is known."""
+        return self.count
 
     def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and labels of this process's share of the set."""
@@ -223,7 +238,8 @@ class HeldOut:
                 yield self.prepare.normalise(pixels[start : start + size]), labels[start : start + size]
             return
         mine = replace(self.data, samples=self.data.samples[rank::world])
-        stream = _decoded(mine, self.prepare.pixels, [], lambda done, total: None)
+        self.skipped.clear()
+        stream = _decoded(mine, self.prepare.pixels, self.skipped, lambda done, total: None)
         while rows := list(islice(stream, size)):
             pixels, labels = self._stacked(rows)
             yield self.prepare.normalise(pixels), labels

@@ -55,7 +55,8 @@ def plot(folder: Path, title: str) -> Path:
     right.plot([row["epoch"] for row in steps], [row["lr"] for row in steps], color=blue)
     right.set(title="learning rate", xlabel="epoch")
     figure.suptitle(title)
-    path = folder / "curves.png"
-    figure.savefig(path, dpi=110)
+    path, part = folder / "curves.png", folder / "curves.part.png"
+    figure.savefig(part, dpi=110)
     pyplot.close(figure)
+    part.replace(path)
     return path

@@ -10,7 +10,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from torch.optim.swa_utils import AveragedModel
 from torchvision.transforms import v2
 
 from fovea.data import DataSet, open_data
-from fovea.errors import BadChoice, FoveaError
+from fovea.errors import BadChoice, FoveaError, nearest
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
 from fovea.measure.stream import rank_of
@@ -36,9 +36,10 @@ from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
 from fovea.train.optimising import optimiser_of, set_rates, share
 from fovea.train.recipe import AugmentPart, Recipe
-from fovea.train.together import fabric_of, losing_others_is_said, synced
+from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, synced
 from fovea.zoo import load
 
+WEIGHTS, CARD, CURVES, STARTED = "weights.safetensors", "card.json", "curves.png", "started"
 WARM_UP_OF_AVERAGES = 10  # steps: early averages forget faster, since the first weights are no use
 
 
@@ -92,21 +93,28 @@ def train(
     fresh: bool = False,
     device: str = "auto",
     show: Show | None = None,
+    changes: Sequence[str] = (),
 ) -> Trained:
-    """Train by a recipe into the folder `out`. `resume` goes on where a run was stopped; `fresh` throws it away."""
+    """Train by a recipe into the folder `out`. `resume` goes on where a run was stopped; `fresh` throws it away.
+
+    `name` and `changes` are what the card says of the recipe: its file's name, and what was set otherwise.
+    """
     for part in ("fabric", "pytorch"):  # its advice on settings is not for those who run a recipe
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     fabric, precision = fabric_of(device, recipe.precision)
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
     with _repeatable(fabric, recipe.threads), losing_others_is_said(fabric, command):
-        return _Run(recipe, out, name, fabric, precision, show).go(resume, fresh)
+        return _Run(recipe, out, name, changes, fabric, precision, show, resume, fresh).go(fresh)
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, out: Path, name: str, fabric: Fabric, precision: Any, show: Show) -> None:
+    def __init__(
+        self, recipe: Recipe, out: Path, name: str, changes: Sequence[str], fabric: Fabric, precision: Any, show: Show,
+        resume: bool, fresh: bool,
+    ) -> None:  # fmt: skip
         self.recipe, self.out, self.name, self.fabric, self.show = recipe, out, name, fabric, show
-        self.precision = precision
+        self.precision, self.changes = precision, list(changes)
         per_step = fabric.world_size * recipe.accumulate
         if recipe.batch % per_step:
             raise BadChoice(
@@ -114,15 +122,20 @@ class _Run:
                 f"parts each: make it a multiple of {per_step}"
             )
         data = open_data(recipe.data.train)
-        self.data_name, self.labels = data.name, data.labels
+        self.labels = data.labels
         torch.manual_seed(mixed(recipe.seed))
         self.network = network_of(recipe, self.labels)
         _known_labels(data)
         self.network.name = name
         checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
-        self.test = None if recipe.data.test is None else open_data(recipe.data.test, names=self.labels)
-        if self.test is not None:
-            _known_labels(replace(self.test, labels=self.labels))
+        self.about_data = {"labels": list(self.labels), "pictures": len(data)}
+        self.known = None if fresh else checkpoint.load(out)
+        if self.known is not None:
+            if not resume:
+                raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
+            self._same_run(self.known)
+        test = None if recipe.data.test is None else open_data(recipe.data.test, names=self.labels)
+        self.test = None if test is None else numbered_as(test, self.labels)
         self.feed: Feed = feed(self.network, data, recipe.data, recipe.augment, fabric.device, show.decoding)
         self.tested = None if self.test is None else HeldOut(self.network, self.test, fabric.device, show.decoding)
         self.told: set[str] = set()
@@ -130,22 +143,18 @@ class _Run:
         self.batch = min(recipe.batch, len(self.feed.samples) // per_step * per_step)
         if self.batch < 1:
             raise BadChoice(f"{data.name} has {len(self.feed.samples)} pictures, fewer than the {per_step} of one step")
+        if self.batch < recipe.batch:
+            show.line(f"batches of {self.batch}, since there are only {len(self.feed.samples)} pictures")
+        if recipe.schedule.warmup >= recipe.epochs:
+            show.line(f"the warm-up of {recipe.schedule.warmup:g} epochs takes the whole run of {recipe.epochs:g}")
         self.epoch_steps = len(self.feed.samples) // self.batch
         self.steps = max(round(recipe.epochs * self.epoch_steps), 1)
         self.mix = mixing(recipe.augment, len(self.labels))
         self.order: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    def go(self, resume: bool, fresh: bool) -> Trained:
-        recipe, fabric = self.recipe, self.fabric
-        if fresh and fabric.is_global_zero:
-            (self.out / checkpoint.NAME).unlink(missing_ok=True)
-        fabric.barrier()
-        known = checkpoint.load(self.out)
-        if known is not None and not resume:
-            raise BadChoice(f"{self.out} holds a run: --resume goes on with it, --fresh throws it away")
-        if known is not None:
-            self._same_recipe(known)
-        teacher = teacher_of(recipe.loss.distil, self.network, len(self.labels), fabric.device)
+    def go(self, fresh: bool) -> Trained:
+        recipe, fabric, known = self.recipe, self.fabric, self.known
+        teacher = teacher_of(recipe.loss.distil, self.network, fabric.device)
         if recipe.sync_norm and fabric.world_size > 1:
             self.network.module = synced(self.network.module, fabric.device.type == "cuda")
         stepper = self.precision.convert_module(Step(self.network, recipe.loss, teacher))
@@ -163,6 +172,12 @@ class _Run:
             if averaged is not None:
                 averaged.load_state_dict(known["averaged"])
             self.show.line(f"going on at step {first} of {self.steps}")
+        agreed(fabric, first, len(self.feed.samples), self.steps, self.batch)
+        if fabric.is_global_zero:
+            if fresh:  # only now that nothing is left to refuse
+                for name in (checkpoint.NAME, WEIGHTS, CARD, CURVES):
+                    (self.out / name).unlink(missing_ok=True)
+            (self.out / STARTED).write_text(attempt())
         wrapped, tuner = fabric.setup(stepper, optimiser)
         started = time.monotonic() - seconds
         log = Log(self.out, first) if fabric.is_global_zero else None
@@ -175,6 +190,7 @@ class _Run:
                     "step": step,
                     "seconds": time.monotonic() - started,
                     "recipe": recipe.model_dump_json(),
+                    "data": self.about_data,
                     "stepper": stepper.state_dict(),
                     "optimiser": optimiser.state_dict(),
                     "averaged": None if averaged is None else averaged.state_dict(),
@@ -191,7 +207,7 @@ class _Run:
             for part in range(recipe.accumulate):
                 self._forward_and_back(wrapped, next(stream), part, tally, step)
             if recipe.optimiser.clip is not None:
-                fabric.clip_gradients(wrapped, tuner, max_norm=recipe.optimiser.clip)
+                fabric.clip_gradients(wrapped, tuner, max_norm=recipe.optimiser.clip, error_if_nonfinite=False)
             tuner.step()
             tuner.zero_grad()
             if averaged is not None:
@@ -199,7 +215,9 @@ class _Run:
             done = step + 1
             # on a GPU, looking at the loss waits for it: there it is looked at now and then
             look_due = fabric.device.type == "cpu" or done % recipe.log_every == 0 or done == self.steps
-            save_due = look_due and (time.monotonic() - saved >= recipe.save_every or done == self.steps)
+            save_due = time.monotonic() - saved >= recipe.save_every or done == self.steps
+            look_due = look_due or (save_due and fabric.world_size == 1)
+            save_due = save_due and look_due
             if look_due:
                 facts = self._checked(tally, optimiser, done)
                 self.show.step(done, self.steps, facts)
@@ -211,6 +229,7 @@ class _Run:
                 self._test(averaged.module if averaged else stepper.module, done, log)
                 tally.since, tally.pictures = time.monotonic(), 0
             if save_due:
+                self._still_finite(stepper, done)
                 save(done)
                 saved = time.monotonic()
         return self._finish(averaged.module if averaged else stepper.module, time.monotonic() - started)
@@ -265,13 +284,19 @@ class _Run:
     def _not_finite(self, tally: _Tally, place: int, ours: float) -> str:
         names = [self.feed.samples[i].name for i in tally.index[place].tolist()]
         files = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        whose = "the loss is" if not math.isfinite(ours) else "another process's loss is not finite; here it is"
+        return f"{whose} {ours} at step {tally.steps[place] + 1} (of {self.steps}); the batch: {files}; {self._mend()}"
+
+    def _still_finite(self, stepper: nn.Module, done: int) -> None:
+        """A gradient may overflow while the loss does not: such weights are not saved."""
+        tensors = [one for one in stepper.state_dict().values() if one.is_floating_point()]
+        if not bool(torch.stack([one.isfinite().all() for one in tensors]).all()):
+            raise FoveaError(f"weights are no longer finite after step {done} (of {self.steps}); {self._mend()}")
+
+    def _mend(self) -> str:
         good = self.out / checkpoint.NAME
         kept = f"the last good checkpoint is {good}" if good.is_file() else "there is no checkpoint yet"
-        whose = "the loss is" if not math.isfinite(ours) else "another process's loss is not finite; here it is"
-        return (
-            f"{whose} {ours} at step {tally.steps[place] + 1} (of {self.steps}); {kept}. "
-            f"The batch: {files}. Try a lower optimiser.lr, a schedule.warmup, or optimiser.clip=1.0"
-        )
+        return f"{kept}. Start again (--fresh) with a lower optimiser.lr, a schedule.warmup, or optimiser.clip=1.0"
 
     def _test_due(self, done: int) -> bool:
         """At the first step after each so many epochs; the last test is made with the weights that are kept."""
@@ -291,14 +316,25 @@ class _Run:
         assert self.tested is not None
         return classified(self.network, module, self.tested, self.fabric, min(self.recipe.batch, 256))
 
-    def _same_recipe(self, known: dict[str, Any]) -> None:
+    def _same_run(self, known: dict[str, Any]) -> None:
+        """A run goes on with the recipe and the data that it began with."""
+        if not {"recipe", "data", "stepper"} <= set(known):
+            raise FoveaError(f"{self.out / checkpoint.NAME} is not a checkpoint of fovea train; name another --out")
         before, now = json.loads(known["recipe"]), json.loads(self.recipe.model_dump_json())
+        for one in (before, now):
+            one["data"].pop("workers", None)
         free = {"about", "command", "expected", "took", "save_every", "log_every", "test_every"}
         differ = [key for key in now if key not in free and before.get(key) != now[key]]
         if differ:
             raise BadChoice(
                 f"{self.out} was trained by another recipe ({', '.join(differ)} differ): --resume goes on with the "
-                "same one; name another --out, or --fresh"
+                "same one, its --set included; name another --out, or --fresh"
+            )
+        if known["data"] != self.about_data:
+            raise BadChoice(
+                f"the data has changed since {self.out} was begun ({known['data']['pictures']} pictures of "
+                f"{len(known['data']['labels'])} classes then, {self.about_data['pictures']} of {len(self.labels)} "
+                "now, or other names): name another --out, or --fresh"
             )
 
     def _report_skipped(self) -> None:
@@ -311,13 +347,15 @@ class _Run:
     def _finish(self, module: nn.Module, seconds: float) -> Trained:
         """The weights that are kept, scored as they are in the file, with their card."""
         state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
+        if self.fabric.world_size > 1 and not self.recipe.sync_norm:
+            state = self.fabric.broadcast(state)  # each process's norms have their own statistics
         if self.recipe.half:
             state = {key: fit_for_half(value) for key, value in state.items()}
         self.network.module.load_state_dict(state)
         self.network.module.eval()
         score = self._score(self.network.module) if self.tested is not None else {}
         self._report_skipped()
-        weights, card = self.out / "weights.safetensors", self.out / "card.json"
+        weights, card = self.out / WEIGHTS, self.out / CARD
         digest, minutes = checkpoint.hash_of(state), round(seconds / 60, 2)
         if self.fabric.is_global_zero:
             self.network.save(weights, self.recipe.half)
@@ -329,14 +367,16 @@ class _Run:
                 "parameters": sum(one.numel() for one in self.network.module.parameters()),
                 "trained_on": self.recipe.data.train,
                 "tested_on": self.recipe.data.test,
-                "test_pictures": None if self.test is None else len(self.test),
+                "test_pictures": None if self.tested is None else len(self.tested),
                 "score": score,
+                "changes": self.changes,
                 "minutes": minutes,
                 "weights_sha256": digest,
             }
             write_json(card, facts | provenance(self.recipe.seed, f"recipes/{self.name}.toml"))
             log = Log(self.out, self.steps)
-            if score and "top1" not in read(self.out)[-1]:  # a finished run may be asked to go on
+            rows = read(self.out)
+            if score and not (rows and "top1" in rows[-1]):  # a finished run may be asked to go on
                 log.add(step=self.steps, epoch=round(self.steps / self.epoch_steps, 4), **score)
             plot(self.out, f"{self.name}: {self.recipe.about}")
             self.show.line("the end: " + said(score))
@@ -361,19 +401,35 @@ def _known_labels(data: DataSet) -> None:
         raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
 
 
+def numbered_as(data: DataSet, labels: tuple[str, ...]) -> DataSet:
+    """A test set whose classes have the numbers that they were trained with, found by name."""
+    if data.labels == labels:
+        return data
+    used = {sample.label: data.labels[sample.label] for sample in data.samples}
+    unknown = sorted(set(used.values()) - set(labels))
+    if unknown:
+        raise BadChoice(
+            f"the test data {data.name} has classes that were not trained: {', '.join(unknown[:5])}"
+            f"{nearest(unknown[0], labels)} (labels= leaves classes out)"
+        )
+    samples = (replace(sample, label=labels.index(used[sample.label])) for sample in data.samples)
+    return replace(data, samples=tuple(samples), labels=labels)
+
+
 def averages(module: nn.Module, decay: float) -> AveragedModel:
     """Exponential averages of weights and of the norms' statistics."""
 
     @torch.no_grad()
     def update(ours: Any, theirs: Any, count: Any) -> None:
-        steps = int(count)
+        steps = int(averaged.n_averaged)  # `count` is a copy on the device, and looking at it would wait for that
         now = min(decay, (1 + steps) / (WARM_UP_OF_AVERAGES + steps))
         if ours[0].is_floating_point():
             torch._foreach_lerp_(ours, theirs, 1 - now)
         else:
             torch._foreach_copy_(ours, theirs)
 
-    return AveragedModel(module, multi_avg_fn=update, use_buffers=True)
+    averaged = AveragedModel(module, multi_avg_fn=update, use_buffers=True)
+    return averaged
 
 
 def mixing(part: AugmentPart, classes: int) -> Any:
@@ -395,11 +451,10 @@ def classified(network: Network, module: nn.Module, tested: HeldOut, fabric: Fab
         output = network.read(module(inputs.to(dtype)))
         rank = rank_of(output, labels)
         counts += torch.tensor([len(labels), (rank < 1).sum(), (rank < 5).sum()], dtype=torch.float64)
-        classes = output.shape[1]
     if fabric.world_size > 1:
         counts = torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
     images, top1, top5 = counts.tolist()
-    return {"top1": top1 / images} | ({"top5": top5 / images} if classes > 5 else {})
+    return {"top1": top1 / images} | ({"top5": top5 / images} if len(network.labels or ()) > 5 else {})
 
 
 def said(score: dict[str, float]) -> str:

@@ -82,16 +82,21 @@ def loss_of(part: LossPart) -> nn.Module:
     return Distilled(loss, part.distil.weight, part.distil.temperature)
 
 
-def teacher_of(part: DistilPart | None, student: Network, classes: int, device: torch.device) -> Teacher | None:
+def teacher_of(part: DistilPart | None, student: Network, device: torch.device) -> Teacher | None:
     if part is None:
         return None
     from fovea.train.feed import preparing
     from fovea.zoo import load
 
     network = load(part.teacher)
-    if len(network.labels or ()) != classes:
+    ours, theirs = student.labels or (), network.labels or ()
+    if len(theirs) != len(ours):
         raise BadChoice(
-            f"the teacher {part.teacher} has {len(network.labels or ())} classes and the data {classes}: "
+            f"the teacher {part.teacher} has {len(theirs)} classes and the data {len(ours)}: "
             "a teacher must know the same classes"
         )
+    numbers = tuple(map(str, range(len(ours))))  # of a network whose classes have no names
+    if theirs not in (ours, numbers) and ours != numbers:
+        odd = next((a, b) for a, b in zip(ours, theirs, strict=True) if a != b)
+        raise BadChoice(f"the teacher {part.teacher} knows other classes: {odd[1]!r} where the data has {odd[0]!r}")
     return Teacher(network, preparing(student), device)

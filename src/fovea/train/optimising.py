@@ -27,7 +27,11 @@ def optimiser_of(part: OptimiserPart, module: nn.Module) -> torch.optim.Optimize
     unknown = sorted(set(given) - known)
     if unknown:
         raise BadChoice(f"{part.name} takes no {unknown[0]} (it takes {', '.join(sorted(known))})")
-    return kind(parameter_groups(part, module), lr=part.lr, **given)  # type: ignore[call-arg]
+    groups = parameter_groups(part, module)
+    try:
+        return kind(groups, lr=part.lr, **given)  # type: ignore[call-arg]
+    except ValueError as error:  # values that do not go together, as nesterov without momentum
+        raise BadChoice(f"optimiser {part.name}: {error}") from None
 
 
 def parameter_groups(part: OptimiserPart, module: nn.Module) -> list[dict[str, Any]]:

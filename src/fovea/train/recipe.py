@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fovea.errors import BadChoice, nearest
 
+Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -34,8 +35,8 @@ class NetworkPart(Part):
 
 
 class DataPart(Part):
-    train: str  # as fovea.data.open_data takes it
-    test: str | None = None
+    train: Name  # as fovea.data.open_data takes it
+    test: Name | None = None
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
     workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
@@ -98,6 +99,16 @@ class SchedulePart(Part):
     floor: Share = 0.0  # of cosine, as a share of the learning rate
     at: list[Positive] = []  # epochs at which step multiplies by factor
     factor: Positive = 0.1
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "SchedulePart":
+        belong = {"at": "step", "factor": "step", "floor": "cosine"}
+        stray = [key for key in sorted(self.model_fields_set) if belong.get(key, self.name) != self.name]
+        if stray:
+            raise ValueError(f"{stray[0]} belongs to the schedule {belong[stray[0]]!r}; this one is {self.name!r}")
+        if self.name == "step" and not self.at:
+            raise ValueError("step needs at = [epochs at which the rate falls]")
+        return self
 
 
 class TookPart(Part):
@@ -177,11 +188,11 @@ def _said(error: ErrorDetails) -> str:
         return f"no key {where!r}{nearest(str(last), part.model_fields)}"
     if error["type"] == "missing":
         return f"{where} is missing"
-    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if error["type"] == "value_error":
-        return f"{where}: {said}"
+        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+    said = re.sub(r"^\w+ should ", "", error["msg"])
     near = nearest(str(error["input"]), re.findall(r"'(\w+)'", said)) if error["type"] == "literal_error" else ""
-    return f"{where} should be {said}; got {error['input']!r}{near}"
+    return f"{where} should {said}; got {error['input']!r}{near}"
 
 
 def _part_at(model: type[Part], path: tuple[int | str, ...]) -> type[Part]:

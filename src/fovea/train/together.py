@@ -13,15 +13,17 @@ from lightning.fabric.plugins.precision import DoublePrecision, MixedPrecision, 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.errors import FoveaError
+from fovea.errors import BadChoice, FoveaError
 
 
 def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
     """One process, or as many as torchrun started; the precision's own state is needed for checkpoints."""
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadChoice("--device cuda: no GPU can be used here; leave it out to train on the CPU")
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if precision == "auto":
-        precision = "bf16" if cuda and torch.cuda.is_bf16_supported() else "fp32"
+        precision = "bf16" if cuda and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     plugin: Precision
     if precision in ("fp32", "fp64"):
         plugin = Precision() if precision == "fp32" else DoublePrecision()
@@ -55,7 +57,8 @@ class _Normed(torch.autograd.Function):
         variance = sums[1] / count - mean.square()
         context.count, context.axes = count, axes
         context.save_for_backward(x, weight, mean, (variance + eps).rsqrt())
-        mean, variance = mean.to(x.dtype), variance.to(x.dtype)
+        kind = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+        mean, variance = mean.to(kind), variance.to(kind)
         context.mark_non_differentiable(mean, variance)
         # torch's own kernel, given these statistics, rounds as it does with a batch of its own
         return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), mean, variance
@@ -74,7 +77,7 @@ class _Normed(torch.autograd.Function):
         dx = (slope - mean_slope.view(shape) - normed * mean_product.view(shape)) * scale.view(shape)
         if weight is not None:
             dx = dx * weight.view(shape)
-        both = (None, None) if weight is None else (ours[1].to(x.dtype), ours[0].to(x.dtype))
+        both = (None, None) if weight is None else (ours[1].to(weight.dtype), ours[0].to(weight.dtype))
         return dx.to(x.dtype), *both, None
 
 
@@ -104,6 +107,22 @@ def synced(module: nn.Module, on_cuda: bool) -> nn.Module:
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(layer, SyncedNorm):
             layer.__class__ = type(f"Synced{type(layer).__name__}", (SyncedNorm, type(layer)), {})
     return module
+
+
+def agreed(fabric: Fabric, *numbers: int) -> None:
+    """Processes that see other data, or another checkpoint, would wait for each other for ever: better said."""
+    if fabric.world_size > 1:
+        everyone: Any = fabric.all_gather(torch.tensor(numbers, device=fabric.device))
+        if not bool((everyone == everyone[0]).all()):
+            raise FoveaError(
+                "the processes do not see the same run (step, pictures, steps, batch): "
+                f"{everyone.tolist()}; data and --out must be the same for all of them"
+            )
+
+
+def attempt() -> str:
+    """Which torchrun this process was started by, the same for all its attempts."""
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}-{os.getppid()}"
 
 
 @contextmanager
