@@ -66,3 +66,35 @@ def test_numbers_names_hidden_files_and_nothing(tmp_path: Path, made: Made) -> N
         open_folder(root)
     with pytest.raises(fovea.BadChoice, match="neither manifest"):
         open_folder(root / "3")
+
+
+def test_folders_without_pictures_beside_the_splits(made: Made) -> None:
+    root = made("folder")
+    (root / "annotations").mkdir()
+    (root / "annotations/a.xml").write_text("")
+    (root / "__MACOSX/train").mkdir(parents=True)
+    (root / "__MACOSX/train/._a.png").write_bytes(b"")
+    assert open_folder(root).labels == ("cat", "dog", "emu")
+
+
+def test_dates_are_no_class_numbers(made: Made) -> None:
+    root = made("folder") / "train"
+    (root / "cat").rename(root / "20231105")
+    (root / "dog").rename(root / "20231224")
+    assert open_folder(root).labels == ("20231105", "20231224")
+
+
+def test_here_has_a_name(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made("folder"))
+    assert open_data(".").name == "some-set"
+
+
+@pytest.mark.parametrize("text", ["1 2 1 4", "1 4 3 2", "1 2 nan 4", "1 2 inf 4", "1 2 3"])
+def test_boxes_that_are_none(made: Made, text: str) -> None:
+    root = made("folder") / "train"
+    (root / "boxes.csv").write_text(f"file,boxes\ncat/a.png,1 2 3 4\ndog/b.png,{text}\n", encoding="utf-8-sig")
+    with pytest.raises(fovea.BadChoice, match=rf"boxes\.csv, line 3: a box is .*; got '{text}'"):
+        open_folder(root)
+    (root / "boxes.csv").write_text("file,boxes\ncat/a.png\n")
+    with pytest.raises(fovea.BadChoice, match=r"boxes\.csv, line 2 is cut short"):
+        open_folder(root)

@@ -151,3 +151,10 @@ def test_ones_own_dogs_are_a_folder_and_made_sets_need_none(
 def test_sentences_are_not_pictures(made: Made) -> None:
     with pytest.raises(fovea.BadChoice, match="open_sentences"):
         open_data(made("mr"))
+
+
+def test_two_splits_are_one_too_many(made: Made) -> None:
+    root = made("folder")
+    assert len(open_data(f"{root}:split=test", "test")) == 2
+    with pytest.raises(fovea.BadChoice, match="split=test after the colon, but 'train' is asked for"):
+        open_data(f"{root}:split=test", "train")

@@ -27,6 +27,25 @@ def test_a_shard_that_is_cut_short(made: Callable[..., Path]) -> None:
     assert [one.partition(" ")[0] for one in reasons] == ["b.png", "c.png"]
 
 
+def test_manifests_that_cannot_be(made: Callable[..., Path]) -> None:
+    root = made("pack")
+    text = (root / "manifest.csv").read_text()
+    (root / "manifest.csv").write_text(text, encoding="utf-8-sig")
+    assert len(open_data(root)) == 3
+    (root / "manifest.csv").write_text(text + "\nd.png,00.tar\n")
+    with pytest.raises(fovea.BadChoice, match=r"manifest\.csv, line 5 is cut short"):
+        open_data(root)
+    (root / "manifest.csv").write_text(text.replace("1 2 3 4", "3 2 1 4"))
+    with pytest.raises(fovea.BadChoice, match=r"manifest\.csv, a\.png: a box is"):
+        open_data(root)
+    (root / "manifest.csv").write_text(text.replace("cat", "99999999999").replace("ant", "0"))
+    with pytest.raises(fovea.BadChoice, match=r"label 99999999999 in manifest\.csv is too large"):
+        open_data(root)
+    (root / "manifest.csv").write_text("file,shard,label\n")
+    with pytest.raises(fovea.BadChoice, match="lists no picture"):
+        open_data(root)
+
+
 @needs_packs
 @pytest.mark.parametrize(
     ("given", "count", "classes"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import fovea
 from fovea.data import open_data
 from fovea.data.places import pictures, plain
 
@@ -44,3 +45,12 @@ def test_opening_looks_at_folders_not_at_files(
         (root / inside / f"more_{i}_rgb.jpg").touch()
     assert opened() == (pictures_before + 200, looks_before)
     assert looks_before
+
+
+def test_homes_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOVEA_DATA", str(tmp_path / "gone"))
+    with pytest.raises(fovea.BadChoice, match=r"FOVEA_DATA, .* is .*gone, which does not exist"):
+        open_data("birds")
+    for given in ("~nobody-of-this-name/x", "~nobody-of-this-name/x:split=test"):
+        with pytest.raises(fovea.BadChoice, match="no data '~nobody-of-this-name/x'"):
+            open_data(given)

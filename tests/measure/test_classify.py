@@ -138,6 +138,13 @@ def test_a_name_that_stands_for_two_outputs_is_no_match() -> None:
     assert match(net, data, 3).outputs == {0: 0, 2: 2}
 
 
+def test_names_of_which_the_network_knows_some_are_refused() -> None:
+    data = coloured(("red", "red"), ("blue", "blue"))
+    net = fovea.Network(nn.Identity(), labels=("red", "mauve", "lime"))
+    with pytest.raises(fovea.BadChoice, match="knows 1 of the 2 classes of colours by name, but not 'blue': leave"):
+        match(net, data, 3)
+
+
 def test_more_classes_than_outputs_are_refused() -> None:
     data = coloured(*SIX)
     with pytest.raises(fovea.BadChoice, match="has 2 outputs and colours labels up to 2"):

@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import fovea
+from fovea.cli.common import shortened
 from fovea.measure.figures import Figures, commit, processor
 from fovea.measure.results import page
 
@@ -24,10 +26,27 @@ def test_every_result_says_how_it_was_made_and_no_more(path: Path) -> None:
     assert found["processor"]
     assert found["command"].startswith("fovea ")
     texts = [str(value) for value in (found["command"], *found["settings"].values())]
-    assert not any(text.startswith("/") or " /" in text for text in texts), "a path"
+    assert not any(re.search(r"(^|[\s=,:])(/|~|\S*\.\.(/|$))", text) for text in texts), "a path"
     for name, card in fovea.zoo.ours().items():
         if any(row.get("net") == name for row in found["rows"]):
             assert found["recipe"] == card["recipe"]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("/home/me/birds:split=test,boxes=~/b.csv", "birds:split=test,boxes=b.csv"),
+        ("--json=/tmp/one.json", "--json=one.json"),
+        ("../../birds", "birds"),
+        ("data/../../birds", "birds"),
+        ("results/NAME.json", "results/NAME.json"),
+        ("recipes/NAME.toml", "recipes/NAME.toml"),
+        ("timm/resnet50", "timm/resnet50"),
+        ("fgsm:0.2, noise:5", "fgsm:0.2, noise:5"),
+    ],
+)
+def test_a_command_tells_of_no_folders(word: str, told: str) -> None:
+    assert shortened(word) == told
 
 
 def small(folder: Path) -> Path:
@@ -79,5 +98,9 @@ def test_commit_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     assert socket.gethostname() not in processor()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H200")
+    assert processor() == processor("cuda") == "H200"
+    assert "CPU threads" in processor("cpu")  # beside a GPU
     monkeypatch.setenv("FOVEA_COMMIT", "abc")
     assert commit() == "abc"

@@ -36,6 +36,12 @@ def test_a_picture_is_not_its_own_neighbour_and_a_tie_is_no_hit() -> None:
     assert ranks(collapsed, np.array([0, 0, 0, 1, 1, 1])).tolist() == [3] * 6
 
 
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_an_outlier_or_an_offset_blurs_nothing(offset: float) -> None:
+    points = np.array([[0, 0], [0.01, 0], [0.1, 0], [0.11, 0], [1e4, 0], [1e4, 0.01]]) + offset
+    assert ranks(points, np.array([0, 0, 1, 1, 2, 2])).tolist() == [0] * 6
+
+
 def test_alone_in_its_class_is_never_a_hit() -> None:
     assert (ranks(LINE[:3], np.array([0, 0, 1])) < 8).tolist() == [True, True, False]
 

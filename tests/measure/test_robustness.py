@@ -235,6 +235,14 @@ def test_attacks_by_name(net: fovea.Network) -> None:
         measure(net, noise_set(1), ["fgsm:1"], surrogate=fovea.wrap(net.module, PREPARE))
 
 
+def test_a_surrogate_of_other_classes_is_refused(net: fovea.Network) -> None:
+    other = fovea.wrap(net.module, PREPARE, ("dark", "light"))
+    with pytest.raises(fovea.BadChoice, match="class 1 is 'light' to it, 'bright' to the network"):
+        measure(net, noise_set(1), ["fgsm:1"], surrogate=other)
+    numbered = fovea.wrap(net.module, PREPARE, 2)
+    assert measure(net, noise_set(1), ["fgsm:1"], surrogate=numbered).settings["labels"] == "matched by name"
+
+
 def test_a_texture_net_that_is_not_at_hand(net: fovea.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str) -> fovea.Network:
         raise fovea.BadNetwork("no connection")

@@ -1,6 +1,9 @@
 import csv
 import io
+import json
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -9,12 +12,14 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from typer.testing import CliRunner
 
 import fovea
+from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
 from fovea.measure.stream import rank_of
-from fovea.measure.wsol import measure
-from fovea.transforms import Prepare
+from fovea.measure.wsol import localised, measure
+from fovea.transforms import Prepare, placement_of
 
 
 def picture(where: tuple[int, int, int, int], colour: int) -> Image.Image:
@@ -132,3 +137,76 @@ def test_real_pictures(lite0: fovea.Network) -> None:
     assert cam["top1"] > 0.55
     assert {**cam, "method": ""} == {**gradcam, "method": ""}
     assert l2caf["gt_known"] > 0.45
+
+
+def test_classes_are_matched_by_name(net: fovea.Network, tmp_path: Path) -> None:
+    """Sorted, blue is the folders' class 0; the network has it last."""
+    lines = ["file,boxes"]
+    for i, name in ((2, "blue"), (1, "green")):
+        (tmp_path / name).mkdir()
+        picture(BOXES[i], i).save(tmp_path / name / "one.png")
+        lines.append(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}")
+    (tmp_path / "boxes.csv").write_text("\n".join(lines))
+    found = measure(net, open_folder(tmp_path), ["cam"])
+    assert found.settings["labels"] == "matched by name"
+    assert (found.rows[0]["top1"], found.rows[0]["gt_known"]) == (1, 1)
+    assert (found.rows[0]["top5"], found.rows[0]["top5_loc"]) == (None, None)  # of three outputs
+
+
+def test_processes_draw_the_same_boxes() -> None:
+    cells = np.random.default_rng(0).random((33, 3, 4), dtype=np.float32)
+    jobs = [(one, placement_of(Prepare((60, 80), crop=None), 80, 60), (BOXES[0],)) for one in cells]
+    seen: list[tuple[int, int]] = []
+    here = localised({"a": jobs})["a"]
+    there = localised({"a": jobs}, lambda *now: seen.append(now), workers=8)["a"]
+    assert (here.largest == there.largest).all()
+    assert (here.any_one == there.any_one).all()
+    assert seen[-1] == (33, 33)
+
+
+def test_a_plain_script_measures(tmp_path: Path) -> None:
+    """One without `if __name__ == "__main__":`, which processes of its own would run again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from fovea.measure.wsol import localised\n"
+        "import numpy as np\n"
+        "from fovea.transforms import Prepare, placement_of\n"
+        "job = np.ones((2, 2), np.float32), placement_of(Prepare((8, 8), crop=None), 8, 8), ((0, 0, 8, 8),)\n"
+        "print(localised({'a': [job] * 40})['a'].largest.shape)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("(40, 99)\n", "")
+
+
+def test_no_method_and_no_batch(net: fovea.Network, pack: Path) -> None:
+    with pytest.raises(fovea.BadChoice, match="no method was named"):
+        measure(net, open_pack(pack), [])
+    with pytest.raises(fovea.BadChoice, match="at least one picture; got 0"):
+        measure(net, open_pack(pack), ["cam"], batch=0)
+
+
+def test_the_command(pack: Path) -> None:
+    words = f"measure wsol --net timm/test_resnet --untrained --data {pack}:limit=2 --limit 3 --methods cam --json"
+    done = CliRunner().invoke(cli.app, [*words.split(), str(pack / "new" / "found.json")])
+    assert done.exit_code == 0, done.output
+    told = json.loads((pack / "new" / "found.json").read_text())
+    assert (told["settings"]["part"], told["settings"]["labels"]) == ("limit=2", "matched by number")
+
+
+@pytest.mark.parametrize("where", [".", "00.tar/found.json"])
+def test_figures_that_could_not_be_written_are_not_measured(pack: Path, where: str) -> None:
+    words = ["measure", "wsol", "--data", "nowhere", "--json", str(pack / where)]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 2
+    assert "--json" in done.output
+    assert "nowhere" not in done.output
+
+
+def test_a_network_for_other_classes_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data/mauve").mkdir(parents=True)
+    picture(BOXES[0], 0).save(tmp_path / "data/mauve/one.png")
+    (tmp_path / "data/boxes.csv").write_text("file,boxes\nmauve/one.png,8 8 32 28")
+    words = f"measure wsol --net timm/test_resnet --untrained --data {tmp_path}/data --methods cam"
+    done = CliRunner().invoke(cli.app, words.split())
+    assert done.exit_code == 0, done.output
+    assert "the network knows no 'mauve'" in done.stderr

@@ -33,6 +33,7 @@ def bench_explain(
     settings = {
         "rounds": rounds,
         "threads": speed.threads(),
+        "device": "cpu",
         "input": "224 x 224",
         "x_forward": "median of ratios to the bare forwards before and after",
     }

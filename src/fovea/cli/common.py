@@ -1,5 +1,7 @@
 """What every command shares: where it prints, its progress bar, the options that mean the same everywhere."""
 
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +21,23 @@ say, warn = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_
 Net = Annotated[str, typer.Option("--net", help="A name from 'fovea models', or a .safetensors file.")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="Your own weights for --net.")]
 Untrained = Annotated[bool, typer.Option("--untrained", help="Random weights instead of the hub's.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+
+
+def _writable(path: Path | None) -> Path | None:
+    """Told before hours of work, not after."""
+    if path is None:
+        return None
+    if os.path.isdir(path):
+        raise typer.BadParameter(f"{path} is a folder; name a file")
+    above = next(one for one in path.absolute().parents if os.path.exists(one))
+    if not os.path.isdir(above):
+        raise typer.BadParameter(f"{path} cannot be written: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"{path} cannot be written: {above} does not allow it")
+    return path
+
+
+Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write the figures to this file.")]
 Data = Annotated[
     str,
     typer.Option(
@@ -42,26 +60,52 @@ def bar(what: str) -> Iterator[Any]:
 
 
 def load(net: str, weights: Path | None, untrained: bool) -> "Network":
+    """On the GPU where there is one."""
+    import torch
+
     from fovea.zoo import load
 
-    return load(net, weights, pretrained=not untrained)
+    network = load(net, weights, pretrained=not untrained)
+    if torch.cuda.is_available():
+        network.module.cuda()
+    return network
 
 
-def report(found: "Figures", title: str, json: Path | None, seed: int | None = None) -> None:
+def report(found: "Figures", title: str, json: Path | None, seed: int | None = None, as_shipped: bool = True) -> None:
     """Figures to the screen, and to the file where one was named; skipped pictures to stderr."""
-    write(found, json, seed)
     found.show(title, say)
     for name, reason in found.skipped[:10]:
         warn.print(f"skipped {name}: {reason}", markup=False)
     if len(found.skipped) > 10:
         warn.print(f"… and {len(found.skipped) - 10} more")
+    write(found, json, seed, as_shipped)
 
 
-def write(found: "Figures", json: Path | None, seed: int | None = None) -> None:
-    """To the file where one was named, with the command that did it; whose folders it names is no matter."""
+def write(found: "Figures", json: Path | None, seed: int | None = None, as_shipped: bool = True) -> None:
+    """To the file where one was named, with the command that did it; whose folders it names is no matter.
+
+    The recipe is told of networks of our own, `as_shipped`: with the weights that it made.
+    """
     if json:
-        words = (Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])
-        found.write(json, seed, _recipe(found), " ".join(["fovea", *words]))
+        recipe = _recipe(found) if as_shipped else None
+        found.write(json, seed, recipe, " ".join(["fovea", *map(shortened, sys.argv[1:])]))
+
+
+def shortened(word: str) -> str:
+    """A word of a command with the last part alone of every path that tells about a machine: /a/b, ~/b and ../b."""
+    return "".join(map(_last, re.split(r"([=,:]\s*)", word)))
+
+
+def _last(piece: str) -> str:
+    path = Path(piece)
+    return path.name if path.is_absolute() or piece.startswith("~") or ".." in path.parts else piece
+
+
+def is_shipped(net: str, weights: Path | None, untrained: bool) -> bool:
+    """Whether these options give a network of our own as it comes with fovea."""
+    from fovea.zoo import ours
+
+    return weights is None and not untrained and net in ours()
 
 
 def _recipe(found: "Figures") -> str | None:

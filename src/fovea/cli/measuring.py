@@ -1,5 +1,6 @@
 """fovea measure WHAT: figures for a network on data."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from fovea.cli.common import (
     Untrained,
     Weights,
     bar,
+    is_shipped,
     load,
     report,
     say,
@@ -23,6 +25,7 @@ from fovea.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from fovea.data import DataSet
     from fovea.measure.figures import Figures
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
@@ -69,7 +72,13 @@ def measure_classify(
     opened = open_data(data, split, network.labels).first(limit)
     with bar(f"classifying {opened.name}") as advance:
         figures = classify.measure(network, opened, batch, seed, advance)
-    report(_part(figures, data, split, limit), f"classification of {opened.name}", json, seed)
+    report(
+        _part(figures, data, split, limit),
+        f"classification of {opened.name}",
+        json,
+        seed,
+        is_shipped(net, weights, untrained),
+    )
     confusion, settings = figures.confusion, figures.settings
     pairs = confusion.pairs(10)
     if pairs:
@@ -78,15 +87,22 @@ def measure_classify(
     (worst, hard), (best, easy) = shares[0], shares[-1]
     say.print(f"by class: from {worst:.3f} ({hard}) to {best:.3f} ({easy})", markup=False)
     say.print(f"{settings['classes']} classes, {settings['outputs']} outputs, {settings['labels']}", markup=False)
-    if settings["labels"].endswith("differ"):
-        warn.print(
-            f"the network knows no {confusion.names[confusion.classes[0]]!r}: is it for these classes?", markup=False
-        )
+    _warn_of_names(figures, opened)
     if settings["not_finite"]:
         warn.print(f"the outputs of {settings['not_finite']} pictures hold values that are not numbers")
     if out:
         confusion.save(out, f"{figures.rows[0]['net']} on {opened.name}")
         say.print(str(out), markup=False)
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _warn_of_names(found: "Figures", data: "DataSet") -> None:
+    if found.settings["labels"].endswith("differ"):
+        name = data.labels[min(sample.label for sample in data.samples)]
+        warn.print(f"the network knows no {name!r}: is it for these classes?", markup=False)
 
 
 def _part(found: "Figures", data: str, split: str | None, limit: int | None) -> "Figures":
@@ -95,8 +111,10 @@ def _part(found: "Figures", data: str, split: str | None, limit: int | None) -> 
 
     from fovea.data.options import parsed
 
-    options = {name: str(value) for name, value in (("split", split), ("limit", limit)) if value is not None}
-    options |= parsed(data)[1]
+    given = {name: str(value) for name, value in (("split", split), ("limit", limit)) if value is not None}
+    options = given | parsed(data)[1]
+    if limit is not None:
+        options["limit"] = str(min(limit, int(options["limit"])))  # of two, the smaller is what was measured
     told = ",".join(
         f"{name}={Path(value).name}" for name, value in options.items()
     )  # whose folders they are is no matter
@@ -128,8 +146,6 @@ def measure_retrieval(
     opened = open_data(data, split).first(limit)
     with bar(f"embedding {opened.name}") as advance:
         figures = retrieval.measure(network, opened, batch, features, not raw, seed, advance)
-    figures = _part(figures, data, split, limit)
-    write(figures, json, seed)
     row = figures.rows[0]
     short = {f"R@{k}": row[f"recall_at_{k}"] for k in retrieval.NEIGHBOURS}
     shown = {"net": row["net"], **{key: row[key] for key in ("images", "classes", "dimensions")}, **short}
@@ -137,6 +153,7 @@ def measure_retrieval(
     report(printed, f"retrieval in {opened.name}, {figures.settings['features']} features", None)
     say.print(f"distance: {figures.settings['distance']}", markup=False)
     say.print(f"NMI: {figures.settings['nmi']}", markup=False)
+    write(_part(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
 
 
 @app.command("retrieval-loc")
@@ -156,22 +173,21 @@ def measure_retrieval_loc(
 ) -> None:
     """Localisation of retrieval networks: is the nearest picture of the same class, and the map's box right?"""
     from fovea.data import open_data
-    from fovea.explaining import find
     from fovea.measure import retrieval_loc
     from fovea.measure.figures import Figures
+    from fovea.measure.wsol import named
 
-    found = [find(name.strip()) for name in methods.split(",") if name.strip()]
+    found = named(_listed(methods))
     network = load(net, weights, untrained)
     network = network if crop else network.squashed()
     opened = open_data(data, split).first(limit)
     with bar(f"localising in {opened.name}") as advance:
-        figures = retrieval_loc.measure(network, opened, found, batch, features, not raw, advance)
-    figures = _part(figures, data, split, limit)
-    write(figures, json)
+        figures = retrieval_loc.measure(network, opened, found, batch, features, not raw, advance, os.cpu_count() or 1)
     shown = [{"R@1" if key == "recall_at_1" else key: row[key] for key in row if key != "data"} for row in figures.rows]
     title = f"localisation of a retrieval network in {opened.name}, {figures.settings['input']}"
     report(Figures("retrieval-loc", {}, shown, figures.skipped), title, None)
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
+    write(_part(figures, data, split, limit), json, None, is_shipped(net, weights, untrained))
 
 
 @app.command("cost")
@@ -195,10 +211,10 @@ def measure_cost(
     network = cost.placed(load(net, pretrained=False, classes=classes), device)
     with bar("timing") as advance:
         figures = cost.measure(network, size, batch, rounds, picture, advance)
-    write(figures, json)
     row, where = figures.rows[0], figures.settings
     told = f"on {where['device']}, {where['threads']} thread(s)"
     Figures("cost", {}, cost.readable(row)).show(f"{row['net']} at {row['size']}, batch {batch}, {told}", say)
+    write(figures, json)
 
 
 @app.command("wsol")
@@ -216,17 +232,23 @@ def measure_wsol(
 ) -> None:
     """Weakly supervised localisation: are the boxes of the maps right?"""
     from fovea.data import open_data
-    from fovea.explaining import find
     from fovea.measure import wsol
 
-    found = [find(name.strip()) for name in methods.split(",") if name.strip()]
+    found = wsol.named(_listed(methods))
     network = load(net, weights, untrained)
     network = network if crop else network.squashed()
     opened = open_data(data, split, network.labels).first(limit)
     with bar(f"localising in {opened.name}") as advance:
-        figures = wsol.measure(network, opened, found, batch, advance)
-    report(figures, f"localisation on {opened.name}, {figures.settings['input']}", json)
+        figures = wsol.measure(network, opened, found, batch, advance, os.cpu_count() or 1)
+    report(
+        _part(figures, data, split, limit),
+        f"localisation on {opened.name}, {figures.settings['input']}",
+        json,
+        None,
+        is_shipped(net, weights, untrained),
+    )
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
+    _warn_of_names(figures, opened)
 
 
 @app.command("faithfulness")
@@ -263,13 +285,13 @@ def measure_faithfulness(
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
     opened = open_data(data, split, network.labels).first(limit)
-    own, ways = ([one.strip() for one in text.split(",") if one.strip()] for text in (methods, kinds))
+    own, ways = _listed(methods), _listed(kinds)
     with bar(f"following the answers in {opened.name}") as advance:
         figures = faithfulness.measure(network, opened, own, ways, steps, true_class, batch, seed, advance)
-    figures = _part(figures, data, split, limit)
-    write(figures, json, seed)
     report(faithfulness.areas(figures), f"areas under the curves, {figures.rows[0]['net']} on {opened.name}", None)
     say.print("good maps: insertion and coverage high, deletion and masking low; random is the control", markup=False)
+    _warn_of_names(figures, opened)
+    write(_part(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
     if out:
         curve_figure.save(figures, out)
         say.print(str(out), markup=False)
@@ -308,11 +330,18 @@ def measure_robustness(
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
     opened = open_data(data, split, network.labels).first(limit)
-    own = [one.strip() for one in attacks.split(",") if one.strip()]
+    own = _listed(attacks)
     followed, textured = (None if name is None else load(name, None, False) for name in (surrogate, texture_net))
     with bar(f"attacking {opened.name}") as advance:
         figures = robustness.measure(network, opened, own, batch, followed, textured, seed, advance)
-    report(_part(figures, data, split, limit), f"robustness on {opened.name}", json, seed)
+    report(
+        _part(figures, data, split, limit),
+        f"robustness on {opened.name}",
+        json,
+        seed,
+        is_shipped(net, weights, untrained),
+    )
+    _warn_of_names(figures, opened)
     if out:
         figures.save(out)
         say.print(str(out), markup=False)

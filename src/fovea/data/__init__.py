@@ -3,7 +3,7 @@
 from fovea.data.folders import open_folder
 from fovea.data.layouts import LAYOUTS, Layout, open_data
 from fovea.data.packs import open_pack
-from fovea.data.samples import Annotation, Below, Box, DataSet, File, Member, Pixels, Sample, Source, Unreadable
+from fovea.data.samples import Annotation, Below, Box, DataSet, Member, Pixels, Sample, Source, Unreadable
 from fovea.data.sentences import Sentences, open_sentences, tokenise
 from fovea.data.vectors import Encoded, Vectors, open_vectors
 
@@ -14,7 +14,6 @@ __all__ = [
     "Box",
     "DataSet",
     "Encoded",
-    "File",
     "Layout",
     "Member",
     "Pixels",

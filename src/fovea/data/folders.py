@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fovea.data.options import splits_asked
-from fovea.data.places import pictures, subfolders
+from fovea.data.places import called, holds_pictures, pictures, subfolders, too_large
 from fovea.data.samples import Below, Box, DataSet, Sample, boxes_of
 from fovea.errors import BadChoice
 from fovea.pictures import is_picture_name
@@ -30,9 +30,10 @@ def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | N
     boxes.csv beside the classes, or beside the splits (file,boxes; several rows or ';' for several boxes), gives boxes.
     """
     above = subfolders(folder)
-    split_up = above and all(one in SPLITS and subfolders(folder / one) for one in above)
-    splits = [one for one in SPLITS if one in above] if split_up else []
-    asked = splits_asked(f"the folder {folder.name}", split, splits)
+    splits = [one for one in SPLITS if one in above and subfolders(folder / one)]
+    if any(holds_pictures(folder / one) for one in above if splits and one not in splits):
+        splits = []  # train/ is a class among others, not annotations/ beside the splits
+    asked = splits_asked(f"the folder {called(folder)}", split, splits)
     classes = sorted({name for one in splits for name in subfolders(folder / one)}) if splits else above
     if not classes:
         raise BadChoice(f"{folder} holds neither manifest.csv nor a folder a class")
@@ -49,13 +50,13 @@ def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | N
         _refuse_misnamed(folder, boxes, samples)
     if not samples:
         raise BadChoice(f"no picture in the class folders of {folder / (split or '')} ({', '.join(classes[:5])} ...)")
-    return DataSet(folder.name, tuple(samples), labels)
+    return DataSet(called(folder), tuple(samples), labels)
 
 
 def _numbered(classes: Sequence[str], names: Sequence[str] | None) -> tuple[dict[str, int], tuple[str, ...]]:
     if names is not None and set(classes) <= set(names):
         labels = tuple(names)
-    elif all(map(str.isdecimal, classes)):
+    elif all(map(str.isdecimal, classes)) and not too_large(max(map(int, classes)), len(classes)):
         return {name: int(name) for name in classes}, tuple(str(i) for i in range(max(map(int, classes)) + 1))
     else:
         labels = tuple(classes)
@@ -69,15 +70,18 @@ def _boxes(folder: Path, part: str) -> dict[str, tuple[Box, ...]]:
     for where, before in {folder: f"{part}/" if part else "", folder / part: ""}.items():
         if not (where / "boxes.csv").is_file():
             continue
-        with open(where / "boxes.csv", newline="", encoding="utf-8") as file:
+        with open(where / "boxes.csv", newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             lacking = {"file", "boxes"} - set(reader.fieldnames or ())
             if lacking:
                 raise BadChoice(f"{where / 'boxes.csv'} lacks the columns {', '.join(sorted(lacking))}")
             for row in reader:
+                line = f"{where / 'boxes.csv'}, line {reader.line_num}"
+                if row["boxes"] is None:
+                    raise BadChoice(f"{line} is cut short")
                 if row["file"].startswith(before):
                     name = row["file"].removeprefix(before)
-                    boxes[name] = boxes.get(name, ()) + boxes_of(row["boxes"])
+                    boxes[name] = boxes.get(name, ()) + boxes_of(row["boxes"], line)
     return boxes
 
 

@@ -62,8 +62,8 @@ def open_data(given: str | Path, split: str | None = None, names: Sequence[str] 
     occur there.
     """
     name, options = parsed(str(given))
-    if split is not None:
-        options.setdefault("split", split)
+    if split is not None and options.setdefault("split", split) != split:
+        raise BadChoice(f"{name}: split={options['split']} after the colon, but {split!r} is asked for: name one split")
     kept, limit, forced = (options.pop(key, None) for key in ("labels", "limit", "layout"))
     layout, folder = _found(name, forced)
     arguments = typed(layout.name, layout.open, options)

@@ -1,9 +1,9 @@
 """What is written after a data set's name: 'name:key=value,key=value'. The opening function says what is allowed."""
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,7 +16,7 @@ COMMON = ("split", "labels", "limit", "layout")
 def parsed(given: str) -> tuple[str, dict[str, str]]:
     """'name:key=value,key=value' in its parts; a path that exists is taken as it is."""
     name, colon, rest = given.partition(":")
-    if not colon or Path(given).expanduser().exists():
+    if not colon or os.path.exists(os.path.expanduser(given)):
         return given, {}
     options = {}
     for one in filter(None, map(str.strip, rest.split(","))):

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fovea.data.options import splits_asked
+from fovea.data.places import called, too_large
 from fovea.data.samples import DataSet, Member, Sample, Source, Unreadable, boxes_of
 from fovea.errors import BadChoice
+
+NEEDED = ("file", "shard", "label")
 
 
 def is_pack(folder: Path) -> bool:
@@ -18,7 +21,7 @@ def open_pack(folder: Path, split: str | None = None) -> DataSet:
     """Labels are numbers, or names, which are numbered in sorted order."""
     rows = _rows(folder)
     if split is not None:
-        splits_asked(f"pack {folder.name}", split, sorted({row.get("split") or "" for row in rows}))
+        splits_asked(f"pack {called(folder)}", split, sorted({row.get("split") or "" for row in rows}))
     labels = _labels(rows)
     number = {name: i for i, name in enumerate(labels)}
     numbered = all(row["label"].isdecimal() for row in rows)
@@ -29,25 +32,32 @@ def open_pack(folder: Path, split: str | None = None) -> DataSet:
             row["file"],
             int(row["label"]) if numbered else number[row["label"]],
             _source(members[row["shard"]], row),
-            boxes_of(row.get("boxes") or ""),
+            boxes_of(row.get("boxes") or "", f"{folder / 'manifest.csv'}, {row['file']}"),
             row,
         )
         for row in kept
     )
-    return DataSet(folder.name, tuple(samples), labels)
+    return DataSet(called(folder), tuple(samples), labels)
 
 
 def _rows(folder: Path) -> list[dict[str, str]]:
     if not is_pack(folder):
-        raise BadChoice(f"pack {folder.name} is incomplete: manifest.csv not in {folder}")
-    with open(folder / "manifest.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    missing_columns = {"file", "shard", "label"} - set(rows[0] if rows else ())
-    if missing_columns:
-        raise BadChoice(f"{folder / 'manifest.csv'} lacks the columns {', '.join(sorted(missing_columns))}")
+        raise BadChoice(f"pack {called(folder)} is incomplete: manifest.csv not in {folder}")
+    rows = []
+    with open(folder / "manifest.csv", newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        missing_columns = {*NEEDED} - set(reader.fieldnames or ())
+        if missing_columns:
+            raise BadChoice(f"{folder / 'manifest.csv'} lacks the columns {', '.join(sorted(missing_columns))}")
+        for row in reader:
+            if any(row[name] is None for name in NEEDED):
+                raise BadChoice(f"{folder / 'manifest.csv'}, line {reader.line_num} is cut short")
+            rows.append(row)
+    if not rows:
+        raise BadChoice(f"{folder / 'manifest.csv'} lists no picture")
     missing = sorted({row["shard"] for row in rows if not (folder / row["shard"]).is_file()})
     if missing:
-        raise BadChoice(f"pack {folder.name} is incomplete: {', '.join(missing)} not in {folder}")
+        raise BadChoice(f"pack {called(folder)} is incomplete: {', '.join(missing)} not in {folder}")
     return rows
 
 
@@ -55,6 +65,11 @@ def _labels(rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
     if not all(row["label"].isdecimal() for row in rows):
         return tuple(sorted({row["label"] for row in rows}))
     names = {int(row["label"]): row.get("class_name") or row["label"] for row in rows}
+    if too_large(max(names), len(names)):
+        raise BadChoice(
+            f"label {max(names)} in manifest.csv is too large for a class number of {len(names)} classes: number them "
+            "from 0, or write names"
+        )
     return tuple(names.get(i, str(i)) for i in range(max(names) + 1))
 
 

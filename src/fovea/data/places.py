@@ -13,7 +13,22 @@ from fovea.pictures import is_picture_name
 def home() -> Path | None:
     """The folder below which data is looked for by name."""
     named = os.environ.get("FOVEA_DATA")
-    return Path(named).expanduser() if named else None
+    return at_home(named) if named else None
+
+
+def at_home(given: str | Path) -> Path:
+    """With ~ and ~user replaced, where there is such a user."""
+    return Path(os.path.expanduser(given))
+
+
+def called(folder: Path) -> str:
+    """What a folder is called, also when it is given as '.'."""
+    return Path(os.path.abspath(folder)).name
+
+
+def too_large(number: int, classes: int) -> bool:
+    """A folder or label that is called 20231105 is not class number 20,231,105."""
+    return number >= 10 * classes + 1000
 
 
 def plain(name: str) -> str:
@@ -23,7 +38,7 @@ def plain(name: str) -> str:
 
 def find(given: str, usual: Sequence[str], recognises: Callable[[Path], bool]) -> Path:
     """The folder meant by a path, or by a name or its usual names below FOVEA_DATA; best one that is recognised."""
-    path, root = Path(given).expanduser(), home()
+    path, root = at_home(given), home()
     entries = [one.name for one in os.scandir(root) if one.is_dir()] if root and root.is_dir() else []
     tried = [path]
     if root is not None and not path.is_absolute():
@@ -34,7 +49,8 @@ def find(given: str, usual: Sequence[str], recognises: Callable[[Path], bool]) -
     tried = list(dict.fromkeys(tried))
     found = [one for one in tried if one.is_dir()]
     if not found:
-        unset = "" if root else "; FOVEA_DATA, below which data is looked for by name, is not set"
+        state = "is not set" if root is None else "" if root.is_dir() else f"is {root}, which does not exist"
+        unset = f"; FOVEA_DATA, below which data is looked for by name, {state}" if state else ""
         where = ", ".join(str(one.absolute()) for one in tried)
         raise BadChoice(f"no data {given!r}{nearest(path.name, entries)} (looked for the folders {where}{unset})")
     return next((one for one in found if recognises(one)), found[0])
@@ -68,6 +84,15 @@ def subfolders(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(one.name for one in os.scandir(folder) if not one.name.startswith(".") and one.is_dir())
+
+
+def holds_pictures(folder: Path) -> bool:
+    """Whether there is one anywhere below; hidden files and folders do not count."""
+    for _, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        if any(not one.startswith(".") and is_picture_name(Path(one)) for one in files):
+            return True
+    return False
 
 
 def pictures(folder: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """A labelled picture, where its pixels come from, and a set of them. Nothing is decoded until it is asked for."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,14 +26,6 @@ class Annotation(Protocol):
     """Where a picture's boxes are written, for sets with a file a picture: too many to read them all at opening."""
 
     def read(self) -> tuple[Box, ...]: ...  # or BadPicture
-
-
-@dataclass(frozen=True)
-class File:
-    path: Path
-
-    def read(self) -> Image.Image:
-        return read(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +156,15 @@ def _boxes_read(sample: Sample) -> Sample | None:
         return Sample(sample.name, sample.label, Unreadable(str(reason)), (), sample.row)
 
 
-def boxes_of(text: str) -> tuple[Box, ...]:
-    """'x0 y0 x1 y1;x0 y0 x1 y1'."""
-    found = []
+def boxes_of(text: str, where: str = "") -> tuple[Box, ...]:
+    """'x0 y0 x1 y1;x0 y0 x1 y1'; `where` they are written begins the error."""
+    found, before = [], f"{where}: " if where else ""
     for one in filter(None, map(str.strip, (text or "").split(";"))):
         try:
             x0, y0, x1, y1 = (float(number) for number in one.split())
         except ValueError:
-            raise BadChoice(f"a box is 'x0 y0 x1 y1'; got {one!r}") from None
+            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1'; got {one!r}") from None
+        if not (x0 < x1 and y0 < y1 and all(map(math.isfinite, (x0, y0, x1, y1)))):
+            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1' with x0 < x1 and y0 < y1; got {one!r}")
         found.append((x0, y0, x1, y1))
     return tuple(found)

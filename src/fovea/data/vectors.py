@@ -12,7 +12,7 @@ from typing import IO, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.data.places import find
+from fovea.data.places import at_home, find
 from fovea.errors import BadChoice, nearest
 
 PADDING, UNKNOWN = 0, 1  # the first two rows
@@ -178,7 +178,7 @@ def _random(word: str, size: int, seed: int) -> NDArray[np.float32]:
 
 
 def _file(given: str | Path) -> Path:
-    path = Path(given).expanduser()
+    path = at_home(given)
     if path.is_file():
         return path
     folder = find(str(given), (), lambda one: any((one / name).is_file() for name in USUAL))

@@ -40,16 +40,19 @@ def max_box_acc_v2(any_one: NDArray[np.float64]) -> float:
 
 
 def scores(
-    found: Localised, top1: NDArray[np.bool_], top5: NDArray[np.bool_], thresholds: Sequence[float] = THRESHOLDS
-) -> dict[str, float]:
-    """Every figure of the protocol. `top1`, `top5`: was the class right; the threshold is one for the whole set."""
+    found: Localised, top1: NDArray[np.bool_], top5: NDArray[np.bool_] | None, thresholds: Sequence[float] = THRESHOLDS
+) -> dict[str, float | None]:
+    """Every figure of the protocol. `top1`, `top5`: was the class right, None where there are fewer than five classes.
+
+    The threshold is one for the whole set.
+    """
     gt_known, best = max_box_acc(found.largest)
     right = found.largest[:, best] >= 0.5
     return {
         "top1": float(top1.mean()),
-        "top5": float(top5.mean()),
+        "top5": None if top5 is None else float(top5.mean()),
         "top1_loc": float((right & top1).mean()),
-        "top5_loc": float((right & top5).mean()),
+        "top5_loc": None if top5 is None else float((right & top5).mean()),
         "gt_known": gt_known,
         "max_box_acc": gt_known,
         "max_box_acc_v2": max_box_acc_v2(found.any_one),

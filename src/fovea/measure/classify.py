@@ -14,7 +14,7 @@ from fovea.errors import BadChoice
 from fovea.measure.confusion import Confusion
 from fovea.measure.figures import Figures
 from fovea.measure.interval import interval
-from fovea.measure.matching import Matching, match
+from fovea.measure.matching import Matching, match, width_of
 from fovea.measure.stream import input_of, outputs, rank_of
 from fovea.network import Network
 
@@ -47,9 +47,9 @@ def measure(
     matching, width, lost = Matching({}, ""), 0, 0
     for samples, output in outputs(network, data, batch, skipped, progress):
         if not ranks:
-            width = _width(output)
+            width = width_of(output)
             matching = match(network, data, width)
-        labels = torch.tensor([matching.outputs[sample.label] for sample in samples])
+        labels = matching.of(samples)
         ranks.append(rank_of(output, labels))
         true += labels.tolist()
         taken += taken_for(output, labels, ranks[-1])
@@ -87,15 +87,6 @@ def taken_for(output: Tensor, labels: Tensor, rank: NDArray[np.int64]) -> list[i
     others = output.scatter(1, labels.to(output.device).unsqueeze(1), -torch.inf).argmax(1).cpu()
     found: list[int] = torch.where(torch.from_numpy(rank) < 1, labels, others).tolist()
     return found
-
-
-def _width(output: Tensor) -> int:
-    if output.ndim != 2 or output.shape[1] < 2:
-        raise BadChoice(
-            f"classification needs an output of two classes or more; this network gives {tuple(output.shape[1:])} "
-            "a picture (fovea.wrap(module, output=...) picks the logits)"
-        )
-    return int(output.shape[1])
 
 
 def _names(network: Network, data: DataSet, matching: Matching, used: set[int]) -> Mapping[int, str]:

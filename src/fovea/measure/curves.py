@@ -57,7 +57,7 @@ def curve(
             probabilities.append(share.squeeze(1).cpu().double().numpy())
             right.append(rank_of(output, labels[own]) < 1)
     return Curve(
-        masks.flatten(2).double().mean(2).cpu().numpy(),
+        masks.sum((2, 3)).cpu().numpy() / (height * width),
         np.concatenate(probabilities).reshape(count, steps),
         np.concatenate(right).reshape(count, steps),
     )

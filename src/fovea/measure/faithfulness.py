@@ -22,10 +22,10 @@ from fovea.heatmap import HeatMap
 from fovea.measure.curve_kinds import KINDS, Kind, filling, kind_of
 from fovea.measure.curves import Curve, area_under, best, curve, joined, places
 from fovea.measure.figures import Figures
-from fovea.measure.matching import match
+from fovea.measure.matching import Matching, match_by_trying
 from fovea.measure.random_control import method_or_control
 from fovea.measure.stream import batches, input_of, prepared
-from fovea.network import Network, as_found
+from fovea.network import Network
 
 Key = tuple[str, str]  # a method's name, a kind's name
 
@@ -47,21 +47,23 @@ def measure(
     one, and so is the probability. `kinds`: names of KINDS, with another filling after a colon (`deletion:black`).
     """
     own, ways = [method_or_control(one, seed) for one in methods], [kind_of(one) for one in kinds]
-    if not own or not ways or len({way.name for way in ways}) < len(ways):
-        raise BadChoice(f"name at least one method, and one or more kinds of curve, each once; got {list(kinds)}")
+    if not own:
+        raise BadChoice("no method was named; random is the control")
+    if not ways or len({way.name for way in ways}) < len(ways):
+        raise BadChoice(f"name one or more kinds of curve, each once; got {list(kinds)}")
     if steps < 2 or batch < 1:
         raise BadChoice(f"a curve has at least 2 steps and a batch 1 picture; got {steps} and {batch}")
     shares = np.linspace(0, 1, steps + 1)
     skipped: list[tuple[str, str]] = []
     curves: dict[Key, list[Curve]] = {(one.name, way.name): [] for one in own for way in ways}
     blank = dict.fromkeys((one.name for one in own), 0)
-    images = 0
+    images, how = 0, ""
     for part in _parts(network, data, own, true_class, batch, skipped):
         for number, (key, found) in enumerate(part.curves(ways, shares), 1):
             curves[key].append(found)
             done = (images + len(skipped)) * len(curves) + number * len(part.tensors)
             progress(done, len(data) * len(curves))
-        images += len(part.tensors)
+        images, how = images + len(part.tensors), part.matched_by
         blank = {name: count + part.blank[name] for name, count in blank.items()}
     if not images:
         raise BadPicture(f"no picture of {data.name} could be measured: {skipped[0][1] if skipped else 'it is empty'}")
@@ -74,6 +76,7 @@ def measure(
     settings = {
         "data": data.name,
         "input": input_of(network),
+        "labels": f"matched by {how}",
         "class": "the true one" if true_class else "the one that the network puts first",
         "steps": steps,
         "area": "share of the input's pixels kept or taken away, best first; under the curves by the trapezoid rule",
@@ -90,6 +93,7 @@ class _Part:
     """A batch of pictures with the maps of every method."""
 
     network: Network
+    matched_by: str
     tensors: Tensor  # N,C,H,W
     labels: Tensor  # N
     followed: Tensor  # N: the class whose probability is told
@@ -127,11 +131,13 @@ def _parts(
     batch: int,
     skipped: list[tuple[str, str]],
 ) -> Iterator[_Part]:
-    of: dict[int, int] = {}  # the output of each of the data's labels
+    matching: Matching | None = None
     for samples, images in batches(data, batch, skipped):
         tensors, shown, _ = prepared(network, samples, images)
-        of = of or dict(match(network, data, _outputs(network, tensors[:1])).outputs)
-        labels = torch.tensor([of[sample.label] for sample in samples])
+        if tensors.ndim != 4:
+            raise BadChoice(f"faithfulness needs inputs N,C,H,W; this network takes {tuple(tensors.shape)}")
+        matching = matching or match_by_trying(network, data, tensors)
+        labels = matching.of(samples)
         maps, output = look_at(network, tensors, shown, methods, labels if true_class else "top1")
         good = output.isfinite().all(1).cpu()
         skipped += [(samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()]
@@ -139,6 +145,7 @@ def _parts(
             continue
         yield _Part(
             network,
+            matching.how,
             tensors[good],
             labels[good],
             (labels if true_class else output.topk(1).indices[:, 0].cpu())[good],
@@ -146,17 +153,6 @@ def _parts(
             {name: _blank(seen, good) for name, seen in maps.items()},
             batch,
         )
-
-
-def _outputs(network: Network, tensors: Tensor) -> int:
-    with as_found(network), torch.no_grad():
-        output = network(tensors)
-    if tensors.ndim != 4 or output.ndim != 2 or output.shape[1] < 2:
-        raise BadChoice(
-            f"faithfulness follows a class of one picture: it needs inputs N,C,H,W and outputs of two classes or more; "
-            f"this network takes {tuple(tensors.shape)} and gives {tuple(output.shape)}"
-        )
-    return int(output.shape[1])
 
 
 def _cells(seen: HeatMap) -> Tensor:

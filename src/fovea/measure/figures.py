@@ -28,7 +28,10 @@ class Figures:
     def write(self, path: Path, seed: int | None = None, recipe: str | None = None, command: str | None = None) -> None:
         content = {"what": self.what, "settings": dict(self.settings), "rows": [dict(row) for row in self.rows]}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, content | dict(self.details) | {"command": command} | provenance(seed, recipe))
+        write_json(
+            path,
+            content | dict(self.details) | {"command": command} | provenance(seed, recipe, self.settings.get("device")),
+        )
 
     def show(self, title: str, console: Console) -> None:
         table = Table(title=title, title_justify="left")
@@ -51,10 +54,10 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def provenance(seed: int | None = None, recipe: str | None = None) -> dict[str, Any]:
+def provenance(seed: int | None = None, recipe: str | None = None, device: str | None = None) -> dict[str, Any]:
     """Recipe, commit, seed, kind of processor and date: enough to measure again, nothing about whose machine it was."""
     today = datetime.now(UTC).date().isoformat()
-    return {"recipe": recipe, "commit": commit(), "seed": seed, "processor": processor(), "date": today}
+    return {"recipe": recipe, "commit": commit(), "seed": seed, "processor": processor(device), "date": today}
 
 
 def commit() -> str | None:
@@ -76,11 +79,14 @@ def commit() -> str | None:
     return f"{known}+" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else known
 
 
-def processor() -> str:
-    """The kind of processor: the GPU's model, or how many CPU threads of which model."""
+def processor(device: str | None = None) -> str:
+    """The kind of processor: the GPU's model, or how many CPU threads of which model.
+
+    `device` (cpu, cuda) is where it was measured; where nobody says, a GPU that is there was used.
+    """
     import torch
 
-    if torch.cuda.is_available():
+    if device != "cpu" and torch.cuda.is_available():
         return torch.cuda.get_device_name()
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []

@@ -15,7 +15,7 @@ from fovea.network import Network
 
 NEIGHBOURS = (1, 2, 4, 8)
 STARTS = 10  # of K-means, the best of which counts
-TIE = 1e-9  # of the largest squared distance: what rounding makes of equal distances
+TIE = 1e-12  # of both squared lengths: what rounding makes of equal distances
 CHUNK = 2**24  # distances held at a time
 
 
@@ -97,14 +97,15 @@ def ranks(embeddings: NDArray[np.float64], labels: NDArray[np.integer]) -> NDArr
     count, squared = len(embeddings), (embeddings**2).sum(1)
     found = np.zeros(count, dtype=np.int64)
     step = max(CHUNK // count, 1)
-    slack = TIE * 4 * squared.max()
     for start in range(0, count, step):
         rows = np.arange(start, min(start + step, count))
-        apart = squared[rows, None] + squared - 2 * embeddings[rows] @ embeddings.T  # R,N  squared distances
+        both = squared[rows, None] + squared  # R,N
+        apart = both - 2 * embeddings[rows] @ embeddings.T  # R,N  squared distances
+        slack = TIE * both  # a pair's own, so that a far picture does not blur the near ones
         same = labels[rows, None] == labels
         apart[np.arange(len(rows)), rows] = np.inf
-        nearest = np.where(same, apart, np.inf).min(1, keepdims=True)
-        closer = (~same & (apart <= nearest + slack)).sum(1)
+        nearest = np.where(same, apart + slack, np.inf).min(1, keepdims=True)
+        closer = (~same & (apart - slack <= nearest)).sum(1)
         found[rows] = np.where(np.isinf(nearest[:, 0]), np.iinfo(np.int64).max, closer)
     return found
 

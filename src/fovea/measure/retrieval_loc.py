@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from fovea.data import DataSet
 from fovea.errors import BadChoice, BadPicture
-from fovea.explaining import Method, find, look_at
+from fovea.explaining import Method, look_at
 from fovea.measure.boxes import THRESHOLDS, max_box_acc
 from fovea.measure.embedding import embedding
 from fovea.measure.figures import Figures
 from fovea.measure.retrieval import check, distance_of, lengths, ranks
 from fovea.measure.stream import batches, input_of, prepared
-from fovea.measure.wsol import THRESHOLD, Job, localised
+from fovea.measure.wsol import THRESHOLD, Job, localised, named
 from fovea.network import Network
 
 METHODS = ("gradcam", "gradcam-abs", "l2caf-oblivious")  # Eqs. 6, 7 and 1
@@ -27,12 +27,14 @@ def measure(
     features: str | None = None,
     unit: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    workers: int = 0,
 ) -> Figures:
     """One row of figures a method. `loc`: the nearest picture is of the same class, and the box is right.
 
     Maps are of the whole embedding as the network gives it, whatever its length; no class is asked for.
+    `workers` processes draw the boxes; a script that asks for any starts from `if __name__ == "__main__":`.
     """
-    own_methods = [find(one) for one in methods]
+    own_methods = named(methods)
     with_boxes = data.with_boxes()
     if not len(with_boxes):
         raise BadChoice(f"{data.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)")
@@ -55,7 +57,7 @@ def measure(
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
     hits = ranks(lengths(np.concatenate(vectors), unit), np.array(labels)) < 1
     rows = []
-    drawn = localised(maps, lambda done, of: progress(total // 2 + done * (total // 2) // of, total))
+    drawn = localised(maps, lambda done, of: progress(total // 2 + done * (total // 2) // of, total), workers)
     for name, boxes in drawn.items():
         gt_known, best = max_box_acc(boxes.largest)
         rows.append(

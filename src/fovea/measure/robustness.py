@@ -15,7 +15,7 @@ from fovea.data import DataSet
 from fovea.errors import BadChoice, BadNetwork, BadPicture
 from fovea.measure.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Victims, attack_of, images, parsed
 from fovea.measure.figures import Figures
-from fovea.measure.matching import match
+from fovea.measure.matching import Matching, match, width_of
 from fovea.measure.normalisation import WHITE, Normalisation, normalisation_of
 from fovea.measure.stream import batches, input_of, prepared, rank_of
 from fovea.network import Network, as_found
@@ -70,23 +70,20 @@ def measure(
     """
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    if surrogate is not None and len(surrogate.labels or ()) != len(network.labels or ()):
-        raise BadChoice(
-            f"the surrogate must have the network's classes: it has {len(surrogate.labels or ())} labels, "
-            f"the network {len(network.labels or ())}"
-        )
+    if surrogate is not None:
+        _demand_same_classes(network, surrogate)
     tried = [Plain(), *_attacks(network, attacks, surrogate, texture_net, seed)]
     normal, skipped = normalisation_of(network), list[tuple[str, str]]()
     each = sum(attack.steps for attack in tried)
     found = [_Tally() for _ in tried]
     wanted = set(np.linspace(0, len(data) - 1, min(EXAMPLES, len(data))).round().astype(int).tolist())
-    done = count = 0
+    done, count, how = 0, 0, ""
 
     def tell(steps: int) -> None:
         progress(done + steps + len(skipped) * each, len(data) * each)
 
-    for victims in _victims(network, data, normal, batch, skipped):
-        before: Tensor | None = None
+    for matching, victims in _victims(network, data, normal, batch, skipped):
+        how, before = matching.how, None
         chosen = [row for row, number in enumerate(victims.numbers) if number in wanted]
         for attack, tally in zip(tried, found, strict=True):
             changed = attack(victims, tell)
@@ -107,6 +104,7 @@ def measure(
     settings = {
         "data": data.name,
         "input": input_of(network),
+        "labels": f"matched by {how}",
         "pixels": "attacks change the input's pixels, after crop and resize; clipped to 0..255, rounded by JPEG alone",
         "strength": "fgsm: ε, noise: σ, both in 8-bit units; jpeg: quality; texture: iterations of L-BFGS",
         "unchanged": "share of pictures whose first class stays the same",
@@ -148,31 +146,35 @@ def _versions(network: Network, attack: Attack, pixels: Tensor, output: Tensor) 
 
 def _victims(
     network: Network, data: DataSet, normal: Normalisation, batch: int, skipped: list[tuple[str, str]]
-) -> Iterator[Victims]:
-    of: dict[int, int] = {}  # the output of each of the data's labels
+) -> Iterator[tuple[Matching, Victims]]:
+    """Batches of them, each with how labels are matched."""
+    matching: Matching | None = None
     seen = 0
     for samples, pictures in batches(data, batch, skipped):
         tensors, _, _ = prepared(network, samples, pictures)
         pixels = normal.to_pixels(tensors.float()).clamp(0, WHITE)
-        of = of or dict(match(network, data, _outputs(network, normal, pixels[:1])).outputs)
-        labels = torch.tensor([of[sample.label] for sample in samples])
-        yield Victims(pixels, labels, range(seen, seen + len(samples)))
+        matching = matching or match(network, data, width_of(_answers(network, normal, pixels[:1])))
+        yield matching, Victims(pixels, matching.of(samples), range(seen, seen + len(samples)))
         seen += len(samples)
-
-
-def _outputs(network: Network, normal: Normalisation, pixels: Tensor) -> int:
-    output = _answers(network, normal, pixels)
-    if output.ndim != 2 or output.shape[1] < 2:
-        raise BadChoice(
-            f"robustness is told of classes: it needs outputs of two or more; this network gives {tuple(output.shape)} "
-            "(fovea.wrap(module, output=...) picks the logits)"
-        )
-    return int(output.shape[1])
 
 
 def _answers(network: Network, normal: Normalisation, pixels: Tensor) -> Tensor:
     with as_found(network), torch.no_grad():
         return network(normal.to_tensors(pixels).to(network.device, network.dtype))
+
+
+def _demand_same_classes(network: Network, surrogate: Network) -> None:
+    own, other = network.labels or (), surrogate.labels or ()
+    if len(own) != len(other):
+        raise BadChoice(
+            f"the surrogate must have the network's classes: it has {len(other)} labels, the network {len(own)}"
+        )
+    for i, (one, two) in enumerate(zip(own, other, strict=True)):
+        if one != two and not one.isdecimal() and not two.isdecimal():
+            raise BadChoice(
+                f"the surrogate must have the network's classes in the network's order: class {i} is {two!r} to it, "
+                f"{one!r} to the network"
+            )
 
 
 def _attacks(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.data import DataSet, Sample
-from fovea.errors import BadPicture
+from fovea.errors import BadChoice, BadPicture
 from fovea.heatmap import Shown
 from fovea.network import Network, as_found
 from fovea.pictures import Picture
@@ -19,6 +19,9 @@ from fovea.placement import Placement
 def batches(
     data: DataSet, size: int, skipped: list[tuple[str, str]]
 ) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
+    if size < 1:
+        raise BadChoice(f"a batch holds at least one picture; got {size}")
+
     def good() -> Iterator[tuple[Sample, Image.Image]]:
         for sample, image in data.read():
             if isinstance(image, BadPicture):

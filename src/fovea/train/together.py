@@ -11,6 +11,7 @@ import torch.distributed as dist
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.precision import DoublePrecision, MixedPrecision, Precision
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F
 
 from fovea.errors import BadChoice, FoveaError
@@ -37,8 +38,19 @@ def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
         strategy="ddp" if world > 1 else "auto",
         plugins=plugin,
     )
+    if dist.is_torchelastic_launched() and world > 1 and not dist.is_initialized():
+        _meet("nccl" if cuda else "gloo", world)
     fabric.launch()
     return fabric, plugin
+
+
+def _meet(backend: str, world: int) -> None:
+    """torchrun keeps one store over its restarts: without names of their own, processes of a new attempt may find the
+    addresses that the dead ones left there."""
+    rank, count = int(os.environ["RANK"]), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store, _, _ = next(iter(rendezvous("env://", rank, world)))
+    ours: Any = dist.PrefixStore(f"attempt {count}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=ours, rank=rank, world_size=world)
 
 
 class _Normed(torch.autograd.Function):
