@@ -33,8 +33,8 @@ def page(folder: Path) -> str:
     lines = [
         "# Results",
         "",
-        "Made by `fovea results` from the files in `results/`, each of which one command wrote. Rates are fractions of",
-        "1. The papers' figures are theirs, for their set-ups; the last column says what differs here.",
+        "Made by `fovea results` from the files in `results/`, each of which one command wrote; rates are fractions",
+        "of one. The papers' figures are theirs, for their set-ups; the last column says what differs here.",
     ]
     for name, result in sorted(found.items(), key=lambda one: (places.get(one[1]["what"], 99), one[0])):
         lines += ["", f"## {TITLES.get(result['what'], result['what'])}: {name}", "", *_section(result)]
