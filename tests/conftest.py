@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import fovea
 
+pytest_plugins = ["made_data"]  # tiny samples of every data set
 torch.set_num_threads(1)  # the networks here are tiny: threads cost more than they bring
 
 
