@@ -67,7 +67,7 @@ SMALL = "options = { side = 32, widths = [8, 8] }"
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     """The first 20 steps of recipes/digits.toml, in single precision."""
     recipe = Path(__file__).parents[2] / "recipes/digits.toml"
-    changes = ["epochs=0.1667", "log_every=1", "data.test=megapixel:canvas=96,digit=24,count=21,split=test"]
+    changes = ["epochs=0.125", "log_every=1", "data.test=megapixel:canvas=96,digit=24,count=21,split=test"]
     for processes in (1, 2):
         done = start(processes, recipe, tmp_path / str(processes), changes=changes)
         assert done.returncode == 0, done.stderr[-2000:]

@@ -36,7 +36,7 @@ from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
 from fovea.train.optimising import optimiser_of, set_rates, share
 from fovea.train.recipe import AugmentPart, Recipe
-from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, synced
+from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 from fovea.zoo import load
 
 WEIGHTS, CARD, CURVES, STARTED = "weights.safetensors", "card.json", "curves.png", "started"
@@ -105,7 +105,9 @@ def train(
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
     with _repeatable(fabric, recipe.threads), losing_others_is_said(fabric, command):
-        return _Run(recipe, out, name, changes, fabric, precision, show, resume, fresh).go(fresh)
+        done = _Run(recipe, out, name, changes, fabric, precision, show, resume, fresh).go(fresh)
+        part_ways(fabric)
+        return done
 
 
 class _Run:

@@ -121,6 +121,13 @@ def synced(module: nn.Module, on_cuda: bool) -> nn.Module:
     return module
 
 
+def part_ways(fabric: Fabric) -> None:
+    """The processes end together: one that leaves while another still speaks to it can bring both down."""
+    if fabric.world_size > 1:
+        fabric.barrier()
+        dist.destroy_process_group()
+
+
 def agreed(fabric: Fabric, *numbers: int) -> None:
     """Processes that see other data, or another checkpoint, would wait for each other for ever: better said."""
     if fabric.world_size > 1:
