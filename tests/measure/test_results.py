@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import fovea
+from fovea import zoo
 from fovea.cli.common import shortened
 from fovea.measure.figures import Figures, commit, processor
 from fovea.measure.results import page
@@ -29,7 +30,7 @@ def test_every_result_says_how_it_was_made_and_no_more(path: Path) -> None:
     assert found["command"].startswith("fovea ")
     texts = [str(value) for value in (found["command"], *found["settings"].values())]
     assert not any(re.search(r"(^|[\s=,:])(/\w|~|\S*\.\.(/|$))", text) for text in texts), "a path"
-    for name, card in fovea.zoo.ours().items():
+    for name, card in zoo.ours().items():
         if any(row.get("net") == name for row in found["rows"]):
             assert found["recipe"] == card["recipe"]
 
