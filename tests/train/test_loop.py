@@ -18,7 +18,7 @@ from torch import nn
 
 import fovea
 from fovea.data import open_data
-from fovea.train import loop
+from fovea.train import loop, media
 from fovea.train.log import read
 from fovea.train.losses import Step
 from fovea.train.optimising import set_rates
@@ -176,7 +176,7 @@ def test_a_test_set_with_more_classes_is_refused(tmp_path: Path) -> None:
         run(tiny(data=data, batch=2), tmp_path / "out")
     shutil.rmtree(tmp_path / "test" / "a")
     shutil.rmtree(tmp_path / "test" / "c")
-    done = loop.numbered_as(open_data(tmp_path / "test"), ("a", "b"))
+    done = media.numbered_as(open_data(tmp_path / "test"), ("a", "b"))
     assert [sample.label for sample in done.samples] == [1]  # by name, not by place
 
 

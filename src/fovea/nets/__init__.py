@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fovea.nets import smallnet
+from fovea.nets import anchornet, smallnet
 from fovea.network import Network
 
-NETS: dict[str, Callable[..., Network]] = {"smallnet": smallnet.build}
+NETS: dict[str, Callable[..., Network]] = {"anchornet": anchornet.build, "smallnet": smallnet.build}

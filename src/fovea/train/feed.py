@@ -1,7 +1,7 @@
 """Batches for training and testing: from bytes held in memory (decoded once), or decoded by workers as they come."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -41,10 +41,17 @@ class Wanted:
     draws: Tensor  # N,8
 
 
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
 class Feed(Protocol):
     """Training batches of a set."""
 
-    samples: tuple[Sample, ...]  # that can be read
+    @property
+    def samples(self) -> Sequence[Named]: ...  # that can be read
+
     skipped: list[tuple[str, str]]
 
     def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]: ...

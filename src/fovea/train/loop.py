@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,21 +23,19 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from torchvision.transforms import v2
 
-from fovea.data import DataSet, open_data
-from fovea.errors import BadChoice, FoveaError, nearest
+from fovea.errors import BadChoice, FoveaError
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
-from fovea.measure.stream import rank_of
 from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
 from fovea.train.augment import draw, generator, mixed
-from fovea.train.feed import Batch, Feed, HeldOut, Wanted, feed, preparing
+from fovea.train.feed import Batch, Wanted
 from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
+from fovea.train.media import medium_of
 from fovea.train.optimising import optimiser_of, set_rates, share
 from fovea.train.recipe import AugmentPart, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
-from fovea.zoo import load
 
 WEIGHTS, CARD, CURVES, STARTED = "weights.safetensors", "card.json", "curves.png", "started"
 WARM_UP_OF_AVERAGES = 10  # steps: early averages forget faster, since the first weights are no use
@@ -123,11 +121,10 @@ class _Run:
                 f"a batch of {recipe.batch} cannot be shared by {fabric.world_size} processes in {recipe.accumulate} "
                 f"parts each: make it a multiple of {per_step}"
             )
-        data = open_data(recipe.data.train)
+        data = medium_of(recipe)
         self.labels = data.labels
         torch.manual_seed(mixed(recipe.seed))
-        self.network = network_of(recipe, self.labels)
-        _known_labels(data)
+        self.network = data.network()
         self.network.name = name
         checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
         self.about_data = {"labels": list(self.labels), "pictures": len(data)}
@@ -136,10 +133,8 @@ class _Run:
             if not resume:
                 raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
             self._same_run(self.known)
-        test = None if recipe.data.test is None else open_data(recipe.data.test, names=self.labels)
-        self.test = None if test is None else numbered_as(test, self.labels)
-        self.feed: Feed = feed(self.network, data, recipe.data, recipe.augment, fabric.device, show.decoding)
-        self.tested = None if self.test is None else HeldOut(self.network, self.test, fabric.device, show.decoding)
+        self.feed = data.feed(self.network, fabric.device, show.decoding)
+        self.tested = data.tested(self.network, fabric.device, show.decoding)
         self.told: set[str] = set()
         self._report_skipped()
         self.batch = min(recipe.batch, len(self.feed.samples) // per_step * per_step)
@@ -165,6 +160,8 @@ class _Run:
         optimiser = optimiser_of(recipe.optimiser, stepper)
         stepper.to(fabric.device)
         averaged = averages(stepper.module, recipe.ema) if recipe.ema else None
+        if recipe.compile:
+            stepper.module.compile()
         first, seconds = 0, 0.0
         if known is not None:
             first, seconds = int(known["step"]), float(known["seconds"])
@@ -316,7 +313,7 @@ class _Run:
 
     def _score(self, module: nn.Module) -> dict[str, float]:
         assert self.tested is not None
-        return classified(self.network, module, self.tested, self.fabric, min(self.recipe.batch, 256))
+        return self.tested.score(self.network, module, self.fabric, min(self.recipe.batch, 256))
 
     def _same_run(self, known: dict[str, Any]) -> None:
         """A run goes on with the recipe and the data that it began with."""
@@ -386,38 +383,6 @@ class _Run:
         return Trained(self.network, score, weights, card, digest, minutes)
 
 
-def network_of(recipe: Recipe, labels: tuple[str, ...]) -> Network:
-    part = recipe.network
-    network = load(part.name, part.weights, part.pretrained, len(labels), part.options)
-    prepare = preparing(network)
-    size = prepare.size if part.size is None else (part.size, part.size)
-    network.transform = replace(prepare, size=size, crop=prepare.crop if part.crop is None else part.crop)
-    network.labels = labels
-    return network
-
-
-def _known_labels(data: DataSet) -> None:
-    """Every sample is of a class that the network has an output for."""
-    most = max((sample.label for sample in data.samples), default=-1)
-    if most >= len(data.labels):
-        raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
-
-
-def numbered_as(data: DataSet, labels: tuple[str, ...]) -> DataSet:
-    """A test set whose classes have the numbers that they were trained with, found by name."""
-    if data.labels == labels:
-        return data
-    used = {sample.label: data.labels[sample.label] for sample in data.samples}
-    unknown = sorted(set(used.values()) - set(labels))
-    if unknown:
-        raise BadChoice(
-            f"the test data {data.name} has classes that were not trained: {', '.join(unknown[:5])}"
-            f"{nearest(unknown[0], labels)} (labels= leaves classes out)"
-        )
-    samples = (replace(sample, label=labels.index(used[sample.label])) for sample in data.samples)
-    return replace(data, samples=tuple(samples), labels=labels)
-
-
 def averages(module: nn.Module, decay: float) -> AveragedModel:
     """Exponential averages of weights and of the norms' statistics."""
 
@@ -442,21 +407,6 @@ def mixing(part: AugmentPart, classes: int) -> Any:
         if alpha > 0
     ]
     return v2.RandomChoice(found) if found else lambda inputs, target: (inputs, target)
-
-
-@torch.no_grad()
-def classified(network: Network, module: nn.Module, tested: HeldOut, fabric: Fabric, size: int) -> dict[str, float]:
-    """Top-1 and, of more than five classes, top-5 on a test set, whose share each process takes."""
-    module.eval()
-    counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
-    for inputs, labels in tested.batches(size, fabric.global_rank, fabric.world_size):
-        output = network.read(module(inputs.to(dtype)))
-        rank = rank_of(output, labels)
-        counts += torch.tensor([len(labels), (rank < 1).sum(), (rank < 5).sum()], dtype=torch.float64)
-    if fabric.world_size > 1:
-        counts = torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
-    images, top1, top5 = counts.tolist()
-    return {"top1": top1 / images} | ({"top5": top5 / images} if len(network.labels or ()) > 5 else {})
 
 
 def said(score: dict[str, float]) -> str:

@@ -1,12 +1,13 @@
 """What is minimised. A loss takes the network's output and the classes and gives one number."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.errors import BadChoice
+from fovea.errors import BadChoice, nearest
 from fovea.network import Network
 from fovea.train.recipe import DistilPart, LossPart
 from fovea.transforms import Prepare
@@ -57,22 +58,43 @@ class Teacher:
         return self.network(inputs).float()
 
 
+@runtime_checkable
+class ManyHeaded(Protocol):
+    """The output of a network that is trained at several places, each group of them with a name."""
+
+    def heads(self) -> Mapping[str, tuple[Tensor, ...]]: ...
+
+
 class Step(nn.Module):
-    """One forward pass of training: the loss of a batch, and the logits. This is what is wrapped for many processes."""
+    """One forward pass of training: the loss of a batch, and the logits. This is what is wrapped for many processes.
+
+    Of a network with several heads the loss is the sum of theirs, each times the weight of its group.
+    """
 
     def __init__(self, network: Network, part: LossPart, teacher: Teacher | None) -> None:
         super().__init__()
         self.module = network.module
         self.loss = loss_of(part)
+        self._weights = part.weights
         self._read = network.read
         self._teacher = teacher  # no part of what is trained or saved
 
     def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self._read(self.module(inputs))
-        logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        out = self.module(inputs)
+        logits = self._read(out)
+        groups = out.heads() if isinstance(out, ManyHeaded) else {"logits": (logits,)}
+        stray = [name for name in self._weights if name not in groups]
+        if stray:
+            raise BadChoice(f"loss.weights: the network has no output {stray[0]!r}{nearest(stray[0], groups)}")
         more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
         with torch.autocast(inputs.device.type, enabled=False):
-            return self.loss(logits, target, *more), logits
+            weighed = [(self._weights.get(name, 1.0), head) for name, heads in groups.items() for head in heads]
+            losses = [weight * self.loss(_whole(head), target, *more) for weight, head in weighed if weight > 0]
+            return torch.stack(losses).sum(), logits
+
+
+def _whole(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def loss_of(part: LossPart) -> nn.Module:

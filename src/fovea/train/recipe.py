@@ -71,6 +71,7 @@ class LossPart(Part):
     name: Literal["cross_entropy"] = "cross_entropy"
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     distil: DistilPart | None = None
+    weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given
 
 
 class GroupPart(Part):
@@ -127,6 +128,7 @@ class Recipe(Part):
     precision: Literal["auto", "fp64", "fp32", "bf16", "fp16"] = "auto"
     threads: Count | None = None  # of the CPU; torch takes as many as there are cores
     sync_norm: bool = True  # batch norm over all processes
+    compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs
     save_every: NotNegative = 30.0  # seconds between checkpoints; 0: at every step

@@ -1,0 +1,132 @@
+"""What the AnchorNets of every medium share: branches with attention (Eqs. 6 to 10) and their decision (Eqs. 1 to 4).
+
+Nothing here knows how many spatial axes there are: maps are N,C,H,W for pictures and N,C,L for text and sounds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one branch saw. `evidence` of a cell comes from the cell's own patch; `attention` weighs cells."""
+
+    evidence: Tensor  # N,classes,*grid
+    attention: Tensor | None  # N,*grid, sums to 1: S of Eq. 10; a branch without attention has none
+    logits: Tensor  # N,classes
+    auxiliary: Tensor | None  # N,classes, in training only
+    scale: float = 1.0  # H W, where attention is rescaled so that it is 1 on average
+
+    @property
+    def activation(self) -> Tensor:
+        """F: evidence times attention, whose mean over the cells is the logits. LIP sorts this."""
+        if self.attention is None:
+            return self.evidence
+        return self.evidence * self.attention.unsqueeze(1) * self.scale
+
+
+@dataclass(frozen=True)
+class Decision:
+    label: Tensor  # N: Y, Eq. 3
+    branch: Tensor  # N: the number of the branch that localises, Eq. 4
+    probability: Tensor  # N: that this branch gives the label
+
+
+@dataclass(frozen=True)
+class Output:
+    logits: Tensor  # N,classes: of the branch that localises, so that their maximum is the decision
+    branches: tuple[Seen, ...]
+    decision: Decision
+
+    def heads(self) -> dict[str, tuple[Tensor, ...]]:
+        """Every output that is trained, by the name of its weight in the loss."""
+        auxiliary = tuple(one.auxiliary for one in self.branches if one.auxiliary is not None)
+        return {"branches": tuple(one.logits for one in self.branches), "auxiliary": auxiliary}
+
+
+def logits_of(out: Output) -> Tensor:
+    return out.logits
+
+
+def decide(logits: Sequence[Tensor]) -> Decision:
+    """A class that two branches agree on wins, even against a more confident third; else the most confident branch's.
+
+    The branch that localises is the most confident of those that chose the class.
+    """
+    probability, label = torch.stack(tuple(logits)).float().softmax(2).max(2)  # J,N each: Eq. 1
+    votes = (label.unsqueeze(0) == label.unsqueeze(1)).sum(0)  # J,N: who agrees with j, itself included; Eq. 2
+    agreed = torch.where(votes >= 2, votes, 0) + probability / 2  # a vote outweighs any probability
+    branch = agreed.argmax(0)  # N: Eqs. 3 and 4 at once, since its own class is the decided one
+    chosen = branch.unsqueeze(0)
+    return Decision(label.gather(0, chosen)[0], branch, probability.gather(0, chosen)[0])
+
+
+def output_of(branches: Sequence[Seen]) -> Output:
+    decision = decide([one.logits for one in branches])
+    logits = torch.stack([one.logits for one in branches])  # J,N,classes
+    return Output(logits[decision.branch, torch.arange(logits.shape[1])], tuple(branches), decision)
+
+
+class Attention(nn.Module):
+    """Where a branch attends to, Eqs. 6 to 10: weigh cells, read off which channels matter, weigh cells by these."""
+
+    def __init__(self, channels: int, conv: type[nn.Conv1d] | type[nn.Conv2d]) -> None:
+        super().__init__()
+        self.compact = conv(channels, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        cells = x.flatten(2)  # N,C,P
+        g = self.compact(x).flatten(1).softmax(1)  # N,P  Eq. 6
+        c = (cells * g.unsqueeze(1)).sum(2).softmax(1)  # N,C  Eqs. 7, 8
+        s: Tensor = (cells * c.unsqueeze(2)).sum(1).softmax(1)  # N,P  Eqs. 9, 10
+        return s.view(len(x), *x.shape[2:])
+
+
+class Branch(nn.Module):
+    """Features whose cells see a known patch, evidence for each class by a linear 1x1 convolution, attention.
+
+    `attended` makes the attention's features out of the branch's; None is a branch without attention.
+    """
+
+    def __init__(
+        self,
+        features: nn.Module,
+        channels: int,
+        attended: nn.Module | None,
+        attended_channels: int,
+        classes: int,
+        conv: type[nn.Conv1d] | type[nn.Conv2d],
+        auxiliary: bool = True,
+        rescale: bool = True,
+    ) -> None:
+        super().__init__()
+        self.features, self.attended, self.rescale = features, attended, rescale
+        self.classify = conv(channels, classes, 1)
+        self.attention = None if attended is None else Attention(attended_channels, conv)
+        has_auxiliary = auxiliary and attended is not None
+        self.auxiliary = nn.Linear(attended_channels, classes) if has_auxiliary else None
+
+    def forward(self, x: Tensor) -> Seen:
+        features = self.features(x)
+        evidence = self.classify(features)  # N,classes,*grid
+        if self.attended is None or self.attention is None:
+            return Seen(evidence, None, evidence.flatten(2).mean(2), None)
+        attended = self.attended(features)
+        attention = self.attention(attended)
+        cells = attention[0].numel()
+        scale = float(cells) if self.rescale else 1.0
+        logits = (evidence * attention.unsqueeze(1)).flatten(2).sum(2) * (scale / cells)  # the mean of F
+        auxiliary = None
+        if self.training and self.auxiliary is not None:
+            auxiliary = self.auxiliary(attended.flatten(2).mean(2))
+        return Seen(evidence, attention, logits, auxiliary, scale)
+
+    def reset_classifier(self, classes: int) -> None:
+        """New, untrained layers for so many classes."""
+        old = self.classify
+        self.classify = type(old)(old.in_channels, classes, 1).to(old.weight)
+        if self.auxiliary is not None:
+            self.auxiliary = nn.Linear(self.auxiliary.in_features, classes).to(old.weight)

@@ -1,0 +1,154 @@
+"""What a recipe trains on: pictures or another medium. Each opens its data, builds its network, feeds and tests it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from fovea.data import DataSet, open_data
+from fovea.errors import BadChoice, nearest
+from fovea.measure.stream import rank_of
+from fovea.network import Network
+from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
+from fovea.train.recipe import NetworkPart, Recipe
+from fovea.zoo import load
+
+
+class Tested(Protocol):
+    """A test set, and how a network does on it."""
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]: ...
+
+    def __len__(self) -> int: ...
+
+    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
+        """`module` is the network's, or a copy with averaged weights; each process takes its share."""
+        ...
+
+
+class Medium(Protocol):
+    """The data of a recipe. `labels` are the classes, in the order of the network's outputs."""
+
+    name: str
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def network(self) -> Network: ...
+
+    def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed: ...
+
+    def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None: ...
+
+
+def medium_of(recipe: Recipe) -> Medium:
+    name = recipe.data.train.partition(":")[0]
+    kind = next((kind for belongs, kind in MEDIA if belongs(name)), Pictures)
+    return kind(recipe)
+
+
+class Pictures:
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.data = recipe, open_data(recipe.data.train)
+        self.name, self.labels = self.data.name, self.data.labels
+        _known_labels(self.data)
+        test = None if recipe.data.test is None else open_data(recipe.data.test, names=self.labels)
+        self.test = None if test is None else numbered_as(test, self.labels)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def network(self) -> Network:
+        return network_of(self.recipe.network, self.labels)
+
+    def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
+        return feed(network, self.data, self.recipe.data, self.recipe.augment, device, progress)
+
+    def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
+        return None if self.test is None else Classified(HeldOut(network, self.test, device, progress))
+
+
+# which medium a data set's name belongs to; pictures where none claims it
+MEDIA: list[tuple[Callable[[str], bool], Callable[[Recipe], Medium]]] = []
+
+
+class Batches(Protocol):
+    """A test set that is one tensor a batch."""
+
+    skipped: list[tuple[str, str]]
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]: ...
+
+
+class Classified:
+    """Top-1 and, of more than five classes, top-5."""
+
+    def __init__(self, held: Batches) -> None:
+        self.held = held
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        return self.held.skipped
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    @torch.no_grad()
+    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
+        module.eval()
+        counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
+        for inputs, labels in self.held.batches(size, fabric.global_rank, fabric.world_size):
+            output = network.read(module(inputs.to(dtype) if inputs.is_floating_point() else inputs))
+            counts += hits(output, labels)
+        return shares(counts, fabric, len(network.labels or ()))
+
+
+def hits(output: Tensor, labels: Tensor) -> Tensor:
+    """Pictures, those right, those right among the first five."""
+    rank = rank_of(output, labels)
+    return torch.tensor([len(labels), (rank < 1).sum(), (rank < 5).sum()], dtype=torch.float64)
+
+
+def shares(counts: Tensor, fabric: Fabric, classes: int) -> dict[str, float]:
+    """The score of all processes together."""
+    if fabric.world_size > 1:
+        counts = torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
+    images, top1, top5 = counts.tolist()
+    return {"top1": top1 / images} | ({"top5": top5 / images} if classes > 5 else {})
+
+
+def network_of(part: NetworkPart, labels: tuple[str, ...]) -> Network:
+    network = load(part.name, part.weights, part.pretrained, len(labels), part.options)
+    prepare = preparing(network)
+    size = prepare.size if part.size is None else (part.size, part.size)
+    network.transform = replace(prepare, size=size, crop=prepare.crop if part.crop is None else part.crop)
+    network.labels = labels
+    return network
+
+
+def _known_labels(data: DataSet) -> None:
+    """Every sample is of a class that the network has an output for."""
+    most = max((sample.label for sample in data.samples), default=-1)
+    if most >= len(data.labels):
+        raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
+
+
+def numbered_as(data: DataSet, labels: tuple[str, ...]) -> DataSet:
+    """A test set whose classes have the numbers that they were trained with, found by name."""
+    if data.labels == labels:
+        return data
+    used = {sample.label: data.labels[sample.label] for sample in data.samples}
+    unknown = sorted(set(used.values()) - set(labels))
+    if unknown:
+        raise BadChoice(
+            f"the test data {data.name} has classes that were not trained: {', '.join(unknown[:5])}"
+            f"{nearest(unknown[0], labels)} (labels= leaves classes out)"
+        )
+    samples = (replace(sample, label=labels.index(used[sample.label])) for sample in data.samples)
+    return replace(data, samples=tuple(samples), labels=labels)
