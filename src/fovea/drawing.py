@@ -59,6 +59,22 @@ def _good_size(size: tuple[int, int]) -> tuple[int, int]:
     return max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1)
 
 
+def enlarged(image: Image.Image) -> tuple[Image.Image, float]:
+    """A picture at a size that is good to look at, and how much larger that is."""
+    drawn = image.convert("RGB").resize(_good_size(image.size), Image.Resampling.LANCZOS)
+    return drawn, drawn.width / image.width
+
+
+def dimmed(image: Image.Image, boxes: Sequence[Sequence[float]]) -> Image.Image:
+    """Pale grey outside the boxes."""
+    base = np.asarray(image, dtype=np.float32)
+    seen = np.zeros(base.shape[:2], dtype=bool)
+    for x0, y0, x1, y1 in boxes:
+        seen[round(y0) : round(y1), round(x0) : round(x1)] = True
+    pale = (0.45 * base.mean(2, keepdims=True) + 0.1 * base + 105).clip(0, 255)
+    return Image.fromarray(np.where(seen[..., None], base, pale).astype(np.uint8))
+
+
 def colour(share: NDArray[np.floating]) -> NDArray[np.float32]:
     """0..1 to red, green, blue in 0..255."""
     found: NDArray[np.float32] = _colours()[(share.clip(0, 1) * 255).astype(int)]
@@ -72,7 +88,7 @@ def _colours() -> NDArray[np.float32]:
     return (colormaps[COLOURS](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.float32)
 
 
-def draw_box(image: Image.Image, box: tuple[float, ...], name: str = "") -> None:
+def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
     """White inside black: visible on any background."""
     pen = ImageDraw.Draw(image)
     x0, y0, x1, y1 = box

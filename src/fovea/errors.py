@@ -12,6 +12,10 @@ class BadPicture(FoveaError):
     """A picture that cannot be read."""
 
 
+class BadText(FoveaError):
+    """A text that cannot be read."""
+
+
 class BadChoice(FoveaError, ValueError):
     """A name, number or option that does not exist."""
 

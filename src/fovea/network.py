@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fovea.errors import BadChoice, BadNetwork, nearest
 from fovea.pictures import Given, gather
 from fovea.placement import Placement
+from fovea.texts import Reading
 from fovea.transforms import Prepare, Transform, placement_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Origin:
 
 @dataclass(eq=False)
 class Network:
-    """`.module` with `.transform` (picture to tensor) and `.labels`; calling it gives the output of a batch."""
+    """`.module` with `.transform` (picture to tensor, or text to words' numbers) and `.labels`; calling it gives the
+    output of a batch."""
 
     module: nn.Module
     transform: Transform | None = None
@@ -44,8 +46,10 @@ class Network:
     _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
 
     def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
-        """The output for a batch of tensors, or for pictures, which are prepared first."""
-        if not isinstance(batch, Tensor):
+        """The output for a batch of tensors, or for pictures or texts, which are prepared first."""
+        if isinstance(self.transform, Reading) and not isinstance(batch, Tensor):
+            batch = self.transform.batch(batch).to(self.device)
+        elif not isinstance(batch, Tensor):
             ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
             batch = torch.stack(ready).to(self.device, self.dtype)
         return self.read(self.module(batch))
@@ -82,6 +86,8 @@ class Network:
                 "this network has no transform, so it takes tensors only; "
                 "give fovea.wrap(module, transform=...) to explain pictures"
             )
+        if isinstance(self.transform, Reading):
+            raise BadChoice(f"{self.name or 'this network'} reads text, not pictures; fovea.load another for pictures")
         key = (id(self.transform), *image.size)
         if key not in self._placements:
             if len(self._placements) > 4096:

@@ -92,7 +92,8 @@ def _build(
     except TypeError as error:  # the builder's own refusal
         if not options:
             raise
-        raise BadChoice(f"{name} cannot be built with the options {options}: {error}") from None
+        shown = {key: value if len(str(value)) < 80 else "…" for key, value in options.items()}  # not a vocabulary
+        raise BadChoice(f"{name} cannot be built with the options {shown}: {error}") from None
 
 
 def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

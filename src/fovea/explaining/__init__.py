@@ -189,8 +189,7 @@ def look_at(
         aims = targeting.aims(target, network, opened.output)
         look = Look(opened, differentiable, len(aims))
         told = tuple(
-            replace(one, predictions=best)
-            for one, best in zip(shown, _predictions(network, opened.output), strict=True)
+            replace(one, predictions=best) for one, best in zip(shown, predictions(network, opened.output), strict=True)
         )
         maps: dict[str, HeatMap] = {}
         for method in methods:
@@ -235,7 +234,7 @@ def _heatmap(
     )
 
 
-def _predictions(network: Network, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
+def predictions(network: Network, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
     """The best labels with their probabilities; nothing for a network without labels."""
     if network.labels is None or output.ndim != 2 or output.shape[1] < 2:
         return [()] * len(output)

@@ -2,7 +2,13 @@
 
 from collections.abc import Callable
 
-from fovea.nets import anchornet, smallnet
+from fovea.nets import anchornet, anchornet_sound, anchornet_text, smallnet, textcnn
 from fovea.network import Network
 
-NETS: dict[str, Callable[..., Network]] = {"anchornet": anchornet.build, "smallnet": smallnet.build}
+NETS: dict[str, Callable[..., Network]] = {
+    "anchornet": anchornet.build,
+    "anchornet_sound": anchornet_sound.build,
+    "anchornet_text": anchornet_text.build,
+    "smallnet": smallnet.build,
+    "textcnn": textcnn.build,
+}

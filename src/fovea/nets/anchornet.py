@@ -8,10 +8,13 @@ that a cell's evidence comes from its own patch.
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fovea import geometry
 from fovea.errors import BadChoice, nearest
+from fovea.geometry import Geometry
 from fovea.nets.anchoring import Branch, Output, logits_of, output_of
 from fovea.network import Network
 from fovea.transforms import Prepare
@@ -67,6 +70,18 @@ class Excitation(nn.Module):
         return x * F.hardsigmoid(self.excite_norm(self.excite(hidden)))
 
 
+class Depthwise(nn.Conv2d):
+    """A filter a channel. One of a single pixel is a product, which libraries take for a slow convolution."""
+
+    def __init__(self, channels: int, kernel: int, stride: int) -> None:
+        super().__init__(channels, channels, kernel, stride, groups=channels, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kernel_size == (1, 1) and self.stride == (1, 1):
+            return x * self.weight.view(1, -1, 1, 1).to(x.dtype)
+        return super().forward(x)
+
+
 class Bottleneck(nn.Module):
     """MobileNetV3's, without padding: expand, filter each channel, project, excite; the shortcut is cut to fit."""
 
@@ -74,9 +89,7 @@ class Bottleneck(nn.Module):
         super().__init__()
         kernel, wide, out, excited, act, stride = row
         self.expand = nn.Sequential(nn.Conv2d(given, wide, 1, bias=False), nn.BatchNorm2d(wide), act())
-        self.filter = nn.Sequential(
-            nn.Conv2d(wide, wide, kernel, stride, groups=wide, bias=False), nn.BatchNorm2d(wide), act()
-        )
+        self.filter = nn.Sequential(Depthwise(wide, kernel, stride), nn.BatchNorm2d(wide), act())
         self.project = nn.Sequential(nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out))
         self.excite = Excitation(out, se == "global") if excited and se != "none" else nn.Identity()
         self.shortcut: nn.Module | None = None
@@ -106,6 +119,7 @@ class AnchorNet(nn.Module):
         self, classes: int, se: SE = "local", attention: bool = True, auxiliary: bool = True, rescale: bool = True
     ) -> None:
         super().__init__()
+        self.se = se
         stem = nn.Sequential(nn.Conv2d(3, STEM, 3, 2, bias=False), nn.BatchNorm2d(STEM), nn.Hardswish())
         self.head = nn.Sequential(stem, *_bottlenecks(STEM, HEAD, se))
         self.branches = nn.ModuleList(
@@ -131,6 +145,16 @@ class AnchorNet(nn.Module):
             )
         features = self.head(x)
         return output_of([branch(features) for branch in self.branches])
+
+    @property
+    def proven(self) -> bool:
+        """Whether a cell's evidence comes from its own patch alone: not where the excitation sees everything."""
+        return self.se != "global"
+
+    def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
+        """The patches of every branch's cells, followed through a twin without excitation, which changes no patch."""
+        twin = AnchorNet(1, "none", attention=False)
+        return geometry.of_tensors(twin, torch.zeros(1, 3, *size), lambda out: [one.evidence for one in out.branches])
 
     def reset_classifier(self, classes: int) -> None:
         """New, untrained classifiers for so many classes."""

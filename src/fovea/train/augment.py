@@ -20,6 +20,11 @@ def draw(count: int, seed: int, step: int) -> Tensor:
     return torch.rand(count, DRAWS, generator=generator(seed, step))  # N,8
 
 
+def draw_more(count: int, seed: int, step: int) -> Tensor:
+    """Two more for every picture, beside which the others stay as they are."""
+    return torch.rand(count, 2, generator=generator(seed, step, 2))  # N,2
+
+
 def generator(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(mixed(*numbers))
 

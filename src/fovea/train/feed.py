@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -39,6 +39,7 @@ class Wanted:
 
     index: Tensor  # N
     draws: Tensor  # N,8
+    more: Tensor = field(default_factory=lambda: torch.empty(0))  # N,2: for feeds that choose among several patches
 
 
 class Named(Protocol):

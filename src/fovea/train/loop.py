@@ -28,7 +28,7 @@ from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
 from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
-from fovea.train.augment import draw, generator, mixed
+from fovea.train.augment import draw, draw_more, generator, mixed
 from fovea.train.feed import Batch, Wanted
 from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
@@ -242,9 +242,9 @@ class _Run:
                 shuffled = torch.randperm(len(self.feed.samples), generator=generator(self.recipe.seed, epoch, 1))
                 self.order = epoch, shuffled
             index = self.order[1][place * self.batch : (place + 1) * self.batch]
-            draws = draw(self.batch, self.recipe.seed, step)
+            draws, more = draw(self.batch, self.recipe.seed, step), draw_more(self.batch, self.recipe.seed, step)
             ours = slice(rank * self.batch // world, (rank + 1) * self.batch // world)
-            yield from map(Wanted, index[ours].chunk(parts), draws[ours].chunk(parts))
+            yield from map(Wanted, *(one[ours].chunk(parts) for one in (index, draws, more)))
 
     def _forward_and_back(self, wrapped: Any, batch: Batch, part: int, tally: _Tally, step: int) -> None:
         inputs, target = self.mix(batch.inputs, batch.target)

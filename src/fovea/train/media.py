@@ -14,6 +14,8 @@ from fovea.measure.stream import rank_of
 from fovea.network import Network
 from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
 from fovea.train.recipe import NetworkPart, Recipe
+from fovea.train.sounds import SoundMedium
+from fovea.train.text import TextMedium, holds_sentences
 from fovea.zoo import load
 
 
@@ -47,8 +49,14 @@ class Medium(Protocol):
 
 def medium_of(recipe: Recipe) -> Medium:
     name = recipe.data.train.partition(":")[0]
-    kind = next((kind for belongs, kind in MEDIA if belongs(name)), Pictures)
-    return kind(recipe)
+    for belongs, kind in MEDIA:
+        if belongs(name):
+            return kind(recipe)
+    if recipe.data.localizer is not None:
+        from fovea.train.patches import PatchMedium
+
+        return PatchMedium(recipe)
+    return Pictures(recipe)
 
 
 class Pictures:
@@ -73,7 +81,10 @@ class Pictures:
 
 
 # which medium a data set's name belongs to; pictures where none claims it
-MEDIA: list[tuple[Callable[[str], bool], Callable[[Recipe], Medium]]] = []
+MEDIA: list[tuple[Callable[[str], bool], Callable[[Recipe], Medium]]] = [
+    (lambda name: name == "sounds", SoundMedium),
+    (holds_sentences, TextMedium),
+]
 
 
 class Batches(Protocol):

@@ -40,6 +40,7 @@ class DataPart(Part):
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
     workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
+    localizer: str | None = None  # train on what this network localises
 
 
 class AugmentPart(Part):

@@ -1,0 +1,174 @@
+"""Heatmaps that LIP can be run on, of any network: each with the box that its cells stand for.
+
+AnchorNet has one a branch, whose cells see their own patch and nothing else. Of an ordinary network an attention map is
+taken: its cells see far more than the square that is drawn around them, usually everything, and `proven` is false.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from fovea.errors import BadChoice, BadNetwork
+from fovea.explaining import find, look_at
+from fovea.geometry.cells import Geometry
+from fovea.heatmap import Shown
+from fovea.lip import Picks, Settings, for_test, pick
+from fovea.nets.anchoring import Output
+from fovea.network import Network, as_found
+
+Choice = Callable[[int, Sequence[int]], Settings]  # side of the patches and size of the input to LIP's settings
+SIDE = 95  # of an ordinary network's patches at 224 pixels
+
+
+@runtime_checkable
+class Anchored(Protocol):
+    """A module whose branches see known patches."""
+
+    def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
+        """What the cells of every branch stand for, for an input of this height and width."""
+        ...
+
+    @property
+    def proven(self) -> bool:
+        """Whether a cell's evidence comes from its own patch alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One heatmap a picture, and the patch of every cell."""
+
+    side: int  # of the patches, in the input's pixels
+    values: Tensor  # N,h,w: evidence for the decided class
+    boxes: Tensor  # h*w,4: in the input's pixels
+    logits: Tensor  # N,classes
+    attention: Tensor | None = None  # N,h,w
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.values.shape[1], self.values.shape[2]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A batch as a network sees it at every scale, its decision, and the scale that localises."""
+
+    scales: tuple[Scale, ...]
+    chosen: Tensor  # N: number of the scale
+    label: Tensor  # N
+    probability: Tensor  # N: that the chosen scale gives the label
+    output: Tensor  # N,classes
+    proven: bool
+    source: str  # where the heatmap comes from
+
+    def picks(self, settings: Choice | Settings, size: Sequence[int]) -> list[tuple[Tensor, Picks]]:
+        """LIP on the chosen scale of every picture: for each scale the pictures (n) that it localises, and picks."""
+        found = []
+        for number, scale in enumerate(self.scales):
+            own = (self.chosen == number).nonzero()[:, 0]  # n
+            wanted = settings if isinstance(settings, Settings) else settings(scale.side, size)
+            found.append((own, pick(scale.values[own], scale.boxes, wanted)))
+        return found
+
+
+def look(
+    network: Network,
+    batch: Tensor,
+    label: Tensor | None = None,
+    branch: int | None = None,
+    method: str = "l2caf",
+    side: int | None = None,
+    shown: Sequence[Shown] | None = None,
+) -> Look:
+    """`label` (N): look for these classes instead of the decided ones; `branch`: localise by the one with this side.
+
+    `method` and `side` are for networks without branches: whose map it is, and how large its patches are.
+    """
+    if isinstance(network.module, Anchored):
+        if side is not None and side != branch:
+            branch = side if branch is None else branch
+        return _anchored(network, network.module, batch, label, branch)
+    return _ordinary(network, batch, label, method, side if side is not None else branch, shown)
+
+
+def _anchored(network: Network, module: Anchored, batch: Tensor, label: Tensor | None, branch: int | None) -> Look:
+    size = (batch.shape[2], batch.shape[3])
+    with as_found(network), torch.no_grad():
+        out = network.module(batch)
+    assert isinstance(out, Output)
+    shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
+    every = torch.arange(len(batch), device=batch.device)
+    chosen, decided = out.decision.branch, out.decision.label
+    if label is not None:
+        decided = label.to(batch.device)
+        chosen = shares[:, every, decided].argmax(0)
+    boxes = geometries(module, size)
+    sides = [one.boxes()[0] for one in boxes]
+    widths = [int(one[2] - one[0]) for one in sides]
+    if branch is not None:
+        if branch not in widths:
+            raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, widths))})")
+        chosen = torch.full_like(chosen, widths.index(branch))
+    scales = tuple(
+        Scale(width, one.activation[every, decided].float(), box.boxes(), one.logits, one.attention)
+        for width, one, box in zip(widths, out.branches, boxes, strict=True)
+    )
+    probability = shares[chosen, every, decided]
+    names = "/".join(map(str, widths))
+    return Look(scales, chosen, decided, probability, out.logits, module.proven, f"branches of {names} pixels")
+
+
+def geometries(module: Anchored, size: tuple[int, int]) -> tuple[Geometry, ...]:
+    """Remembered on the module, since a batch after the other asks for the same."""
+    known: dict[tuple[int, int], tuple[Geometry, ...]] = module.__dict__.setdefault("_geometries", {})
+    if size not in known:
+        known[size] = module.geometries(size)
+    return known[size]
+
+
+def _ordinary(
+    network: Network,
+    batch: Tensor,
+    label: Tensor | None,
+    method: str,
+    side: int | None,
+    shown: Sequence[Shown] | None,
+) -> Look:
+    height, width = batch.shape[2], batch.shape[3]
+    side = round(SIDE * min(height, width) / 224) if side is None else side
+    if not 1 <= side <= min(height, width):
+        raise BadChoice(f"a patch has between 1 and {min(height, width)} pixels a side; got side={side}")
+    names = shown if shown is not None else [Shown(f"picture-{i}", None, one) for i, one in enumerate(batch)]
+    maps, output = look_at(network, batch, names, [find(method)], label if label is not None else "top1")
+    (seen,) = maps.values()
+    if len(seen.grid) != 2 or seen.frames:
+        raise BadNetwork(f"patches are cut where a map has rows and columns; {seen.layer} has {seen.grid}")
+    decided = output.argmax(1) if label is None else label.to(output.device)
+    probability = output.float().softmax(1).gather(1, decided.unsqueeze(1))[:, 0]
+    boxes = squares((seen.grid[0], seen.grid[1]), (height, width), side)
+    values = seen.values[:, 0].detach().float()
+    scale = Scale(side, values, boxes, output)
+    return Look(
+        (scale,),
+        torch.zeros(len(batch), dtype=torch.long, device=decided.device),
+        decided,
+        probability,
+        output,
+        False,
+        f"{seen.method} at {seen.layer}",
+    )
+
+
+def squares(grid: tuple[int, int], size: tuple[int, int], side: int) -> Tensor:
+    """A square around the middle of each cell, moved into the input where it would stick out: P,4."""
+    (rows, columns), (height, width) = grid, size
+    y = ((torch.arange(rows) + 0.5) * height / rows - side / 2).round().clamp(0, height - side)
+    x = ((torch.arange(columns) + 0.5) * width / columns - side / 2).round().clamp(0, width - side)
+    top, left = torch.meshgrid(y, x, indexing="ij")
+    return torch.stack([left, top, left + side, top + side], 2).view(-1, 4).long()
+
+
+DEFAULT: Choice = for_test
