@@ -1,7 +1,8 @@
 import pytest
+import torch
 
 from fovea.errors import BadChoice, BadText
-from fovea.texts import Reading
+from fovea.texts import Reading, forget
 
 READING = Reading(("the", "film", "is", "n't", "bad", "."), 8)
 
@@ -53,3 +54,12 @@ def test_a_vocabulary_is_checked() -> None:
         Reading(("a", "b", "a"), 5)
     with pytest.raises(BadChoice, match="at least 1 word; got 0"):
         Reading((), 0)
+
+
+def test_forgotten_words_become_unknown_and_padding_stays() -> None:
+    torch.manual_seed(0)
+    ids = READING("the film is n't bad .").ids.repeat(500, 1)
+    forgotten = forget(ids, 0.3)
+    assert (forgotten[:, 6:] == 0).all()
+    assert ((forgotten == ids) | (forgotten == 1)).all()
+    assert (forgotten[:, :6] == 1).float().mean().item() == pytest.approx(0.3, abs=0.03)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from fovea.errors import BadChoice as BadChoice
     from fovea.errors import BadNetwork as BadNetwork
     from fovea.errors import BadPicture as BadPicture
+    from fovea.errors import BadText as BadText
     from fovea.errors import FoveaError as FoveaError
     from fovea.explaining import explain as explain
     from fovea.explaining.cam import CAM as CAM
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from fovea.explaining.l2caf import L2CAF as L2CAF
     from fovea.explaining.sanity import sanity as sanity
     from fovea.heatmap import HeatMap as HeatMap
+    from fovea.localizing import localize as localize
+    from fovea.localizing.downstream import classify_patches as classify_patches
     from fovea.network import Network as Network
     from fovea.network import wrap as wrap
     from fovea.targets import each as each
@@ -27,6 +30,8 @@ __version__ = "0.1.0"
 _HOME = {
     "explain": "fovea.explaining",
     "sanity": "fovea.explaining.sanity",
+    "localize": "fovea.localizing",
+    "classify_patches": "fovea.localizing.downstream",
     "L2CAF": "fovea.explaining.l2caf",
     "CAM": "fovea.explaining.cam",
     "GradCAM": "fovea.explaining.gradcam",
@@ -39,6 +44,7 @@ _HOME = {
     "each": "fovea.targets",
     "FoveaError": "fovea.errors",
     "BadPicture": "fovea.errors",
+    "BadText": "fovea.errors",
     "BadChoice": "fovea.errors",
     "BadNetwork": "fovea.errors",
 }

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import reduce
+from functools import lru_cache, reduce
 from numbers import Integral
 from typing import Protocol
 
@@ -81,25 +81,25 @@ def pick(values: Tensor, boxes: Tensor, settings: Settings) -> Picks:
 
     Boxes may be of any sizes; they are the same for all maps. A cell that is NaN is never picked.
     """
-    corners = _corners(values, boxes)
-    grid, none = tuple(values.shape[1:]), len(corners)
-    clash = _on_lattice(corners, grid, settings.overlap) or _of_boxes(corners, settings.overlap)
+    _demand(values, boxes)
+    raw = boxes.detach().cpu().numpy()
+    layout = _layout(raw.tobytes(), raw.dtype.str, raw.shape, tuple(values.shape[1:]), settings.overlap)
+    clash, none = layout.clash, len(raw)
     flat = values.flatten(1)  # N,P
     ranked = _ranked(flat.detach().cpu(), settings.candidates(none))  # M,N
     found = clash.cells.take(_walk(clash.codes.take(ranked), clash, settings.count).T)  # N,K
     missing = found == none
-    padded = np.concatenate([corners, np.zeros((1, corners.shape[1]))])
     cells, gone = (torch.from_numpy(one).to(values.device) for one in (np.where(missing, 0, found), missing))
     return Picks(
         cells=cells.masked_fill(gone, -1),
         # looked up by numpy: threads of torch would wait for one another longer than this takes
-        boxes=torch.from_numpy(padded.take(found, axis=0)).to(values.device, boxes.dtype),
+        boxes=torch.from_numpy(layout.padded.take(found, axis=0)).to(values.device, boxes.dtype),
         values=flat.gather(1, cells).masked_fill(gone, 0),
     )
 
 
-def _corners(values: Tensor, boxes: Tensor) -> Real:
-    """The boxes as doubles, if they and the maps are what they should be."""
+def _demand(values: Tensor, boxes: Tensor) -> None:
+    """Maps and boxes are what they should be."""
     grid = tuple(values.shape[1:])
     cells, axes = math.prod(grid), len(grid)
     if axes not in (1, 2) or cells == 0:
@@ -112,11 +112,24 @@ def _corners(values: Tensor, boxes: Tensor) -> Real:
             f"maps {_shape(values)} need boxes {cells},{2 * axes}: {words} of each cell in reading order; "
             f"got {_shape(boxes)}"
         )
-    corners: Real = boxes.detach().cpu().double().numpy()
-    sides = corners[:, axes:] - corners[:, :axes]
-    if not (sides.min() >= 0 and sides.max() < np.inf):  # neither holds of NaN
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What follows from the boxes alone."""
+
+    padded: Real  # P+1,4: the boxes, and one of zeros that stands for none
+    clash: "Clash"
+
+
+@lru_cache(maxsize=64)  # batch after batch has the same boxes
+def _layout(raw: bytes, kind: str, shape: tuple[int, ...], grid: tuple[int, ...], overlap: float) -> _Layout:
+    corners: Real = np.frombuffer(raw, dtype=kind).reshape(shape).astype(np.float64)
+    axes = len(grid)
+    if not (np.isfinite(corners).all() and (corners[:, :axes] <= corners[:, axes:]).all()):
         raise BadChoice("boxes are finite, and none stops before it starts (x0 <= x1, y0 <= y1)")
-    return corners
+    clash = _on_lattice(corners, grid, overlap) or _of_boxes(corners, overlap)
+    return _Layout(np.concatenate([corners, np.zeros((1, corners.shape[1]))]), clash)
 
 
 def _shape(tensor: Tensor) -> str:
@@ -148,6 +161,15 @@ def _best_by_keys(values: NDArray[np.float32], most: int) -> Whole:
     order = bits >> 31
     order &= 0x7FFFFFFF  # bits of negative numbers grow with their size: they are turned round
     order ^= bits
+    if most < values.shape[1]:
+        last = np.partition(order, most - 1, axis=1)[:, most - 1]  # N: the least that is good enough
+        good = np.flatnonzero(order <= last[:, None])
+        if len(good) == most * len(values):  # no tie at the border: so many in every map
+            places: Whole = good.reshape(-1, most)
+            few = np.left_shift(order.take(places), 32, dtype=np.int64)
+            few |= places - (np.arange(len(values)) * values.shape[1])[:, None]
+            sorted_few: Whole = np.sort(few, axis=1) & 0xFFFFFFFF
+            return sorted_few
     keys = np.left_shift(order, 32, dtype=np.int64)
     keys |= np.arange(values.shape[1])
     keys.partition(most - 1, axis=1)

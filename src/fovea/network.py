@@ -20,6 +20,7 @@ from fovea.transforms import Prepare, Transform, placement_of
 
 if TYPE_CHECKING:
     from fovea.cutting import Cut
+    from fovea.geometry import Geometry
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,33 @@ class Network:
             raise BadChoice(f"{label!r} is label {hits[0]}, but the network has only {count} outputs")
         return hits[0]
 
+    def geometry(self, layer: str | None = None, branch: int | None = None) -> "Geometry":
+        """What cells can see of the network's input: those of a layer, or of the map that `explain` looks at.
+
+        Of a network with branches it is the evidence of the narrowest one, or of the one with this number (0, 1, 2).
+        """
+        from fovea import geometry
+        from fovea.cutting import cut
+
+        inputs = geometry.noise_for(self)
+        if layer is None and hasattr(self.module, "branches"):
+            found = geometry.of_tensors(self, inputs, lambda out: [one.evidence for one in out.branches])
+            if branch is not None and branch not in range(len(found)):
+                raise BadChoice(f"the network has the branches 0 to {len(found) - 1}; got {branch}")
+            return found[branch or 0]
+        if branch is not None:
+            raise BadChoice(f"{self.name or 'this network'} has no branches: name a layer")
+        if layer is None:
+            with as_found(self) as parts:
+                layer = cut(self, inputs, None, parts).layer
+        if layer == "forward_features":  # timm's own trunk, which is no layer
+            return geometry.of_tensors(wrap(_Trunk(self.module)), inputs, lambda out: [out])[0]
+        return geometry.of(self, layer)
+
+    def region(self, cell: Sequence[int] | int, layer: str | None = None, branch: int | None = None) -> tuple[int, ...]:
+        """The pixels of the network's input that a cell (row, column) can see: x0 y0 x1 y1, half open."""
+        return self.geometry(layer, branch).region(cell)
+
     def squashed(self) -> "Network":
         """The same network, pictures squashed whole into the input instead of cropped (the localisation protocol)."""
         if not isinstance(self.transform, Prepare):
@@ -155,6 +183,18 @@ class Network:
             part.unlink(missing_ok=True)
             raise OSError(f"the weights could not be written to {path}: {error}") from None
         part.replace(path)
+
+
+class _Trunk(nn.Module):
+    """What runs before the head of a timm network."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.module.forward_features(x)  # type: ignore[operator]
+        return features
 
 
 def fit_for_half(value: Tensor) -> Tensor:

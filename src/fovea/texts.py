@@ -117,17 +117,33 @@ def reading_of(network: "Network") -> Reading:
     return network.transform
 
 
-def two_shares(dropout: Sequence[float]) -> tuple[float, float]:
-    """Of words' vectors and of features, as a recipe writes them."""
-    try:
-        first, second = map(float, dropout)
-    except (TypeError, ValueError):
-        first = second = -1.0
-    if not (0 <= first < 1 and 0 <= second < 1):
-        raise BadChoice(
-            f"dropout is two shares below 1, of words' vectors and of features, as [0.2, 0.5]; got {dropout}"
-        )
-    return first, second
+@dataclass(frozen=True)
+class Dropout:
+    """Shares left out in training: of words, which become unknown ones, of the numbers of vectors, and of features."""
+
+    words: float = 0.0
+    vectors: float = 0.0
+    features: float = 0.0
+
+    @classmethod
+    def of(cls, given: Sequence[float]) -> "Dropout":
+        """As a recipe writes it."""
+        try:
+            words, vectors, features = map(float, given)
+        except (TypeError, ValueError):
+            words = vectors = features = -1.0
+        if not all(0 <= one < 1 for one in (words, vectors, features)):
+            raise BadChoice(
+                "dropout is three shares below 1, of words, of their vectors and of features, as [0.1, 0.2, 0.5]; "
+                f"got {given}"
+            )
+        return cls(words, vectors, features)
+
+
+def forget(ids: Tensor, share: float) -> Tensor:
+    """Some words taken for unknown ones, so that no single word is relied on and the unknown row is learned."""
+    drawn = torch.rand(ids.shape, device=ids.device) < share  # N,L
+    return ids.masked_fill(drawn & (ids != PADDING), UNKNOWN)
 
 
 def cells_in(words: Tensor, window: int) -> Tensor:

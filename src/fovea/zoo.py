@@ -1,4 +1,8 @@
-"""Name to network: weights, transform and labels in one object."""
+"""Name to network: weights, transform and labels in one object.
+
+The hubs, timm and torchvision, take longer to import than a small network takes to answer, so this waits until one of
+them is needed.
+"""
 
 import json
 import pickle
@@ -15,9 +19,7 @@ from typing import Any
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
-import timm
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from fovea import nets
@@ -112,6 +114,8 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
 
 def models(pattern: str = "") -> dict[str, list[str]]:
     """What can be loaded, by where it comes from; `pattern` is a part of a name or a glob, in either case."""
+    import timm
+
     pattern = pattern.lower()
     wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
     everything = {
@@ -125,6 +129,8 @@ def models(pattern: str = "") -> dict[str, list[str]]:
 
 
 def imagenet_labels() -> tuple[str, ...]:
+    import torchvision
+
     return tuple(torchvision.models.ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
 
 
@@ -229,6 +235,8 @@ def _classes_in(state: dict[str, Tensor], module: nn.Module) -> int | None:
 
 
 def _load_offline(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    import timm
+
     package, architecture = OFFLINE[name]
     module = timm.create_model(architecture, **({} if pretrained else _head(classes)), **options)
     if pretrained:
@@ -247,6 +255,8 @@ def _load_offline(name: str, pretrained: bool, classes: int | None, options: dic
 
 
 def _load_timm(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    import timm
+
     if not timm.is_model(name):
         raise BadChoice(f"timm has no network {name!r}{nearest(name, timm.list_models())}")
     with _hub(f"timm/{name}") if pretrained else nullcontext():
@@ -255,6 +265,8 @@ def _load_timm(name: str, pretrained: bool, classes: int | None, options: dict[s
 
 
 def _load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    import torchvision
+
     if name not in _torchvision_names():
         raise BadChoice(f"torchvision has no network {name!r}{nearest(name, _torchvision_names())}")
     weights = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
@@ -306,10 +318,14 @@ def _head(classes: int | None) -> dict[str, Any]:
 
 
 def _torchvision_names() -> list[str]:
+    import torchvision
+
     return list(torchvision.models.list_models(module=torchvision.models))
 
 
 def _timm_transform(module: nn.Module) -> Prepare:
+    import timm
+
     config = timm.data.resolve_model_data_config(module)
     crop = config["crop_pct"] if config["crop_mode"] != "squash" else None
     method: Interpolation = config["interpolation"] if config["interpolation"] != "random" else "bilinear"
@@ -320,6 +336,8 @@ def _timm_transform(module: nn.Module) -> Prepare:
 
 
 def _timm_labels(module: nn.Module) -> tuple[str, ...] | None:
+    import timm
+
     classes = int(getattr(module, "num_classes", 0))
     if classes == 1000:
         return imagenet_labels()

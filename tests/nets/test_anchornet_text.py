@@ -27,7 +27,7 @@ def test_the_tables() -> None:
     net = AnchorNetText(2, 10, 300)
     shapes = {name: tuple(one.shape) for name, one in net.named_parameters() if one.ndim == 3}
     assert shapes["head.0.weight"] == (32, 300, 1)
-    assert shapes["head.2.weight"] == (64, 32, 1)
+    assert shapes["head.1.weight"] == (64, 32, 1)
     for i, window in enumerate(WINDOWS):
         assert shapes[f"branches.{i}.features.0.weight"] == (128, 64, window)
         assert shapes[f"branches.{i}.attended.0.weight"] == (64, 128, 1)
@@ -121,7 +121,7 @@ def test_evidence_below_zero_is_not_beaten_by_padding() -> None:
 
 def test_saved_with_its_vocabulary_it_reads_texts(tmp_path: Path) -> None:
     words = ["a", "fine", "film", "clichés"]
-    options = {"words": words, "width": 8, "length": 12, "attention": False, "dropout": [0.1, 0.2]}
+    options = {"words": words, "width": 8, "length": 12, "attention": False, "dropout": [0.1, 0.1, 0.2]}
     net = fovea.load("anchornet_text", classes=2, options=options)
     net.labels = ("negative", "positive")
     net.save(tmp_path / "mine.safetensors", half=True)

@@ -9,7 +9,7 @@ from fovea.nets.textcnn import TextCNN
 
 def test_the_maximum_of_a_filter_over_the_sentence_by_hand() -> None:
     """Vectors of one number: every filter of width w sums what it sees, so the best stretch decides."""
-    net = TextCNN(2, 6, 1, (0.0, 0.0)).eval()
+    net = TextCNN(2, 6, 1).eval()
     with torch.no_grad():
         net.embedding.weight.copy_(torch.tensor([[0.0], [1.0], [2.0], [-4.0], [8.0], [0.5]]))
         for one in net.filters:
@@ -42,8 +42,8 @@ def test_saved_with_its_vocabulary(tmp_path: Path) -> None:
     assert fovea.load(tmp_path / "mine.safetensors", classes=7)("good").shape == (1, 7)
 
 
-@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"dropout": [0.5, 1.0]}, {"dropuot": [0.2, 0.5]}])
+@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"dropout": [0, 0.5, 1.0]}, {"dropuot": [0, 0.2, 0.5]}])
 def test_options_that_do_not_exist_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(fovea.BadChoice, match=r"dropout is two shares|dropuot") as error:
+    with pytest.raises(fovea.BadChoice, match=r"dropout is three shares|dropuot") as error:
         fovea.load("textcnn", options={"words": [f"w{i}" for i in range(100)]} | options)
     assert "w99" not in str(error.value)  # a vocabulary is no message

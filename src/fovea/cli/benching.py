@@ -40,3 +40,45 @@ def bench_explain(
     report(
         Figures("bench explain", settings, rows), f"explaining, in bare forwards ({settings['threads']} threads)", json
     )
+
+
+@app.command("lip")
+def bench_lip(
+    json: Json = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each row; the median counts.")] = 9,
+) -> None:
+    """Time LIP on 256 maps of 21 x 21 cells against Algorithm 1 as a plain loop."""
+    from fovea.measure import lip_speed
+
+    found = lip_speed.measure(rounds)
+    report(found, f"LIP against a plain loop ({found.settings['threads']} threads)", json)
+
+
+@app.command("patches")
+def bench_patches(
+    json: Json = None,
+    localizer: Annotated[str, typer.Option(help="A network with branches.")] = "anchornet-imagenette",
+    nets: Annotated[
+        str, typer.Option(help="Classifiers, separated by commas; weights do not matter here.")
+    ] = "timm/resnet50,efficientnet_lite0",
+    data: Annotated[str, typer.Option(help="Pictures to localise patches in; $FOVEA_DATA is where names are.")] = (
+        "imagenette:split=test"
+    ),
+    overlap: Annotated[float, typer.Option(help="LIP's T: the IoU of two patches stays below.")] = 0.3,
+    share: Annotated[float, typer.Option(help="LIP's P: the share of the cells that is looked at.")] = 0.04,
+    pictures: Annotated[int, typer.Option(min=1, help="How many, spread evenly.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each row; the median counts.")] = 7,
+) -> None:
+    """Time a classifier on localised patches, localising included, against the same classifier on full pictures."""
+    from fovea.data import open_data
+    from fovea.localizing import choice
+    from fovea.measure import patch_speed
+    from fovea.zoo import load
+
+    finder = load(localizer)
+    opened = open_data(data).first(pictures)
+    names = [one.strip() for one in nets.split(",") if one.strip()]
+    with bar("timing") as advance:
+        found = patch_speed.measure(finder, names, opened, choice(None, overlap, share), batch, rounds, advance)
+    report(found, f"patches against full pictures ({found.settings['threads']} threads)", json)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fovea.cli import patching
 from fovea.cli.common import (
     Batch,
     Data,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fovea.measure.figures import Figures
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
+app.add_typer(patching.app)
 
 Squash = Annotated[
     bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
@@ -200,21 +202,55 @@ def measure_cost(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A picture file, to tell its pixels and bytes as well.")
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="For whoever builds the network, as se=local. Repeat."),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     json: Json = None,
 ) -> None:
-    """Parameters, multiplications, time, memory and what is read. Weights do not matter and are not fetched."""
+    """Parameters, multiplications, time, memory and what is read. Weights do not matter and are not fetched.
+
+    Of a paper's network whose tables can be read in several ways, each is told, the paper's own first.
+    """
+    from dataclasses import replace
+
     from fovea.measure import cost
     from fovea.measure.figures import Figures
+    from fovea.nets import READINGS
     from fovea.zoo import load
 
-    network = cost.placed(load(net, pretrained=False, classes=classes), device)
-    with bar("timing") as advance:
-        figures = cost.measure(network, size, batch, rounds, picture, advance)
-    row, where = figures.rows[0], figures.settings
-    told = f"on {where['device']}, {where['threads']} thread(s)"
-    Figures("cost", {}, cost.readable(row)).show(f"{row['net']} at {row['size']}, batch {batch}, {told}", say)
-    write(figures, json)
+    readings = [_options(option)] if option else READINGS.get(net, ({},))
+    rows = []
+    for options in readings:
+        network = cost.placed(load(net, pretrained=False, classes=classes, options=options), device)
+        with bar("timing") as advance:
+            figures = cost.measure(network, size, batch, rounds, picture, advance)
+        row = {**figures.rows[0], **options}
+        rows.append(row)
+        where, given = figures.settings, "".join(f", {key}={value}" for key, value in options.items())
+        told = f"on {where['device']}, {where['threads']} thread(s)"
+        title = f"{row['net']}{given} at {row['size']}, batch {batch}, {told}"
+        Figures("cost", {}, cost.readable(row)).show(title, say)
+    write(replace(figures, rows=rows), json)
+
+
+def _options(given: list[str]) -> dict[str, object]:
+    """key=value as the builder's options; numbers, lists and truth values as TOML writes them."""
+    import tomllib
+
+    from fovea.errors import BadChoice
+
+    options: dict[str, object] = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not equals or not key.strip():
+            raise BadChoice(f"an option is written key=value, as se=local; got {one!r}")
+        try:
+            options[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            options[key.strip()] = text.strip()  # a plain word needs no quotes
+    return options
 
 
 @app.command("wsol")

@@ -57,6 +57,11 @@ def of_tensors(module: nn.Module | Network, inputs: Tensor, pick: Pick) -> tuple
     return tuple(geometry for geometry, _ in _run(network, inputs, None, pick))
 
 
+def noise_for(network: Network) -> Tensor:
+    """One input of the size that a network takes."""
+    return _asked(network, None, None)[1]
+
+
 def seen_by_gradient(
     module: nn.Module | Network,
     cell: Sequence[int] | int,

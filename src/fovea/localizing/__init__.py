@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -13,10 +14,15 @@ from fovea.explaining.inputs import Inputs, groups
 from fovea.heatmap import Shown
 from fovea.lip import Settings, for_test
 from fovea.localizing.found import Answer, Found, Patch, Regions
+from fovea.localizing.media import medium_of, refuse_unused
 from fovea.localizing.scales import Choice, Look, Scale, look
 from fovea.network import Network, wrap
 from fovea.pictures import MAX_PIXELS
 from fovea.placement import Placement
+
+if TYPE_CHECKING:
+    from fovea.localizing.sound import SoundRegions
+    from fovea.localizing.text import TextRegions
 
 NOTE = "squares around cells that may see the whole picture"
 
@@ -44,15 +50,30 @@ def localize(
     side: int | None = None,
     batch: int = 16,
     max_pixels: int = MAX_PIXELS,
-) -> Regions:
+) -> "Regions | TextRegions | SoundRegions":
     """The patches that speak for what a picture is taken for, or for a class `target`: LIP on its heatmap.
 
     At most `count` patches (K), any two of which overlap by an IoU below `overlap` (T), among the best `share` of the
     cells (P); unless given, as the paper tests: patches that together are no larger than the picture, 0.5, 0.05.
     `branch` has AnchorNet localise by the branch with that side. For other networks `method` names the attention map,
     and `side` is the patches' side in pixels of the network's input.
+
+    A network for text is given texts and marks the span of words of each, for `target` and by `branch` where asked; one
+    for sounds is given .wav files and tells at most `count` spans of time.
     """
     network = net if isinstance(net, Network) else wrap(net)
+    medium = medium_of(network)
+    if medium != "pictures":
+        options = {"count": count, "overlap": overlap, "share": share, "branch": branch, "target": target, "side": side}
+        refuse_unused([medium], options)
+    if medium == "texts":
+        from fovea.localizing.text import localize_texts
+
+        return localize_texts(network, pictures, target, branch)  # type: ignore[arg-type]  # texts, then
+    if medium == "sounds":
+        from fovea.localizing.sound import localize_sounds
+
+        return localize_sounds(network, pictures, 1 if count is None else count)  # type: ignore[arg-type]
     settings = choice(count, overlap, share)
     found: list[Found] = []
     skipped: list[tuple[str, str]] = []

@@ -62,6 +62,7 @@ def measure(
         "peak_mb": round(peak, 1),
         "pixels": shape[-2] * shape[-1],
         "bytes": pixels[0].nbytes,
+        **seen_by_cells(network, (shape[-2], shape[-1])),
         **read_of_file,
     }
     settings = {
@@ -75,6 +76,20 @@ def measure(
         "pixels": "that the network takes of each picture, and their bytes as a tensor",
     }
     return Figures("cost", settings, [row])
+
+
+def seen_by_cells(network: Network, size: tuple[int, int]) -> dict[str, str]:
+    """The patches of a network with branches: their sides, and how many there are; nothing of another network."""
+    from fovea.localizing.scales import Anchored, geometries
+
+    if not isinstance(network.module, Anchored):
+        return {}
+    found = geometries(network.module, size)
+    return {
+        "receptive_fields": "/".join(f"{one.size[0]:g}" for one in found),
+        "grids": "/".join(" x ".join(map(str, one.grid)) for one in found),
+        "patches": "cells see their own patch" if network.module.proven else "cells see the whole picture",
+    }
 
 
 def placed(network: Network, device: str) -> Network:
@@ -190,14 +205,22 @@ def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row as lines for people."""
     lines = {
         "parameters": f"{_short(row['params'])} ({_short(row['buffers_params'])} with batch norm's statistics)",
-        "multiplications a picture": f"{_short(row['macs'])}MACs",
+        "multiplications a picture": f"{_giga(row['macs'])}MACs",
         "time a picture": f"{row['ms_per_picture']:,.3g} ms",
         "peak memory of a batch": f"{row['peak_mb']:,.1f} MB beside the weights",
         "read of a picture": f"{row['pixels']:,} pixels, {row['bytes']:,} bytes as a tensor",
     }
+    if "receptive_fields" in row:
+        lines["receptive fields"] = f"{row['receptive_fields']} pixels; {row['patches']}"
+        lines["grids"] = row["grids"]
     if "picture_pixels" in row:
         lines["in the file given"] = f"{row['picture_pixels']:,} pixels, {row['picture_bytes']:,} bytes"
     return [{"what": what, "figure": figure} for what, figure in lines.items()]
+
+
+def _giga(number: int) -> str:
+    """As papers write it: 492,015,256 as 0.492 G."""
+    return f"{number / 1e9:.3f} G" if 1e8 <= number < 1e9 else _short(number)
 
 
 def _short(number: int) -> str:

@@ -12,3 +12,6 @@ NETS: dict[str, Callable[..., Network]] = {
     "smallnet": smallnet.build,
     "textcnn": textcnn.build,
 }
+
+# How a paper's tables can be read, the reading with the paper's own figures first; told apart by what a network costs.
+READINGS: dict[str, tuple[dict[str, str], ...]] = {"anchornet": ({"se": "global"}, {"se": "local"}, {"se": "none"})}

@@ -1,11 +1,12 @@
 """AnchorNet-T (Yang et al. 2020, Tables 5 and 6): three branches whose cells see 3, 5 and 7 words in a row.
 
 The head and the attention's features are 1x1 convolutions, so a cell's evidence comes from its own words alone. The
-tables name no non-linearity: here it is ReLU after every convolution but those that give evidence, and no batch norm,
-whose statistics would count padding.
+tables name no non-linearity and no norm. Here the head only squeezes words' vectors and is linear, ReLU follows the
+convolutions of the branches and of their attention, and there is no batch norm, whose statistics would count padding.
 
 Padding stands at the end of a sentence. Only cells that lie in the sentence whole have attention, and with it evidence
-in F; a sentence shorter than a branch's window has one cell, which sees all of it. So padding changes nothing.
+in F; a sentence shorter than a branch's window has one cell, which sees all of it. So padding changes nothing, but for
+`rescale=False`, where logits are divided by the number of all cells, as the paper's average over a fixed length does.
 """
 
 from collections.abc import Sequence
@@ -18,11 +19,12 @@ from torch.nn import functional as F
 from fovea.data.vectors import PADDING
 from fovea.nets.anchoring import Attention, Branch, Output, Seen, logits_of, output_of
 from fovea.network import Network, as_found
-from fovea.texts import Read, Reading, cells_in, two_shares
+from fovea.texts import Dropout, Read, Reading, cells_in, forget
 
 HEAD = (32, 64)  # Table 5
 WINDOWS = (3, 5, 7)  # Table 6: words that a cell of each branch sees
 CHANNELS, ATTENDED = 128, 64
+NONE = Dropout()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class TextBranch(Branch):
 
 
 class AnchorNetText(nn.Module):
-    """`attention`, `auxiliary`, `rescale`: as in AnchorNet-I. `dropout`: of words' vectors, of branches' features."""
+    """`attention`, `auxiliary`, `rescale`: as in AnchorNet-I."""
 
     def __init__(
         self,
@@ -85,21 +87,27 @@ class AnchorNetText(nn.Module):
         attention: bool = True,
         auxiliary: bool = True,
         rescale: bool = True,
-        dropout: tuple[float, float] = (0.0, 0.0),
+        dropout: Dropout = NONE,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(rows, width, PADDING)
         first, second = HEAD
-        self.drop = nn.Dropout(dropout[0])
-        self.head = nn.Sequential(nn.Conv1d(width, first, 1), nn.ReLU(), nn.Conv1d(first, second, 1), nn.ReLU())
+        self.forgotten, self.drop = dropout.words, nn.Dropout(dropout.vectors)
+        self.head = nn.Sequential(nn.Conv1d(width, first, 1), nn.Conv1d(first, second, 1))
         self.branches = nn.ModuleList(
-            TextBranch(window, classes, attention, auxiliary, rescale, dropout[1]) for window in WINDOWS
+            TextBranch(window, classes, attention, auxiliary, rescale, dropout.features) for window in WINDOWS
         )
+        for module in self.modules():
+            if isinstance(module, nn.Conv1d) and module.out_channels in (*HEAD, CHANNELS, ATTENDED):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
     def forward(self, ids: Tensor) -> Output:
         """N,L numbers of words; L is padded to the widest window where it is less."""
         ids = F.pad(ids, (0, max(WINDOWS[-1] - ids.shape[1], 0)), value=PADDING)
         words = ids != PADDING  # N,L
+        if self.training and self.forgotten:
+            ids = forget(ids, self.forgotten)
         features = self.head(self.drop(self.embedding(ids)).transpose(1, 2))  # N,64,L
         return output_of([branch.look(features, words) for branch in self.branches])  # type: ignore[operator]
 
@@ -149,10 +157,13 @@ def build(
     attention: bool = True,
     auxiliary: bool = True,
     rescale: bool = True,
-    dropout: tuple[float, float] = (0.0, 0.0),
+    dropout: Sequence[float] = (0.0, 0.0, 0.0),
 ) -> Network:
-    """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens."""
+    """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens.
+
+    `dropout`: of words, of their vectors, of features.
+    """
     reading = Reading(tuple(words), length)
-    module = AnchorNetText(classes, reading.rows, width, attention, auxiliary, rescale, two_shares(dropout))
+    module = AnchorNetText(classes, reading.rows, width, attention, auxiliary, rescale, Dropout.of(dropout))
     labels = tuple(map(str, range(classes)))
     return Network(module, reading, labels, "head", output=logits_of)  # type: ignore[arg-type]  # a text's transform

@@ -13,9 +13,10 @@ from torch.nn import functional as F
 
 from fovea.data.vectors import PADDING
 from fovea.network import Network
-from fovea.texts import Reading, cells_in, two_shares
+from fovea.texts import Dropout, Reading, cells_in, forget
 
 WINDOWS, FILTERS = (3, 4, 5), 100
+PAPER = Dropout(features=0.5)
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,13 @@ class Output:
 
 
 class TextCNN(nn.Module):
-    """`dropout`: of words' vectors, and of the maxima (0.5 in the paper)."""
+    """Features that dropout leaves out are the maxima."""
 
-    def __init__(self, classes: int, rows: int, width: int, dropout: tuple[float, float] = (0.0, 0.5)) -> None:
+    def __init__(self, classes: int, rows: int, width: int, dropout: Dropout = PAPER) -> None:
         super().__init__()
         self.embedding = nn.Embedding(rows, width, PADDING)
-        self.drop_words, self.drop = map(nn.Dropout, dropout)
+        self.forgotten = dropout.words
+        self.drop_vectors, self.drop = nn.Dropout(dropout.vectors), nn.Dropout(dropout.features)
         self.filters = nn.ModuleList(nn.Conv1d(width, FILTERS, window) for window in WINDOWS)
         self.classifier = nn.Linear(FILTERS * len(WINDOWS), classes)
 
@@ -38,7 +40,9 @@ class TextCNN(nn.Module):
         """N,L numbers of words; L is padded to the widest filter where it is less."""
         ids = F.pad(ids, (0, max(WINDOWS[-1] - ids.shape[1], 0)), value=PADDING)
         words = ids != PADDING  # N,L
-        vectors = self.drop_words(self.embedding(ids)).transpose(1, 2)  # N,D,L
+        if self.training and self.forgotten:
+            ids = forget(ids, self.forgotten)
+        vectors = self.drop_vectors(self.embedding(ids)).transpose(1, 2)  # N,D,L
         found = []
         for window, filters in zip(WINDOWS, self.filters, strict=True):
             seen = cells_in(words, window).unsqueeze(1)  # N,1,P
@@ -61,10 +65,13 @@ def build(
     words: Sequence[str] = (),
     width: int = 300,
     length: int = 59,
-    dropout: tuple[float, float] = (0.0, 0.5),
+    dropout: Sequence[float] = (0.0, 0.0, 0.5),
 ) -> Network:
-    """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens."""
+    """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens.
+
+    `dropout`: of words, of their vectors, of features.
+    """
     reading = Reading(tuple(words), length)
-    module = TextCNN(classes, reading.rows, width, two_shares(dropout))
+    module = TextCNN(classes, reading.rows, width, Dropout.of(dropout))
     labels = tuple(map(str, range(classes)))
     return Network(module, reading, labels, "filters", output=logits_of)  # type: ignore[arg-type]  # a text's transform

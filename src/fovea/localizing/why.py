@@ -1,0 +1,512 @@
+"""Why was it wrong: the patches that speak for a class, in pictures of it and of others (AnchorNet, Fig. 8), and what
+each branch took a picture for, beside a picture of what it was mistaken for (Fig. 9).
+
+A picture's patch is the best cell of its heatmap. Patches of several pictures are compared by their evidence: what the
+cell alone says for the class, before attention, which depends on the rest of the picture, weighs it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageDraw, ImageOps
+from torch import Tensor
+
+from fovea import drawing
+from fovea.data import DataSet, Sample
+from fovea.errors import BadChoice, BadNetwork, BadPicture
+from fovea.heatmap import Names, Shown, finite, plain, write_json
+from fovea.localizing.found import whole
+from fovea.localizing.scales import Anchored, geometries, look
+from fovea.measure.matching import Matching, match
+from fovea.measure.stream import batches, prepared
+from fovea.nets.anchoring import Output
+from fovea.network import Network, as_found
+from fovea.pictures import Given, gather
+from fovea.placement import Placement
+
+Progress = Callable[[int, int], None]
+RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the colour-blind tell apart
+TILE, WIDE, MARGIN = 150, 260, 7  # pixels of a patch, of a picture, and of the frame around it
+EVERY = 48  # pictures of a class that are searched for a representative one
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One patch of one picture, and how much it speaks for a class."""
+
+    sample: Sample
+    true: str  # the picture's own class; nothing where it is not known
+    side: int
+    box: tuple[float, float, float, float]  # in the picture's own pixels
+    evidence: float
+
+    def crop(self) -> Image.Image:
+        image = self.sample.source.read()
+        return image.crop(whole(self.box, image.size))
+
+    def on_picture(self) -> Image.Image:
+        """The whole picture, pale but for the patch."""
+        drawn, zoom = drawing.enlarged(self.sample.source.read())
+        box = [side * zoom for side in self.box]
+        drawn = drawing.dimmed(drawn, [box])
+        drawing.draw_box(drawn, box)
+        return drawn
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "picture": self.sample.name,
+            "class": self.true or None,
+            "side": self.side,
+            "box": [round(one, 2) for one in self.box],
+            "evidence": finite(self.evidence),
+        }
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """The patches that speak most for a class: of its own pictures, and of other classes' pictures. One a picture."""
+
+    label: str
+    representative: tuple[Shot, ...]
+    confusing: tuple[Shot, ...]
+    net: str
+    data: str
+    pictures: tuple[int, int]  # how many of the class were looked at, and of others
+    source: str  # where the heatmaps come from
+    skipped: tuple[tuple[str, str], ...] = field(default=())
+
+    def picture(self) -> Image.Image:
+        own, others = self.pictures
+        name = _spaced(self.label)
+        parts = [
+            _strip(f"{name}: from {own} pictures of it", [(shot, "") for shot in self.representative]),
+            _strip(
+                f"confusing: from {others} pictures of other classes", [(shot, shot.true) for shot in self.confusing]
+            ),
+        ]
+        below = f"{self.net} on {self.data}, {self.source}. Numbers: the evidence of the patch for {name}."
+        return _with_room(drawing.titled(drawing.grid([[one] for one in parts], 10), f"Why {name}?", below))
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "class": self.label,
+            "net": self.net,
+            "data": self.data,
+            "pictures": list(self.pictures),
+            "source": self.source,
+            "representative": [one.row() for one in self.representative],
+            "confusing": [one.row() for one in self.confusing],
+            "skipped": [{"picture": name, "reason": reason} for name, reason in self.skipped],
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """A picture and a JSON file, named after the class; the picture's path comes back."""
+        return _save(self.picture(), self.row(), Path(folder) / f"why.{plain(self.label)}")
+
+
+@dataclass(frozen=True)
+class BranchWhy:
+    """What one branch took a picture for, by which patch, and a picture of what it was mistaken for."""
+
+    side: int
+    label: str
+    probability: float
+    patch: Shot
+    right: bool | None  # None: the true class is not known
+    mistaken_for: Shot | None = None
+
+    def says(self) -> str:
+        return f"B{self.side}: {_spaced(self.label)} {self.probability:.2f}"
+
+
+@dataclass(frozen=True)
+class PictureReport:
+    """One picture: what the network decided, and what each of its branches would have."""
+
+    name: str
+    sample: Sample
+    true: str  # nothing where it is not known
+    label: str
+    probability: float
+    branches: tuple[BranchWhy, ...]
+    net: str
+
+    @property
+    def right(self) -> bool | None:
+        return None if not self.true else self.label == self.true
+
+    def picture(self) -> Image.Image:
+        about = f"true: {_spaced(self.true)}" if self.true else "its true class is not known"
+        decided = f"decided: {_spaced(self.label)} {self.probability:.2f}"
+        first = _tile(self.sample.source.read(), decided, about, self.right)
+        columns = [[first]]
+        for one in self.branches:
+            column = [_tile(one.patch.on_picture(), one.says(), _evidence(one.patch), one.right)]
+            if one.mistaken_for is not None:
+                shot = one.mistaken_for
+                column.append(
+                    _tile(shot.on_picture(), f"{_spaced(one.label)}, as B{one.side} knows it", _evidence(shot), None)
+                )
+            columns.append(column)
+        drawn = [drawing.grid([[one] for one in column], 10) for column in columns]
+        title = f"What each branch saw in {Path(self.name).name}"
+        return _with_room(drawing.titled(drawing.grid([drawn], 10), title, self.net))
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "picture": self.name,
+            "class": self.true or None,
+            "label": self.label,
+            "probability": finite(self.probability),
+            "right": self.right,
+            "branches": [
+                {
+                    "side": one.side,
+                    "label": one.label,
+                    "probability": finite(one.probability),
+                    "right": one.right,
+                    "patch": one.patch.row(),
+                    "mistaken_for": None if one.mistaken_for is None else one.mistaken_for.row(),
+                }
+                for one in self.branches
+            ],
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """A picture and a JSON file, named after the picture; the picture's path comes back."""
+        return _save(self.picture(), self.row(), Path(folder) / f"why.{plain(Path(self.name).stem)}")
+
+
+def for_class(
+    network: Network,
+    data: DataSet,
+    label: str | int,
+    most: int = 8,
+    method: str = "cam",
+    side: int | None = None,
+    branch: int | None = None,
+    batch: int = 16,
+    progress: Progress = lambda done, total: None,
+) -> ClassReport:
+    """Fig. 8. `method` and `side` are for networks without branches; its values must compare between pictures, as those
+    of cam do and those of l2caf, whose filters all have the norm 1, do not."""
+    if most < 1:
+        raise BadChoice(f"at least one patch is asked for; got {most}")
+    if method.startswith("l2caf") and not isinstance(network.module, Anchored):
+        raise BadChoice(f"{method}'s values do not compare between pictures: use method cam or gradcam")
+    wanted = network.index(label)
+    matching = match(network, data, len(network.labels or ()))
+    if wanted not in matching.outputs.values():
+        raise BadChoice(f"{data.name} has no picture of {network.label(wanted)!r}: take another class, split or limit")
+    shots: dict[bool, list[Shot]] = {True: [], False: []}
+    counts = {True: 0, False: 0}
+    skipped: list[tuple[str, str]] = []
+    source = ""
+    for samples, tensors, shown in _stream(network, data, batch, skipped, progress):
+        source, found = _patches(network, tensors, shown, wanted, branch, method, side)
+        for i, (sample, (width, value, evidence, boxes)) in enumerate(zip(samples, found, strict=True)):
+            true = matching.outputs[sample.label]
+            own = true == wanted
+            counts[own] += 1
+            shots[own].append(_shot(sample, network.label(true), width, value, evidence, boxes, shown[i]))
+        shots = {own: _best(found, most) for own, found in shots.items()}
+    if not sum(counts.values()):
+        raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else "no pictures")
+    return ClassReport(
+        network.label(wanted),
+        tuple(shots[True]),
+        tuple(shots[False]),
+        network.name or "network",
+        data.name,
+        (counts[True], counts[False]),
+        source,
+        tuple(skipped),
+    )
+
+
+def _patches(
+    network: Network,
+    tensors: Tensor,
+    shown: Sequence[Shown],
+    wanted: int,
+    branch: int | None,
+    method: str,
+    side: int | None,
+) -> tuple[str, list[tuple[int, Tensor, Tensor, Tensor]]]:
+    """Where the heatmaps come from, and for each picture the side, the heatmap, its evidence and its boxes, by the
+    branch that gives the class most."""
+    if not isinstance(network.module, Anchored):
+        aim = torch.full((len(tensors),), wanted, device=tensors.device)
+        seen = look(network, tensors, aim, branch, method, side, shown)
+        (scale,) = seen.scales
+        return seen.source, [(scale.side, one, one, scale.boxes) for one in scale.values]
+    out, boxes, sides = _seen(network, tensors)
+    if branch is not None and branch not in sides:
+        raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, sides))})")
+    shares = torch.stack([one.logits.float().softmax(1)[:, wanted] for one in out.branches])  # J,N
+    chosen = shares.argmax(0).tolist() if branch is None else [sides.index(branch)] * len(tensors)
+    found = []
+    for i, j in enumerate(chosen):
+        one = out.branches[j]
+        found.append((sides[j], one.activation[i, wanted], one.evidence[i, wanted], boxes[j]))
+    return f"branches of {'/'.join(map(str, sides))} pixels", found
+
+
+def for_picture(
+    network: Network,
+    picture: Given,
+    true: str | int | None = None,
+    data: DataSet | None = None,
+    batch: int = 16,
+    progress: Progress = lambda done, total: None,
+) -> PictureReport:
+    """Fig. 9, for a picture of the class `true`; `data` has the pictures of what it was mistaken for."""
+    reports, skipped = for_pictures(network, picture, true, data, batch, progress)
+    if skipped:
+        raise BadPicture(skipped[0][1])
+    if len(reports) != 1:
+        raise BadChoice(f"one picture is asked about; {picture} are {len(reports)}")
+    return reports[0]
+
+
+def for_pictures(
+    network: Network,
+    pictures: Given | Iterable[Given],
+    true: str | int | None = None,
+    data: DataSet | None = None,
+    batch: int = 16,
+    progress: Progress = lambda done, total: None,
+) -> tuple[list[PictureReport], list[tuple[str, str]]]:
+    """The same for several pictures of one class; those that cannot be read come with the reason."""
+    _branches_of(network)
+    wanted = -1 if true is None else network.index(true)
+    given = tuple(Sample(one.name, wanted, one) for one in gather(pictures))
+    skipped: list[tuple[str, str]] = []
+    reports: list[PictureReport] = []
+    for samples, tensors, shown in _stream(network, DataSet("pictures", given), batch, skipped, progress):
+        reports += _reports(network, samples, tensors, shown, {wanted: wanted})
+    return reports if data is None else _with_mistaken(network, reports, data, batch, progress), skipped
+
+
+def disagreements(
+    network: Network,
+    data: DataSet,
+    most: int = 6,
+    batch: int = 16,
+    progress: Progress = lambda done, total: None,
+) -> tuple[PictureReport, ...]:
+    """Fig. 9, for a few pictures of a set where the narrowest and the widest branch disagree, one of them wrong.
+
+    Those come first whose wrong branch is most sure; at most one for each pair of classes while there are others.
+    """
+    _branches_of(network)
+    matching = match(network, data, len(network.labels or ()))
+    found: list[PictureReport] = []
+    skipped: list[tuple[str, str]] = []
+    for samples, tensors, shown in _stream(network, data, batch, skipped, progress):
+        reports = _reports(network, samples, tensors, shown, matching.outputs)
+        found += [one for one in reports if _disagree(one)]
+    found.sort(key=_sureness, reverse=True)
+    seen: dict[tuple[str, ...], int] = {}
+    for one in found:
+        seen.setdefault((one.true, *(branch.label for branch in one.branches if not branch.right)), id(one))
+    found.sort(key=lambda one: id(one) not in seen.values())  # stable: the surest of each pair first
+    return tuple(_with_mistaken(network, found[:most], data, batch, progress)) if found else ()
+
+
+def _disagree(report: PictureReport) -> bool:
+    narrow, wide = report.branches[0], report.branches[-1]
+    return bool(narrow.right) != bool(wide.right)
+
+
+def _sureness(report: PictureReport) -> float:
+    return max(one.probability for one in report.branches if not one.right)
+
+
+def _branches_of(network: Network) -> Anchored:
+    if not isinstance(network.module, Anchored):
+        raise BadNetwork(
+            f"{network.name or 'the network'} has no branches to compare: take one that has, such as "
+            "anchornet-imagenette, or ask about a class of a data set"
+        )
+    return network.module
+
+
+def _reports(
+    network: Network, samples: Sequence[Sample], tensors: Tensor, shown: Sequence[Shown], true: Mapping[int, int]
+) -> Iterator[PictureReport]:
+    """`true`: the output that a sample's label stands for; below 0 where nobody knows."""
+    out, boxes, sides = _seen(network, tensors)
+    shares = [one.logits.float().softmax(1).max(1) for one in out.branches]
+    for i, sample in enumerate(samples):
+        own = int(true[sample.label])
+        name = network.label(own) if own >= 0 else ""
+        branches = []
+        for share, one, box, side in zip(shares, out.branches, boxes, sides, strict=True):
+            taken = int(share.indices[i])
+            patch = _shot(sample, name, side, one.activation[i, taken], one.evidence[i, taken], box, shown[i])
+            right = None if own < 0 else taken == own
+            branches.append(BranchWhy(side, network.label(taken), float(share.values[i]), patch, right))
+        label, probability = network.label(int(out.decision.label[i])), float(out.decision.probability[i])
+        yield PictureReport(
+            sample.name, sample, name, label, probability, tuple(branches), network.name or "the network"
+        )
+
+
+def _seen(network: Network, tensors: Tensor) -> tuple[Output, list[Tensor], list[int]]:
+    module = _branches_of(network)
+    with as_found(network), torch.no_grad():
+        out = network.module(tensors)
+    assert isinstance(out, Output)
+    boxes = [one.boxes() for one in geometries(module, (tensors.shape[2], tensors.shape[3]))]
+    return out, boxes, [int(one[0, 2] - one[0, 0]) for one in boxes]
+
+
+def _with_mistaken(
+    network: Network, reports: Sequence[PictureReport], data: DataSet, batch: int, progress: Progress
+) -> list[PictureReport]:
+    """A representative picture for each branch that was wrong, or whose being right nobody knows."""
+    asked = {(one.label, one.side) for report in reports for one in report.branches if not one.right}
+    matching = match(network, data, len(network.labels or ()))
+    names = {label for label, _ in asked}
+    known = representatives(network, data, matching, names, batch, progress) if asked else {}
+    return [
+        replace(
+            report,
+            branches=tuple(
+                one if one.right else replace(one, mistaken_for=known.get((one.label, one.side)))
+                for one in report.branches
+            ),
+        )
+        for report in reports
+    ]
+
+
+def representatives(
+    network: Network,
+    data: DataSet,
+    matching: Matching,
+    names: Collection[str],
+    batch: int = 16,
+    progress: Progress = lambda done, total: None,
+) -> dict[tuple[str, int], Shot]:
+    """For each of these classes and each branch's side the picture of the class whose patch speaks most for it."""
+    kept: list[Sample] = []
+    for label, output in matching.outputs.items():
+        if network.label(output) in names:
+            own = replace(data, samples=tuple(one for one in data.samples if one.label == label))
+            kept += own.first(EVERY).samples
+    found: dict[tuple[str, int], Shot] = {}
+    for samples, tensors, shown in _stream(network, replace(data, samples=tuple(kept)), batch, [], progress):
+        out, boxes, sides = _seen(network, tensors)
+        for i, sample in enumerate(samples):
+            own_output = matching.outputs[sample.label]
+            name = network.label(own_output)
+            for one, box, side in zip(out.branches, boxes, sides, strict=True):
+                value, evidence = one.activation[i, own_output], one.evidence[i, own_output]
+                shot = _shot(sample, name, side, value, evidence, box, shown[i])
+                if (name, side) not in found or shot.evidence > found[name, side].evidence:
+                    found[name, side] = shot
+    return found
+
+
+def _stream(
+    network: Network, data: DataSet, batch: int, skipped: list[tuple[str, str]], progress: Progress
+) -> Iterator[tuple[list[Sample], Tensor, list[Shown]]]:
+    done = 0
+    for samples, images in batches(data, batch, skipped):
+        tensors, shown, _ = prepared(network, samples, images)
+        yield samples, tensors, shown
+        done += len(samples)
+        progress(done + len(skipped), len(data))
+
+
+def _shot(sample: Sample, true: str, side: int, value: Tensor, evidence: Tensor, boxes: Tensor, shown: Shown) -> Shot:
+    """The best cell of one heatmap (h,w), with its evidence (h,w)."""
+    cell = value.argmax()
+    placement = shown.placement or Placement.identity(*shown.image().size)
+    (sx, sy), (ox, oy) = placement.scale, placement.offset
+    x0, y0, x1, y1 = boxes[int(cell)].tolist()
+    box = (x0 * sx + ox, y0 * sy + oy, x1 * sx + ox, y1 * sy + oy)
+    return Shot(sample, true, side, box, float(evidence.flatten()[cell]))
+
+
+def _best(shots: Sequence[Shot], most: int) -> list[Shot]:
+    return sorted(shots, key=lambda one: -one.evidence)[:most]
+
+
+def _strip(title: str, shots: Sequence[tuple[Shot, str]]) -> Image.Image:
+    """Patches side by side, each with what it is of."""
+    tiles = []
+    for shot, name in shots:
+        tile = shot.crop().resize((TILE, TILE), Image.Resampling.LANCZOS)
+        tiles.append(drawing.titled(tile, f"{shot.evidence:.1f}", _spaced(name) or f"patch of {shot.side}"))
+    if not tiles:
+        return drawing.titled(Image.new("RGB", (2 * TILE, 1), "white"), title, "none")
+    height = max(one.height for one in tiles)
+    return drawing.titled(drawing.grid([[_on_the_ground(one, height) for one in tiles]]), title)
+
+
+def _on_the_ground(tile: Image.Image, height: int) -> Image.Image:
+    """Captions differ in their lines: pictures in a row stand on one line all the same."""
+    canvas = Image.new("RGB", (tile.width, height), "white")
+    canvas.paste(tile, (0, height - tile.height))
+    return canvas
+
+
+def _tile(image: Image.Image, title: str, subtitle: str, right: bool | None) -> Image.Image:
+    """A picture in a frame: green with a tick, red with a cross, grey where there is nothing to say."""
+    small = ImageOps.contain(image.convert("RGB"), (WIDE, WIDE), Image.Resampling.LANCZOS)
+    ink = NEUTRAL if right is None else RIGHT if right else WRONG
+    framed = ImageOps.expand(small, MARGIN, ink)
+    if right is not None:
+        _mark(framed, right, ink)
+    canvas = Image.new("RGB", (WIDE + 2 * MARGIN, framed.height), "white")
+    canvas.paste(framed, (0, 0))
+    word = "" if right is None else "right" if right else "wrong"
+    return drawing.titled(canvas, title, f"{word} · {subtitle}" if word else subtitle)
+
+
+def _mark(image: Image.Image, right: bool, ink: str) -> None:
+    """A tick or a cross in the upper right corner, for those who do not see the frame's colour."""
+    pen, size = ImageDraw.Draw(image), 30
+    x, y = image.width - size, 0
+    pen.rectangle((x, y, image.width, size), fill=ink)
+    lines = [((8, 16), (13, 22), (23, 8))] if right else [((9, 8), (22, 22)), ((22, 8), (9, 22))]
+    for line in lines:
+        pen.line([(x + across, y + down) for across, down in line], fill="white", width=4, joint="curve")
+
+
+def _spaced(name: str) -> str:
+    """Names of folders have no spaces, where a line can end."""
+    return name.replace("_", " ")
+
+
+def _evidence(shot: Shot) -> str:
+    return f"evidence {shot.evidence:.1f}"
+
+
+def _with_room(image: Image.Image, room: int = 10) -> Image.Image:
+    canvas = Image.new("RGB", (image.width + 2 * room, image.height + 2 * room), "white")
+    canvas.paste(image, (room, room))
+    return canvas
+
+
+def save_all(reports: Sequence[ClassReport | PictureReport], folder: Path) -> list[Path]:
+    """Files of each, under names that do not clash."""
+    names, made = Names(), []
+    for one in reports:
+        wanted, owner = (one.label, one.label) if isinstance(one, ClassReport) else (Path(one.name).stem, one.name)
+        made.append(_save(one.picture(), one.row(), folder / f"why.{names.take(wanted, owner)}"))
+    return made
+
+
+def _save(picture: Image.Image, row: dict[str, Any], base: Path) -> Path:
+    base.parent.mkdir(parents=True, exist_ok=True)
+    drawn = base.with_name(f"{base.name}.png")
+    picture.save(drawn)
+    write_json(base.with_name(f"{base.name}.json"), row)
+    return drawn
