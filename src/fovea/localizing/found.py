@@ -52,6 +52,12 @@ class Found:
         return [image.crop(whole(one.box, image.size)) for one in self.patches]
 
     def overlay(self) -> Image.Image:
+        """The patches on the picture, with what they say above it."""
+        says = f"{self.label} {self.probability:.2f}"
+        size = f"{len(self.patches)} patch{'es' if len(self.patches) != 1 else ''} of {self.side} x {self.side}"
+        return drawing.titled(self.picture(), says, f"{size} · {self.note}" if self.note else size)
+
+    def picture(self) -> Image.Image:
         """The patches on the picture, numbered; what no patch shows is pale."""
         image = self.shown.image()
         drawn, zoom = drawing.enlarged(image)
@@ -59,9 +65,7 @@ class Found:
         drawn = drawing.dimmed(drawn, boxes)
         for number, box in reversed(list(enumerate(boxes, 1))):
             drawing.draw_box(drawn, box, str(number))
-        says = f"{self.label} {self.probability:.2f}"
-        size = f"{len(self.patches)} patch{'es' if len(self.patches) != 1 else ''} of {self.side} x {self.side}"
-        return drawing.titled(drawn, says, f"{size} · {self.note}" if self.note else size)
+        return drawn
 
     def row(self) -> dict[str, Any]:
         return {

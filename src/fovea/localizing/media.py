@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def sort_out(given: Sequence[str]) -> Media:
     for one in given:
         path = Path(one).expanduser()
         suffix = path.suffix.lower()
-        if not _exists(path):
+        if not (one and _exists(path)):  # nothing is no path, though Path takes it for the folder one stands in
             if not _looks_like_path(one):
                 texts.append(one)
             elif glob.has_magic(one):
@@ -91,8 +92,8 @@ def _exists(path: Path) -> bool:
 def _looks_like_path(word: str) -> bool:
     """A name with a file's ending, or one word with a separator; a glob that matches something, too."""
     path = Path(word)
-    ending = is_picture_name(path) or path.suffix.lower() in (".txt", ".wav")
-    if ending and "\n" not in word:
+    # a sentence has no ending, and Pillow's formats need not be asked, which takes a while
+    if re.search(r"\w\.\w{2,5}$", word) and (path.suffix.lower() in (".txt", ".wav") or is_picture_name(path)):
         return True
     if " " not in word.strip() and any(mark in word for mark in (os.sep, os.altsep or os.sep)):
         return True

@@ -1,5 +1,6 @@
 """The words that speak for what a text is taken for: the top-1 span of AnchorNet-T, marked in the user's own text."""
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fovea.nets.anchornet_text import WINDOWS, AnchorNetText
 from fovea.network import Network, as_found
 from fovea.texts import Read, reading_of
 
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 FOUND, UNREAD = "bold reverse", "dim"  # styles on a terminal
 STYLE = """:root { color-scheme: light dark; --ink: #1d2430; --dim: #667085; --page: #fff; --line: #d9dde3 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaee; --dim: #98a2b3; --page: #14171c; --line: #2e343d } }
@@ -77,7 +79,7 @@ class TextFound:
         """The text with its span marked; only so many characters on either side of it where `around` is given."""
         start, stop = self.span.place
         first, last = (0, len(self.text)) if around is None else _around(self.text, start, stop, around)
-        found = Text(self.text)
+        found = Text(CONTROLS.sub(" ", self.text))  # what would move the cursor, and the places with it
         found.stylize(FOUND, start, stop)
         found.stylize(UNREAD, self.read, len(self.text))
         return Text("… " if first else "") + found[first:last] + Text(" …" if last < len(self.text) else "")

@@ -118,7 +118,7 @@ def sensitivity(
     """
     if not shares or not overlaps:
         raise BadChoice("name at least one share (P) and one overlap (T)")
-    grid = [(share, overlap) for share in shares for overlap in overlaps]
+    grid = [(share, overlap) for share in dict.fromkeys(shares) for overlap in dict.fromkeys(overlaps)]
     for share, overlap in grid:
         Settings(1, overlap, share)  # checks them
     demand_anchored(localizer)
@@ -188,8 +188,9 @@ def attack(
     clean one, which shows what the localisation alone loses. Beside it the localiser's own decision, and `full`, which
     is attacked by its own gradient.
     """
-    if not epsilons or min(epsilons) <= 0:
-        raise BadChoice(f"ε is above 0, in 8-bit units; got {', '.join(map(str, epsilons)) or 'none'}")
+    epsilons = tuple(dict.fromkeys(epsilons))
+    if not epsilons or not all(0 < one <= WHITE for one in epsilons):
+        raise BadChoice(f"ε is above 0, in 8-bit units up to 255; got {', '.join(map(str, epsilons)) or 'none'}")
     demand_anchored(localizer)
     nets = (localizer, classifier, full)
     ours, theirs, whole = (demand_same_classes(one, data) for one in nets)

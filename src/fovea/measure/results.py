@@ -17,8 +17,13 @@ TITLES = {
     "retrieval-loc": "Localisation by retrieval networks",
     "faithfulness": "Faithfulness",
     "robustness": "Robustness",
+    "patches": "Classification of localised patches",
+    "text": "Text",
+    "sounds": "Sounds",
     "cost": "Cost",
     "bench explain": "Time of explaining",
+    "bench patches": "Time of patches against full pictures",
+    "bench lip": "Time of LIP",
 }
 MADE = ("recipe", "commit", "seed", "processor", "date")
 
