@@ -108,10 +108,12 @@ def _patches(network: Network, photographs: list[Path]) -> str:
         for one in found
     )
     return f"""<section><h2>The patches that speak for it</h2>
-<p>LIP takes the best cells of a map whose squares overlap little: here of the class map of EfficientNet-Lite0, at most {MOST}
-squares of {SIDE} x {SIDE} of its 224 x 224 pixels, numbered from the best on.</p><div class="row">{figures}</div>
+<p>LIP takes the best cells of a map whose squares overlap little: here of the class map of EfficientNet-Lite0,
+at most {MOST} squares of {SIDE} x {SIDE} of its 224 x 224 pixels, numbered from the best on.</p>
+<div class="row">{figures}</div>
 <p class="dim">What these squares do not say: that the rest of the photograph did not count.
-Followed through the network: {html.escape(str(network.geometry()))}. AnchorNet is built so that a cell sees its own patch alone:
+Followed through the network: {html.escape(str(network.geometry()))}.
+AnchorNet is built so that a cell sees its own patch alone:
 <code>fovea localize photo.jpg --net anchornet-imagenette</code>.</p></section>"""
 
 
@@ -120,8 +122,8 @@ def _texts() -> str:
     found = localize_texts(fovea.load("anchornet_text-mr"), SENTENCES)
     parts = "".join(_text(one) for one in found)
     return f"""<section><h2>The words that speak for it</h2>
-<p>AnchorNet-T has read 8,500 sentences of film reviews. Its three branches see 3, 5 and 7 words in a row; the span with the most
-evidence is marked.</p>{parts}</section>"""
+<p>AnchorNet-T has read 8,500 sentences of film reviews. Its three branches see 3, 5 and 7 words in a row;
+the span with the most evidence is marked.</p>{parts}</section>"""
 
 
 def _text(found: TextFound) -> str:

@@ -72,6 +72,18 @@ def test_every_branch_tells_its_own_answer(anchornet: Network) -> None:
     assert found.note == ""
 
 
+def test_a_branchs_best_patch_is_for_its_own_label(anchornet: Network) -> None:
+    batch = torch.randn(8, 3, 128, 128, generator=torch.Generator().manual_seed(5))
+    out = anchornet.module(batch)
+    for i, found in enumerate(fovea.localize(anchornet, batch)):
+        for branch, answer in zip(out.branches, found.branches, strict=True):
+            label = int(branch.logits[i].argmax())
+            assert answer.label == str(label)
+            row, column = answer.best.cell
+            assert answer.best.evidence == pytest.approx(float(branch.activation[i, label].max()), rel=1e-5)
+            assert float(branch.activation[i, label, row, column]) == pytest.approx(answer.best.evidence, rel=1e-5)
+
+
 def test_an_ordinary_network_says_what_its_cells_may_see() -> None:
     net = fovea.load("smallnet", pretrained=False, classes=4, options={"side": 64, "widths": [4, 6]})
     (found,) = fovea.localize(net, noise(64, 64), side=20, count=2)

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,10 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.data import DataSet, Pixels, Sample
+from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.errors import BadChoice, BadNetwork, BadPicture
 from fovea.geometry.cells import Geometry
-from fovea.localizing import why
+from fovea.localizing import reasons, why
 from fovea.nets.anchoring import Output, Seen, output_of
 from fovea.network import Network
 from fovea.transforms import Prepare
@@ -111,7 +112,9 @@ def test_a_picture_as_each_branch_saw_it(network: Network, data: DataSet) -> Non
 
 def test_pictures_on_which_branches_disagree(network: Network, data: DataSet) -> None:
     """Of shade s the first branch says light where 3s > 1 - s, the second where s > 3(1 - s): between 1/4 and 3/4."""
-    found = why.disagreements(network, data)
+    broken = Sample("broken", 0, Unreadable("broken is cut short"))
+    found, skipped = why.disagreements(network, replace(data, samples=(*data.samples, broken)))
+    assert skipped == [("broken", "broken is cut short")]
     assert [one.name for one in found] == ["dusk", "bright"]  # shades 0.4 and 0.7: wrong by 1.2 - 0.6, by 0.9 - 0.7
     dusk, bright = found
     assert [one.right for one in bright.branches] == [True, False]
@@ -120,22 +123,22 @@ def test_pictures_on_which_branches_disagree(network: Network, data: DataSet) ->
 
 
 def test_right_and_wrong_are_told_by_more_than_colour(network: Network, data: DataSet, tmp_path: Path) -> None:
-    (report, *_) = why.disagreements(network, data)
+    report = why.disagreements(network, data)[0][0]
     saved = report.save(tmp_path)
     pixels = {colour for _, colour in Image.open(saved).getcolors(1 << 20)}
-    assert {tuple(bytes.fromhex(ink[1:])) for ink in (why.RIGHT, why.WRONG)} <= pixels
+    assert {tuple(bytes.fromhex(ink[1:])) for ink in (reasons.RIGHT, reasons.WRONG)} <= pixels
     row = json.loads(saved.with_suffix(".json").read_text())
     assert [one["right"] for one in row["branches"]] == [False, True]
     tick, cross = Image.new("RGB", (60, 60)), Image.new("RGB", (60, 60))
-    why._mark(tick, True, why.RIGHT)
-    why._mark(cross, False, why.RIGHT)
+    reasons._mark(tick, True, reasons.RIGHT)
+    reasons._mark(cross, False, reasons.RIGHT)
     assert tick.tobytes() != cross.tobytes()
 
 
 def test_reports_of_the_same_name_do_not_overwrite_one_another(network: Network, data: DataSet, tmp_path: Path) -> None:
-    (report, *_) = why.disagreements(network, data)
-    other = why.PictureReport(**{**vars(report), "name": "elsewhere/bright"})
-    made = why.save_all([report, other], tmp_path)
+    report = why.disagreements(network, data)[0][0]
+    other = reasons.PictureReport(**{**vars(report), "name": "elsewhere/bright"})
+    made = reasons.save_all([report, other], tmp_path)
     assert len(set(made)) == 2
 
 
@@ -146,7 +149,8 @@ def test_any_network_tells_what_speaks_for_a_class(
     network = fovea.wrap(pooled, Prepare((24, 24)), ["cat", "dog", "emu", "fox", "gnu"])
     found = why.for_class(network, data, "dog", most=1)
     assert (found.pictures, len(found.representative), len(found.confusing)) == ((2, 2), 1, 1)
-    assert "cam" in found.source
+    assert "cam at" in found.source
+    assert "may see the whole picture" in found.source
     with pytest.raises(BadChoice, match="do not compare"):
         why.for_class(network, data, "dog", method="l2caf")
     with pytest.raises(BadNetwork, match="no branches"):

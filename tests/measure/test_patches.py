@@ -18,7 +18,7 @@ import fovea
 from fovea import cli, geometry
 from fovea.data import DataSet, Sample
 from fovea.geometry import Geometry
-from fovea.measure import patches, robustness
+from fovea.measure import patch_attack, patch_sensitivity, patches, robustness
 from fovea.measure.attacks import FGSM, Victims
 from fovea.measure.figures import Figures
 from fovea.measure.normalisation import normalisation_of
@@ -196,7 +196,7 @@ def test_batches_do_not_matter_and_what_cannot_be_read_is_told(localizer: Networ
 
 def test_sensitivity_agrees_with_the_table(localizer: Network, mean: Network) -> None:
     table = patches.measure(localizer, mean, mean, squares())
-    grid = patches.sensitivity(localizer, mean, squares())
+    grid = patch_sensitivity.measure(localizer, mean, squares())
     assert len(grid.rows) == 3 * 4 * 5
     for scale in ("8", "16", "overall"):
         (row,) = [r for r in grid.rows if (r["scale"], r["share"], r["overlap"]) == (scale, 0.05, 0.5)]
@@ -208,17 +208,17 @@ def test_sensitivity_agrees_with_the_table(localizer: Network, mean: Network) ->
 def test_a_patch_is_classified_once_whatever_picks_it(localizer: Network) -> None:
     """T = 1 takes the best cells as they come: 15 of 49 and, by K, 4 of 25 hold what the smaller share picks."""
     one = named(Mean(), "mean")
-    found = patches.sensitivity(localizer, one, squares(), (0.05, 0.3, 0.05), (1.0,))
+    found = patch_sensitivity.measure(localizer, one, squares(), (0.05, 0.3, 0.05), (1.0,))
     asked = one.module.squares - 1 - 3  # to see how many outputs it has, and to count multiplications
     assert asked == 3 * 15 + 4
     assert [row["patches"] for row in found.rows if row["scale"] == "8"] == [3, 15]
 
 
 def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> None:
-    found = patches.sensitivity(localizer, mean, squares(), (0.05,), (0.5,), forced=True)
+    found = patch_sensitivity.measure(localizer, mean, squares(), (0.05,), (0.5,), forced=True)
     assert [(row["scale"], row["images"], row["top1"]) for row in found.rows] == [("8", 4, 0.75), ("16", 4, 0.5)]
     only = replace(squares(), samples=squares().samples[:2])
-    empty = [row for row in patches.sensitivity(localizer, mean, only).rows if row["scale"] == "16"]
+    empty = [row for row in patch_sensitivity.measure(localizer, mean, only).rows if row["scale"] == "16"]
     assert all((row["images"], row["top1"], row["macs"]) == (0, None, None) for row in empty)
 
 
@@ -227,14 +227,14 @@ def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
     tensors, _, _ = prepared(mean, samples, images)
     labels, normal = torch.tensor([0, 1, 2, 1]), normalisation_of(mean)
     victims = Victims(normal.to_pixels(tensors), labels, range(4))
-    for epsilon, found in zip((0.2, 2, 300), patches.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):
+    for epsilon, found in zip((0.2, 2, 300), patch_attack.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):
         expected = normal.to_tensors(FGSM(epsilon, mean)(victims, lambda done: None))
         assert torch.allclose(found, expected, atol=1e-6)
 
 
 def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
     """A step that nobody sees changes nothing here; one of 255 leaves no trace of the right colour."""
-    found = patches.attack(localizer, mean, mean, squares(), (0.01, 255))
+    found = patch_attack.measure(localizer, mean, mean, squares(), (0.01, 255))
     table = patches.measure(localizer, mean, mean, squares())
 
     def top1(net: str, scale: str, cut: str | None) -> list[float]:
@@ -258,11 +258,11 @@ def test_what_is_refused(localizer: Network, mean: Network) -> None:
     with pytest.raises(fovea.BadChoice, match="knows other classes than squares: cat, dog, cow … instead of red"):
         patches.measure(localizer, replace(mean, labels=("cat", "dog", "cow")), mean, data)
     with pytest.raises(fovea.BadChoice, match="at least one share"):
-        patches.sensitivity(localizer, mean, data, ())
+        patch_sensitivity.measure(localizer, mean, data, ())
     with pytest.raises(fovea.BadChoice, match=r"overlap \(T\)"):
-        patches.sensitivity(localizer, mean, data, overlaps=(1.5,))
+        patch_sensitivity.measure(localizer, mean, data, overlaps=(1.5,))
     with pytest.raises(fovea.BadChoice, match="ε is above 0"):
-        patches.attack(localizer, mean, mean, data, (0.2, -1))
+        patch_attack.measure(localizer, mean, mean, data, (0.2, -1))
 
 
 def small_anchornet() -> Network:

@@ -251,6 +251,7 @@ def _why(
     """For a class of a data set; for pictures; or for pictures of a data set on which the branches disagree."""
     from fovea.data import open_data
     from fovea.localizing import why
+    from fovea.localizing.reasons import ClassReport, PictureReport, save_all
     from fovea.measure.figures import Figures
 
     if media.texts or media.sounds:
@@ -264,7 +265,7 @@ def _why(
             raise BadChoice(f"--{option} has no say in --why; leave it out")
     network = load(net or _trained_on(data), weights, untrained)
     opened = None if data is None else open_data(data, split, network.labels).first(limit)
-    reports: list[why.ClassReport | why.PictureReport] = []
+    reports: list[ClassReport | PictureReport] = []
     skipped = list(media.missing)
     with bar("looking for reasons") as advance:
         if media.pictures:
@@ -274,13 +275,19 @@ def _why(
         elif named is not None and opened is not None:
             most, method = options["count"] or 8, options["method"] or "cam"
             side, branch = options["side"], options["branch"]
-            reports.append(why.for_class(network, opened, named, most, method, side, branch, batch, advance))
+            about = why.for_class(network, opened, named, most, method, side, branch, batch, advance)
+            reports.append(about)
+            skipped += about.skipped
         elif opened is not None:
-            reports += why.disagreements(network, opened, options["count"] or 6, batch, advance)
-    for one in why.save_all(reports, out):
+            found, bad = why.disagreements(network, opened, options["count"] or 6, batch, advance)
+            reports += found
+            skipped += bad
+    for one in save_all(reports, out):
         say.print(str(one), markup=False)
-    for _, reason in skipped:
+    for _, reason in skipped[:10]:
         warn.print(f"skipped: {reason}", markup=False)
+    if len(skipped) > 10:
+        warn.print(f"… and {len(skipped) - 10} more")
     if json is not None:
         write(Figures("why", {"net": network.name, "data": data, **options}, [one.row() for one in reports]), json)
     if not reports:

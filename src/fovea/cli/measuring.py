@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli import patching
+from fovea.cli import media, patching
 from fovea.cli.common import (
     Batch,
     Data,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
 app.add_typer(patching.app)
+app.add_typer(media.app)
 
 Squash = Annotated[
     bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")

@@ -35,7 +35,7 @@ def measure_text(
 
 @app.command("sounds")
 def measure_sounds(
-    net: Net = "out/anchornet_sound/weights.safetensors",
+    net: Net = "anchornet_sound-made",
     data: Annotated[str, typer.Option("--data", help="sounds, with options as in sounds:count=1000,snr=-10.")] = (
         "sounds:count=1000,split=test"
     ),

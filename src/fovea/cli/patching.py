@@ -82,14 +82,14 @@ def measure_sensitivity(
     batch: Batch = 16,
 ) -> None:
     """How accuracy and cost hang on LIP's settings, for each branch."""
-    from fovea.measure import patch_figure, patches
+    from fovea.measure import patch_figure, patch_sensitivity
     from fovea.measure.figures import Figures
 
     wanted = _numbers(shares, "--shares"), _numbers(overlaps, "--overlaps")
     finder, judge = _nets(localizer, net)
     opened = _opened(data, split, limit, finder)
     with bar(f"localising and classifying {opened.name}") as advance:
-        figures = patches.sensitivity(finder, judge, opened, *wanted, forced, batch, advance)
+        figures = patch_sensitivity.measure(finder, judge, opened, *wanted, forced, batch, advance)
     shown: dict[tuple[str, float], dict[str, str | int | float]] = {}
     for row in figures.rows:
         key = row["scale"], row["share"]
@@ -120,14 +120,14 @@ def measure_attack(
 ) -> None:
     """FGSM on the localiser: does the classifier of its patches stay right?"""
     from fovea.localizing import choice
-    from fovea.measure import patches
+    from fovea.measure import patch_attack
     from fovea.measure.figures import Figures
 
     settings, wanted = choice(count, overlap, share), _numbers(epsilons, "--epsilons")
     finder, judge, whole = _nets(localizer, net, full)
     opened = _opened(data, split, limit, finder)
     with bar(f"attacking {opened.name}") as advance:
-        figures = patches.attack(finder, judge, whole, opened, wanted, settings, batch, advance)
+        figures = patch_attack.measure(finder, judge, whole, opened, wanted, settings, batch, advance)
     rows = [{key: row[key] for key in row if key not in ("localizer", "data")} for row in figures.rows]
     report(Figures(figures.what, {}, rows, figures.skipped), f"FGSM on the localiser, {opened.name}", None)
     write(_part(figures, data, split, limit), json)
@@ -171,7 +171,7 @@ def _nets(*names: str) -> "list[Network]":
 
 def _opened(data: str, split: str | None, limit: int | None, localizer: "Network") -> "DataSet":
     from fovea.data import open_data
-    from fovea.measure.patches import demand_anchored
+    from fovea.measure.patch_parts import demand_anchored
 
     demand_anchored(localizer)  # before data is opened, which may take long
     return open_data(data, split, localizer.labels).first(limit)

@@ -167,12 +167,18 @@ def _answers(network: Network, seen: Look, shown: Sequence[Shown], size: tuple[i
                 scale.side,
                 network.label(label[i]),
                 probability[i],
-                _patch(scale, i, int(scale.values[i].argmax()), shown[i], size),
+                _best(scale, i, shown[i], size),
             )
             for scale, probability, label in each
         )
         for i in range(len(shown))
     ]
+
+
+def _best(scale: Scale, picture: int, shown: Shown, size: tuple[int, int]) -> Patch:
+    """For the label that this branch itself gives."""
+    own = scale.values if scale.own is None else scale.own
+    return _patch(replace(scale, values=own), picture, int(own[picture].argmax()), shown, size)
 
 
 def _patch(scale: Scale, picture: int, cell: int, shown: Shown, size: tuple[int, int]) -> Patch:

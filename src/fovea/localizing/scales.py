@@ -45,6 +45,7 @@ class Scale:
     values: Tensor  # N,h,w: evidence for the decided class
     boxes: Tensor  # h*w,4: in the input's pixels
     logits: Tensor  # N,classes
+    own: Tensor | None = None  # N,h,w: evidence for what this branch alone takes the picture for
     attention: Tensor | None = None  # N,h,w
 
     @property
@@ -113,7 +114,14 @@ def _anchored(network: Network, module: Anchored, batch: Tensor, label: Tensor |
             raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, widths))})")
         chosen = torch.full_like(chosen, widths.index(branch))
     scales = tuple(
-        Scale(width, one.activation[every, decided].float(), box.boxes(), one.logits, one.attention)
+        Scale(
+            width,
+            one.activation[every, decided].float(),
+            box.boxes(),
+            one.logits,
+            one.activation[every, one.logits.argmax(1)].float(),
+            one.attention,
+        )
         for width, one, box in zip(widths, out.branches, boxes, strict=True)
     )
     probability = shares[chosen, every, decided]

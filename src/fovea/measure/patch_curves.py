@@ -20,7 +20,7 @@ from fovea.localizing.scales import SIDE, Look, look
 from fovea.measure.curve_kinds import KINDS
 from fovea.measure.curves import Curve, area_under, curve, joined
 from fovea.measure.figures import Figures
-from fovea.measure.patches import Part, demand_anchored, demand_read, demand_same_classes, parts
+from fovea.measure.patch_parts import Part, demand_anchored, demand_read, demand_same_classes, parts
 from fovea.measure.random_control import RANDOM
 from fovea.network import Network
 

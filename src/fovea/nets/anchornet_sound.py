@@ -237,7 +237,7 @@ def parts(network: Network) -> tuple[Spectrogram, SoundNet]:
     if not isinstance(network.transform, Spectrogram) or not isinstance(network.module, SoundNet):
         raise BadChoice(
             f"{network.name or 'the network'} is not one for sounds: fovea.load('anchornet_sound'), or the weights "
-            "that recipes/anchornet_sound.toml trains"
+            "that recipes/anchornet_sound-made.toml trains"
         )
     return network.transform, network.module
 
