@@ -253,3 +253,16 @@ def test_our_birds_are_known() -> None:
 
     found = classify.measure(fovea.load("efficientnet_lite0-cub100"), open_data("cub100:split=test,limit=100"))
     assert found.rows[0]["top1"] > 0.7
+
+
+def test_some_of_the_classes_keep_what_they_know(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = fovea.load("smallnet", pretrained=False, classes=5, options={"side": 32, "widths": [4, 6]})
+    net.labels = ("ant", "bee", "cat", "dog", "eel")
+    batch = torch.randn(2, 3, 32, 32)
+    before = net(batch)
+    zoo.keep_classes(net, ("dog", "ant"))
+    assert net.labels == ("dog", "ant")
+    assert torch.allclose(net(batch), before[:, [3, 0]], atol=1e-6)
+    with pytest.raises(fovea.BadChoice, match="did you mean 'dog'"):
+        zoo.keep_classes(net, ("dg",))

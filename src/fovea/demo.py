@@ -101,7 +101,8 @@ def _section(path: Path, maps: dict[str, HeatMap]) -> str:
 
 def _patches(network: Network, photographs: list[Path]) -> str:
     """LIP on an ordinary network's class map, with what may be said of such patches and what may not."""
-    found = fovea.localize(network, [str(path) for path in photographs], method="cam", side=SIDE, count=MOST)
+    paths = [str(path) for path in photographs]
+    found = fovea.localize(network, paths, method="cam", side=SIDE, count=MOST, overlap=0.2, share=0.3)
     assert isinstance(found, Regions)
     figures = "".join(
         _figure(one.picture(), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches")

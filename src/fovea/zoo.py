@@ -9,7 +9,7 @@ import pickle
 import re
 import socket
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from importlib import import_module
@@ -307,6 +307,25 @@ def _new_head(network: Network, classes: int) -> None:
                 new = nn.Linear(int(layer.in_features), classes, bias=layer.bias is not None)  # type: ignore[arg-type]
             module.set_submodule(name, new)
     _number_labels(network, classes)
+
+
+def keep_classes(network: Network, labels: Sequence[str]) -> None:
+    """Of the classes that a network knows these alone, found by name: their rows of the last layer stay trained."""
+    places = [network.index(label) for label in labels]
+    module, before = network.module, len(network.labels or ())
+    heads = {
+        name: (layer.weight.detach().clone(), None if layer.bias is None else layer.bias.detach().clone())
+        for name, layer in module.named_modules()
+        if isinstance(layer, (nn.Linear, nn.Conv2d)) and len(layer.weight) == before
+    }
+    _new_head(network, len(labels))
+    for name, (weight, bias) in heads.items():
+        layer: Any = module.get_submodule(name)
+        with torch.no_grad():
+            layer.weight.copy_(weight[places])
+            if bias is not None:
+                layer.bias.copy_(bias[places])
+    network.labels = tuple(labels)
 
 
 def _number_labels(network: Network, classes: int) -> None:

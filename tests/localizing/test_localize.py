@@ -140,8 +140,8 @@ def test_settings_out_of_range(anchornet: Network, wrong: dict[str, float], said
 def test_too_small_for_the_widest_patch(anchornet: Network) -> None:
     with pytest.raises(fovea.BadChoice, match="at least 111 x 111"):
         fovea.localize(anchornet, torch.zeros(1, 3, 96, 128))
+    net = fovea.load("smallnet", pretrained=False, options={"side": 64, "widths": [4, 6]})
     with pytest.raises(fovea.BadChoice, match="between 1 and 64"):
-        net = fovea.load("smallnet", pretrained=False, options={"side": 64, "widths": [4, 6]})
         fovea.localize(net, noise(64, 64), side=65)
 
 

@@ -240,3 +240,18 @@ def test_on_a_gpu() -> None:
     assert on_gpu.settings["device"] == "cuda"
     assert on_gpu.rows[0]["macs"] == on_cpu["macs"]
     assert on_gpu.rows[0]["peak_mb"] > 0
+
+
+def test_the_readings_of_a_papers_table(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["measure", "cost", "--net", "anchornet", "--classes", "1000", "--rounds", "1",
+                                    "--json", str(tmp_path / "c.json")])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [row["se"] for row in rows] == ["global", "local", "none"]
+    paper = rows[0]
+    assert (paper["receptive_fields"], paper["grids"]) == ("63/95/111", "21 x 21/17 x 17/15 x 15")
+    assert 1.55e6 <= paper["params"] <= 1.56e6
+    assert 0.485e9 <= paper["macs"] <= 0.493e9
+    assert "cells see the whole picture" in done.output
+    one = CliRunner().invoke(cli.app, ["measure", "cost", "--net", "anchornet", "--option", "se=none", "--rounds", "1"])
+    assert one.output.count("receptive fields") == 1

@@ -168,7 +168,7 @@ def test_the_outputs_maximum_is_the_decision() -> None:
 
 
 def test_a_picture_too_small_is_told_the_size_needed() -> None:
-    with pytest.raises(fovea.BadChoice, match="at least 111 x 111 .* got 200 x 110"):
+    with pytest.raises(fovea.BadChoice, match=r"at least 111 x 111 .* got 200 x 110"):
         AnchorNet(2)(torch.zeros(1, 3, 110, 200))
     with pytest.raises(fovea.BadChoice, match="at least 111 pixels"):
         build(2, side=64)

@@ -1,8 +1,9 @@
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import fovea
 from fovea.train.losses import CrossEntropy, Distilled, Step, Teacher, loss_of
@@ -60,3 +61,38 @@ def test_a_step_trains_the_network_and_not_the_teacher(pooled: nn.Module, stacke
 def test_the_loss_of_a_recipe() -> None:
     assert isinstance(loss_of(LossPart()), CrossEntropy)
     assert isinstance(loss_of(LossPart(distil=DistilPart(teacher="x"))), Distilled)
+
+
+class TwoHeaded(nn.Module):
+    """Logits x and, as a second group, 2x: what is trained is told by `heads`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> "Both":
+        return Both(x * self.scale)
+
+
+@dataclass(frozen=True)
+class Both:
+    logits: Tensor
+
+    def heads(self) -> dict[str, tuple[Tensor, ...]]:
+        return {"plain": (self.logits,), "double": (2 * self.logits, 2 * self.logits)}
+
+
+def test_every_head_counts_with_its_groups_weight() -> None:
+    network = fovea.wrap(TwoHeaded(), labels=2, output=lambda out: out.logits)
+    x, target = torch.tensor([[0.0, math.log(3)]]), torch.tensor([1])
+    plain, double = math.log(4 / 3), math.log(10 / 9)
+    for weights, expected in (
+        ({}, plain + 2 * double),
+        ({"double": 0.25}, plain + 0.5 * double),
+        ({"double": 0.0}, plain),
+    ):
+        loss, logits = Step(network, LossPart(weights=weights), None)(x, target)
+        assert float(loss) == pytest.approx(expected, abs=1e-6)
+        assert torch.equal(logits, x)
+    with pytest.raises(fovea.BadChoice, match="no output 'dubble'; did you mean 'double'"):
+        Step(network, LossPart(weights={"dubble": 1.0}), None)(x, target)

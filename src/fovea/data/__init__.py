@@ -5,7 +5,9 @@ from fovea.data.layouts import LAYOUTS, Layout, open_data
 from fovea.data.packs import open_pack
 from fovea.data.samples import Annotation, Below, Box, DataSet, Member, Pixels, Sample, Source, Unreadable
 from fovea.data.sentences import Sentences, open_sentences, tokenise
+from fovea.data.sounds import Sound, Sounds, open_sounds
 from fovea.data.vectors import Encoded, Vectors, open_vectors
+from fovea.data.wav import read_sound
 
 __all__ = [
     "LAYOUTS",
@@ -19,6 +21,8 @@ __all__ = [
     "Pixels",
     "Sample",
     "Sentences",
+    "Sound",
+    "Sounds",
     "Source",
     "Unreadable",
     "Vectors",
@@ -26,6 +30,8 @@ __all__ = [
     "open_folder",
     "open_pack",
     "open_sentences",
+    "open_sounds",
     "open_vectors",
+    "read_sound",
     "tokenise",
 ]

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.signal import resample_poly
 from torch import Tensor
 
 from fovea.errors import FoveaError
@@ -22,6 +21,8 @@ class BadSound(FoveaError):
 
 def read_sound(path: str | Path, rate: int = 8000) -> Tensor:
     """Values within ±1, one a sample at `rate`; channels are averaged."""
+    from scipy.signal import resample_poly  # which takes a second to import
+
     path = Path(path).expanduser()
     if path.is_dir():
         raise BadSound(f"{path} is a folder; give a .wav file")

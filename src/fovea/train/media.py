@@ -16,7 +16,7 @@ from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
 from fovea.train.recipe import NetworkPart, Recipe
 from fovea.train.sounds import SoundMedium
 from fovea.train.text import TextMedium, holds_sentences
-from fovea.zoo import load
+from fovea.zoo import keep_classes, load
 
 
 class Tested(Protocol):
@@ -135,7 +135,9 @@ def shares(counts: Tensor, fabric: Fabric, classes: int) -> dict[str, float]:
 
 
 def network_of(part: NetworkPart, labels: tuple[str, ...]) -> Network:
-    network = load(part.name, part.weights, part.pretrained, len(labels), part.options)
+    network = load(part.name, part.weights, part.pretrained, None if part.keep else len(labels), part.options)
+    if part.keep:
+        keep_classes(network, labels)
     prepare = preparing(network)
     size = prepare.size if part.size is None else (part.size, part.size)
     network.transform = replace(prepare, size=size, crop=prepare.crop if part.crop is None else part.crop)

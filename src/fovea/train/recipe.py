@@ -29,6 +29,7 @@ class NetworkPart(Part):
     name: str
     pretrained: bool = True  # start from the network's own weights where it has some
     weights: str | None = None  # or from this file
+    keep: bool = False  # the last layer starts from what these weights know of the data's classes, found by name
     options: dict[str, Any] = {}  # for whoever builds it
     size: Count | None = None  # the input's side in pixels; the network's own unless given
     crop: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the short side seen when it is used
