@@ -145,7 +145,7 @@ def _usual(medium: "Medium", untrained: bool) -> "Network":
 
     if medium == "pictures":
         return load(PICTURES, None, untrained)
-    name, recipe = (TEXTS, "anchornet_text-mr") if medium == "texts" else (SOUNDS, "anchornet_sound")
+    name, recipe = (TEXTS, "anchornet_text-mr") if medium == "texts" else (SOUNDS, "anchornet_sound-made")
     shipped = [one for one in sorted(ours()) if one == name or (medium == "sounds" and one.startswith(name))]
     if not shipped:
         raise BadChoice(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.cli.common import Json, Net, bar, is_shipped, report, say
+from fovea.cli.common import Json, Net, bar, is_shipped, report, say, write
 
 app = typer.Typer()
 
@@ -25,12 +25,18 @@ def measure_text(
 ) -> None:
     """AnchorNet-T and the text CNN on MR, trained by their recipes: a CPU takes a few minutes a seed."""
     from fovea.measure import text
+    from fovea.measure.figures import Figures
 
     with say.status("training") as status:
         found = text.measure(
             seeds, device, out, recipes, ablation, tell=lambda line: status.update(line.replace("[", "("))
         )
-    report(found, f"sentences of film reviews, means over {seeds} seeds", json, 0)
+    about = f"means over {seeds} seed{'s' if seeds > 1 else ''}"
+    for table, title in (("4", f"text for classification, {about}"), ("7", f"what attention brings, {about}")):
+        rows = [{key: row[key] for key in row if key != "table"} for row in found.rows if str(row["table"]) == table]
+        if rows:
+            Figures("text", {}, rows).show(title, say)
+    write(found, json, 0)
 
 
 @app.command("sounds")
