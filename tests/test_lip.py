@@ -52,11 +52,13 @@ def test_an_overlap_of_exactly_t_is_too_much() -> None:
 
 
 def test_where_there_are_no_more_picks() -> None:
-    picks = lip.pick(torch.tensor([[1.0, 2.0], [nan, 3.0]]), spans(2, 2, 2), Settings(3, 0.5, 1.0))
+    maps = torch.tensor([[1.0, 2.0, nan], [nan, 3.0, nan]])
+    picks = lip.pick(maps, spans(3, 2, 2), Settings(3, 0.5, 1.0))
     assert picks.cells.tolist() == [[1, 0, -1], [1, -1, -1]]
     assert picks.boxes.tolist() == [[[2, 4], [0, 2], [0, 0]], [[2, 4], [0, 0], [0, 0]]]
     assert picks.values.tolist() == [[2, 1, 0], [3, 0, 0]]
     assert picks.count.tolist() == [2, 1]
+    assert lip.pick(maps, spans(3, 2, 2), Settings(10**12, 0.5, 1.0)).cells.shape == (2, 3)  # as many as cells
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def _fitting(side: int, size: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Picks:
-    """The picks of N maps, best first. Where a map has fewer than K: cell -1, box and value 0."""
+    """The picks of N maps, best first; K is at most the number of cells. Where there are no more: cell -1, zeros."""
 
     cells: Tensor  # N,K  counted in reading order
     boxes: Tensor  # N,K,4  or N,K,2 for spans
@@ -85,9 +85,10 @@ def pick(values: Tensor, boxes: Tensor, settings: Settings) -> Picks:
     raw = boxes.detach().cpu().numpy()
     layout = _layout(raw.tobytes(), raw.dtype.str, raw.shape, tuple(values.shape[1:]), settings.overlap)
     clash, none = layout.clash, len(raw)
+    most = min(settings.count, none)
     flat = values.flatten(1)  # N,P
     ranked = _ranked(flat.detach().cpu(), settings.candidates(none))  # M,N
-    found = clash.cells.take(_walk(clash.codes.take(ranked), clash, settings.count).T)  # N,K
+    found = clash.cells.take(_walk(clash.codes.take(ranked), clash, most).T)  # N,K
     missing = found == none
     cells, gone = (torch.from_numpy(one).to(values.device) for one in (np.where(missing, 0, found), missing))
     return Picks(

@@ -128,7 +128,7 @@ class Network:
         from fovea.cutting import cut
 
         inputs = geometry.noise_for(self)
-        if layer is None and hasattr(self.module, "branches"):
+        if layer is None and self._has_branches(inputs):
             found = geometry.of_tensors(self, inputs, lambda out: [one.evidence for one in out.branches])
             if branch is not None and branch not in range(len(found)):
                 raise BadChoice(f"the network has the branches 0 to {len(found) - 1}; got {branch}")
@@ -141,6 +141,12 @@ class Network:
         if layer == "forward_features":  # timm's own trunk, which is no layer
             return geometry.of_tensors(wrap(_Trunk(self.module)), inputs, lambda out: [out])[0]
         return geometry.of(self, layer)
+
+    def _has_branches(self, inputs: Tensor) -> bool:
+        from fovea.nets.anchoring import Output
+
+        with as_found(self), torch.no_grad():
+            return isinstance(self.module(inputs), Output)
 
     def region(self, cell: Sequence[int] | int, layer: str | None = None, branch: int | None = None) -> tuple[int, ...]:
         """The pixels of the network's input that a cell (row, column) can see: x0 y0 x1 y1, half open."""

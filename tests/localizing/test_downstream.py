@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torchvision.transforms import v2
 
 import fovea
 from fovea.lip import Settings
@@ -77,6 +78,9 @@ def test_values_are_translated_between_normalisations() -> None:
     ours, theirs = Prepare((4, 4), (0.5,) * 3, (0.5,) * 3), Prepare((4, 4))
     one, two = (fovea.wrap(Colours(), transform=transform) for transform in (ours, theirs))
     assert torch.allclose(translated(ours.normalise(pixels * 255), one, two), theirs.normalise(pixels * 255), atol=1e-5)
+    usual = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, True), v2.Normalize(theirs.mean, theirs.std)])
+    two = fovea.wrap(Colours(), transform=usual)  # any other transform is asked what it does to colours
+    assert torch.allclose(translated(ours.normalise(pixels * 255), one, two), theirs.normalise(pixels * 255), atol=1e-2)
 
 
 def test_pictures_that_cannot_be_read_are_left_out(anchornet: Network, tmp_path: object) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import fovea
 from fovea.lip import Settings, for_test
@@ -96,6 +97,44 @@ def test_an_ordinary_network_says_what_its_cells_may_see() -> None:
         assert max(patch.box) <= 64
 
 
+def test_an_ordinary_network_without_padding_has_patches_of_its_own() -> None:
+    """As BagNet: 3x3 convolutions with stride 2 and no padding, so that a cell sees 7 x 7 pixels, 4 apart."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 6, 3, 2), nn.ReLU(), nn.Conv2d(6, 8, 3, 2), nn.ReLU()]
+    net = fovea.wrap(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)), labels=3)
+    batch = torch.randn(2, 3, 31, 31)
+    for found in fovea.localize(net, batch, method="cam", count=2, share=0.2):
+        assert (found.side, found.note) == (7, "")
+        for patch in found.patches:
+            row, column = patch.cell
+            assert patch.box == (4 * column, 4 * row, 4 * column + 7, 4 * row + 7)
+    (found, _) = fovea.localize(net, batch, method="cam", side=15)
+    assert found.side == 15
+    assert "may see" in found.note
+
+
+def test_left_as_found_and_the_same_inside_inference_mode() -> None:
+    net = fovea.load("anchornet", pretrained=False, classes=3, options={"side": 136})
+    batch = torch.randn(2, 3, 136, 136)
+    numbers, known = torch.get_rng_state(), set(net.module.__dict__)
+    with torch.inference_mode():
+        inside = fovea.localize(net, batch)
+    assert torch.equal(numbers, torch.get_rng_state())
+    assert set(net.module.__dict__) == known
+    assert [one.patches for one in inside] == [one.patches for one in fovea.localize(net, batch)]
+
+
+def test_a_network_without_labels(anchornet: Network) -> None:
+    bare = fovea.wrap(anchornet.module)
+    assert fovea.localize(bare, torch.randn(1, 3, 128, 128), target=2)[0].label == "2"
+    with pytest.raises(fovea.BadChoice, match="classes 0 to 2"):
+        fovea.localize(bare, torch.randn(1, 3, 128, 128), target=3)
+    with pytest.raises(fovea.BadChoice, match="N,3,H,W"):
+        fovea.localize(bare, torch.randn(1, 1, 128, 128))
+    with pytest.raises(fovea.BadChoice, match="without branches"):
+        fovea.localize(anchornet, torch.randn(1, 3, 128, 128), method="cam")
+
+
 def test_squares_around_the_cells() -> None:
     boxes = squares((2, 2), (8, 8), 4)
     assert boxes.tolist() == [[0, 0, 4, 4], [4, 0, 8, 4], [0, 4, 4, 8], [4, 4, 8, 8]]
@@ -167,3 +206,9 @@ def test_regions_of_a_network(anchornet: Network) -> None:
     assert everything.geometry().everything
     with pytest.raises(fovea.BadChoice, match="branches 0 to 2"):
         anchornet.region((0, 0), branch=3)
+
+
+def test_regions_of_words_and_moments() -> None:
+    words, sounds = fovea.load("anchornet_text-mr"), fovea.load("anchornet_sound-made")
+    assert (words.region(3), words.region(3, branch=2)) == ((3, 6), (3, 10))
+    assert (sounds.region(3), sounds.region(0, branch=2)) == ((3, 8), (0, 21))  # frames

@@ -162,7 +162,7 @@ def _pictures(
     from fovea.localizing import localize_batches
 
     branch, target, side = options["branch"], options["target"], options["side"]
-    method = find(options["method"] or "l2caf").name
+    method = None if options["method"] is None else find(options["method"]).name
     notes: dict[str, None] = {}
     with bar("localizing") as advance:
         for step in localize_batches(network, list(given), settings, branch, target, method, side, batch):
@@ -260,7 +260,10 @@ def _why(
         raise BadChoice("--class is for a data set as a whole; the true class of a picture is --target")
     if not media.pictures and not media.missing and data is None:
         raise BadChoice("--why asks about pictures, or about --data (with --class, or for those it gets wrong)")
-    for option in ("overlap", "share", *(("target",) if data is not None and not media.pictures else ())):
+    unused = {"overlap", "share"}
+    unused |= {"count"} if media.pictures else {"target"}
+    unused |= set() if named is not None else {"branch", "side", "method"}
+    for option in sorted(unused):
         if options[option] is not None:
             raise BadChoice(f"--{option} has no say in --why; leave it out")
     network = load(net or _trained_on(data), weights, untrained)
@@ -291,5 +294,6 @@ def _why(
     if json is not None:
         write(Figures("why", {"net": network.name, "data": data, **options}, [one.row() for one in reports]), json)
     if not reports:
-        warn.print("the narrowest and the widest branch never disagreed" if opened is not None else "nothing was done")
+        searched = opened is not None and not media.pictures
+        warn.print("the narrowest and the widest branch never disagreed" if searched else "nothing was done")
         raise typer.Exit(1)

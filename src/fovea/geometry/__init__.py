@@ -58,7 +58,14 @@ def of_tensors(module: nn.Module | Network, inputs: Tensor, pick: Pick) -> tuple
 
 
 def noise_for(network: Network) -> Tensor:
-    """One input of the size that a network takes."""
+    """One input of the size that a network takes, whatever its medium."""
+    from fovea.nets.anchornet_sound import Spectrogram
+    from fovea.texts import Reading
+
+    if isinstance(network.transform, Reading):
+        return torch.full((1, network.transform.length), 2, device=network.device)  # a word's number, not padding's
+    if isinstance(network.transform, Spectrogram):
+        return torch.randn(1, network.transform.bands, SIZE, device=network.device, dtype=network.dtype)
     return _asked(network, None, None)[1]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fovea.errors import BadChoice, BadPicture
 from fovea.explaining import predictions
@@ -15,8 +15,9 @@ from fovea.heatmap import Shown
 from fovea.lip import Settings, for_test
 from fovea.localizing.found import Answer, Found, Patch, Regions
 from fovea.localizing.media import medium_of, refuse_unused
-from fovea.localizing.scales import Choice, Look, Scale, look
-from fovea.network import Network, wrap
+from fovea.localizing.scales import Anchored, Choice, Look, Scale, look
+from fovea.nets.anchoring import Output
+from fovea.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS
 from fovea.placement import Placement
 
@@ -46,7 +47,7 @@ def localize(
     share: float | None = None,
     branch: int | None = None,
     target: str | int | None = None,
-    method: str = "l2caf",
+    method: str | None = None,
     side: int | None = None,
     batch: int = 16,
     max_pixels: int = MAX_PIXELS,
@@ -56,7 +57,7 @@ def localize(
     At most `count` patches (K), any two of which overlap by an IoU below `overlap` (T), among the best `share` of the
     cells (P); unless given, as the paper tests: patches that together are no larger than the picture, 0.5, 0.05.
     `branch` has AnchorNet localise by the branch with that side. For other networks `method` names the attention map,
-    and `side` is the patches' side in pixels of the network's input.
+    l2caf unless given, and `side` is the patches' side in pixels of the network's input.
 
     A network for text is given texts and marks the span of words of each, for `target` and by `branch` where asked; one
     for sounds is given .wav files and tells at most `count` spans of time.
@@ -109,7 +110,7 @@ def localize_batches(
     settings: Choice = for_test,
     branch: int | None = None,
     target: str | int | None = None,
-    method: str = "l2caf",
+    method: str | None = None,
     side: int | None = None,
     batch: int = 16,
     max_pixels: int = MAX_PIXELS,
@@ -117,15 +118,28 @@ def localize_batches(
     """Batch after batch, so that a folder of any size needs the memory of one."""
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    wanted = None if target is None else network.index(target)
+    if method is not None and isinstance(network.module, Anchored):
+        raise BadChoice(f"method is for networks without branches; {network.name or 'this one'} has its own evidence")
+    wanted: int | None = None
     for group in groups(network, pictures, batch, max_pixels):
         found: list[Found] = []
         if group.batch is not None:
             tensors = group.batch.to(network.device, network.dtype)
+            if target is not None and wanted is None:
+                wanted = network.index(target, outputs_of(network, tensors))
             label = None if wanted is None else torch.full((len(tensors),), wanted, device=tensors.device)
-            seen = look(network, tensors, label, branch, method, side, group.shown)
+            seen = look(network, tensors, label, branch, method or "l2caf", side, group.shown)
             found = _found(network, seen, settings, group.shown, (tensors.shape[2], tensors.shape[3]))
         yield Step(found, group.skipped, group.done, group.total)
+
+
+def outputs_of(network: Network, batch: Tensor) -> int:
+    """How many classes a network has: as many as labels, or as outputs."""
+    if network.labels is not None:
+        return len(network.labels)
+    with as_found(network), torch.no_grad():
+        out = network.module(batch[:1])
+    return int((out.logits if isinstance(out, Output) else network.read(out)).shape[1])
 
 
 def _found(

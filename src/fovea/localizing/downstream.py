@@ -14,7 +14,6 @@ from fovea.lip import for_test
 from fovea.localizing.scales import Choice, Look, look
 from fovea.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS
-from fovea.transforms import Prepare
 
 
 @dataclass(frozen=True)
@@ -149,14 +148,15 @@ def added(
 
 def translated(inputs: Tensor, finder: Network, judge: Network) -> Tensor:
     """Patches as the localiser takes them, with the values that the classifier was trained on."""
+    from fovea.measure.normalisation import normalisation_of
+
     inputs = inputs.to(judge.device, judge.dtype)
-    ours, theirs = finder.transform, judge.transform
-    if not isinstance(ours, Prepare) or not isinstance(theirs, Prepare):
+    if finder.transform is None or judge.transform is None:
+        return inputs  # as they are: nothing is known of one of them
+    ours, theirs = normalisation_of(finder), normalisation_of(judge)
+    if (ours.scale, ours.shift) == (theirs.scale, theirs.shift):
         return inputs
-    if (ours.mean, ours.std) == (theirs.mean, theirs.std):
-        return inputs
-    mean, std = (inputs.new_tensor(one).view(-1, 1, 1) for one in (ours.mean, ours.std))
-    return theirs.normalise((inputs * std + mean) * 255).to(inputs.dtype)
+    return theirs.to_tensors(ours.to_pixels(inputs))
 
 
 def _refused_clearly(classify: Callable[[Tensor], Tensor], inputs: Tensor, judge: Network) -> Tensor:
@@ -164,6 +164,7 @@ def _refused_clearly(classify: Callable[[Tensor], Tensor], inputs: Tensor, judge
         return classify(inputs)
     except (RuntimeError, AssertionError, ValueError) as error:
         raise BadNetwork(
-            f"{judge.name or 'the classifier'} does not take patches of {inputs.shape[3]} x {inputs.shape[2]} pixels "
-            f"({str(error).partition(chr(10))[0]}): a classifier of patches must take pictures of any size"
+            f"{judge.name or 'the classifier'} does not take patches of {inputs.shape[3]} x {inputs.shape[2]} pixels, "
+            f"{inputs.shape[1]} channels ({str(error).partition(chr(10))[0]}): a classifier of patches must take "
+            "pictures of any size"
         ) from error

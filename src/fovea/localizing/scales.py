@@ -1,7 +1,8 @@
 """Heatmaps that LIP can be run on, of any network: each with the box that its cells stand for.
 
 AnchorNet has one a branch, whose cells see their own patch and nothing else. Of an ordinary network an attention map is
-taken: its cells see far more than the square that is drawn around them, usually everything, and `proven` is false.
+taken: where it pads nothing (BagNet) its cells have patches of their own, too; else they see far more than the square
+that is drawn around them, usually everything, and `proven` is false.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from fovea import geometry
 from fovea.errors import BadChoice, BadNetwork
 from fovea.explaining import find, look_at
 from fovea.geometry.cells import Geometry
@@ -106,7 +108,7 @@ def _anchored(network: Network, module: Anchored, batch: Tensor, label: Tensor |
     if label is not None:
         decided = label.to(batch.device)
         chosen = shares[:, every, decided].argmax(0)
-    boxes = geometries(module, size)
+    boxes = module.geometries(size)
     sides = [one.boxes()[0] for one in boxes]
     widths = [int(one[2] - one[0]) for one in sides]
     if branch is not None:
@@ -129,14 +131,6 @@ def _anchored(network: Network, module: Anchored, batch: Tensor, label: Tensor |
     return Look(scales, chosen, decided, probability, out.logits, module.proven, f"branches of {names} pixels")
 
 
-def geometries(module: Anchored, size: tuple[int, int]) -> tuple[Geometry, ...]:
-    """Remembered on the module, since a batch after the other asks for the same."""
-    known: dict[tuple[int, int], tuple[Geometry, ...]] = module.__dict__.setdefault("_geometries", {})
-    if size not in known:
-        known[size] = module.geometries(size)
-    return known[size]
-
-
 def _ordinary(
     network: Network,
     batch: Tensor,
@@ -146,7 +140,7 @@ def _ordinary(
     shown: Sequence[Shown] | None,
 ) -> Look:
     height, width = batch.shape[2], batch.shape[3]
-    side = round(SIDE * min(height, width) / 224) if side is None else side
+    asked, side = side, round(SIDE * min(height, width) / 224) if side is None else side
     if not 1 <= side <= min(height, width):
         raise BadChoice(f"a patch has between 1 and {min(height, width)} pixels a side; got side={side}")
     names = shown if shown is not None else [Shown(f"picture-{i}", None, one) for i, one in enumerate(batch)]
@@ -156,7 +150,11 @@ def _ordinary(
         raise BadNetwork(f"patches are cut where a map has rows and columns; {seen.layer} has {seen.grid}")
     decided = output.argmax(1) if label is None else label.to(output.device)
     probability = output.float().softmax(1).gather(1, decided.unsqueeze(1))[:, 0]
-    boxes = squares((seen.grid[0], seen.grid[1]), (height, width), side)
+    boxes = None if asked is not None else own_patches(network, seen.layer, (height, width))
+    proven = boxes is not None and seen.method == "cam"  # whose values are each cell's own; others' hang together
+    if boxes is None:
+        boxes = squares((seen.grid[0], seen.grid[1]), (height, width), side)
+    side = int(boxes[0, 2] - boxes[0, 0])
     values = seen.values[:, 0].detach().float()
     scale = Scale(side, values, boxes, output)
     return Look(
@@ -165,9 +163,21 @@ def _ordinary(
         decided,
         probability,
         output,
-        False,
+        proven,
         f"{seen.method} at {seen.layer}",
     )
+
+
+def own_patches(network: Network, layer: str, size: tuple[int, int]) -> Tensor | None:
+    """What each cell sees, P,4, where that is a square of one size that lies in the input whole: nothing is padded."""
+    layers = dict(network.module.named_modules())
+    padded = (getattr(one, "padding", 0) for one in layers.values())
+    if layer not in layers or any(one not in (0, (0, 0)) for one in padded):
+        return None
+    boxes = geometry.of(network, layer, size).boxes()
+    sides = boxes[:, 2:] - boxes[:, :2]
+    whole = bool((sides == sides[0, 0]).all()) and int(sides[0, 0]) < min(size)
+    return boxes if whole else None
 
 
 def squares(grid: tuple[int, int], size: tuple[int, int], side: int) -> Tensor:

@@ -16,7 +16,7 @@ from fovea.errors import BadChoice, BadNetwork, BadPicture
 from fovea.heatmap import Shown
 from fovea.localizing import NOTE
 from fovea.localizing.reasons import BranchWhy, ClassReport, PictureReport, Shot
-from fovea.localizing.scales import Anchored, geometries, look
+from fovea.localizing.scales import Anchored, look
 from fovea.measure.matching import Matching, match
 from fovea.measure.stream import batches, prepared
 from fovea.nets.anchoring import Output
@@ -211,7 +211,7 @@ def _seen(network: Network, tensors: Tensor) -> tuple[Output, list[Tensor], list
     with as_found(network), torch.no_grad():
         out = network.module(tensors)
     assert isinstance(out, Output)
-    boxes = [one.boxes() for one in geometries(module, (tensors.shape[2], tensors.shape[3]))]
+    boxes = [one.boxes() for one in module.geometries((tensors.shape[2], tensors.shape[3]))]
     return out, boxes, [int(one[0, 2] - one[0, 0]) for one in boxes]
 
 

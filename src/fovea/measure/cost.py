@@ -17,8 +17,10 @@ from fovea.errors import BadChoice, BadNetwork
 from fovea.measure.figures import Figures
 from fovea.measure.speed import peak_megabytes
 from fovea.measure.stream import blank
+from fovea.nets.anchornet_sound import Spectrogram
 from fovea.network import Network, as_found
 from fovea.pictures import read
+from fovea.texts import Reading
 
 WARM_UP = 3
 Call = Callable[[], Any]
@@ -80,11 +82,11 @@ def measure(
 
 def seen_by_cells(network: Network, size: tuple[int, int]) -> dict[str, str]:
     """The patches of a network with branches: their sides, and how many there are; nothing of another network."""
-    from fovea.localizing.scales import Anchored, geometries
+    from fovea.localizing.scales import Anchored
 
     if not isinstance(network.module, Anchored):
         return {}
-    found = geometries(network.module, size)
+    found = network.module.geometries(size)
     return {
         "receptive_fields": "/".join(f"{one.size[0]:g}" for one in found),
         "grids": "/".join(" x ".join(map(str, one.grid)) for one in found),
@@ -175,6 +177,10 @@ def input_shape(network: Network, size: int | None) -> tuple[int, ...]:
     """C,H,W of what the network takes: as its transform gives it, or `size` x `size`."""
     if size is not None and size < 1:
         raise BadChoice(f"an input has at least one pixel a side; got {size}")
+    if isinstance(network.transform, (Reading, Spectrogram)):
+        raise BadChoice(
+            f"{network.name or 'the network'} takes no pictures: fovea measure text and fovea measure sounds tell of it"
+        )
     if network.transform is not None:
         channels, *own = blank(network).shape[1:]
         return (channels, *(own if size is None else (size, size)))

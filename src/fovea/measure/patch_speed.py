@@ -43,6 +43,7 @@ def measure(
     rows, total = [], len(classifiers) * (rounds + 1)
     for number, name in enumerate(classifiers):
         judge, done = load(name, pretrained=False), number * (rounds + 1)
+        judge.module.to(localizer.device)
         times = []
         for turn in range(rounds + 1):  # the first warms up
             times.append(_turn(localizer, judge, groups, settings))
@@ -54,12 +55,18 @@ def measure(
         "device": localizer.device.type,
         "rounds": rounds,
         "input": "the localiser's, for both ways",
-        "lip": str(settings(63, groups[0].shape[2:])),
+        "lip": _words(localizer, groups[0], settings),
         "ratio": "median over the rounds of (localiser + LIP + patches) / full pictures, of wall-clock time",
         "ratio_patches": "the same without the localiser and LIP",
         "macs_ratio": "multiplications of the patches / of full pictures; macs_ratio_all with the localiser's",
     }
     return Figures("bench patches", about_all, rows, skipped)
+
+
+def _words(localizer: Network, batch: Tensor, settings: Choice) -> str:
+    """LIP's settings at every scale."""
+    found = [(scale.side, settings(scale.side, batch.shape[2:])) for scale in look(localizer, batch[:1]).scales]
+    return "; ".join(f"{side}: K {one.count}, T {one.overlap:g}, P {one.share:g}" for side, one in found)
 
 
 Times = tuple[float, float, float]  # full pictures, localising, patches
@@ -89,17 +96,23 @@ def _row(
     }
 
 
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 def _turn(localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice) -> Times:
     """Seconds for all pictures."""
     spent = [0.0, 0.0, 0.0]
     for one in groups:
-        marks = [time.perf_counter()]
+        marks = [_now(one.device)]
         with as_found(judge), torch.no_grad():
             judge(one)
-        marks.append(time.perf_counter())
+        marks.append(_now(one.device))
         cut = patches(look(localizer, one), settings, one.shape[2:])
-        marks.append(time.perf_counter())
+        marks.append(_now(one.device))
         judged(localizer, judge, one, cut)
-        marks.append(time.perf_counter())
+        marks.append(_now(one.device))
         spent = [before + end - start for before, start, end in zip(spent, marks, marks[1:], strict=False)]
     return spent[0], spent[1], spent[2]

@@ -6,6 +6,7 @@ pools over the whole picture, which lets every cell depend on every pixel: `se="
 that a cell's evidence comes from its own patch.
 """
 
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -137,6 +138,8 @@ class AnchorNet(nn.Module):
         return Branch(features, width, attended, last[2], classes, nn.Conv2d, auxiliary, rescale)
 
     def forward(self, x: Tensor) -> Output:
+        if x.ndim != 4 or x.shape[1] != 3:
+            raise BadChoice(f"AnchorNet takes colour pictures, N,3,H,W; got {tuple(x.shape)}")
         if min(x.shape[2:]) < SMALLEST:
             height, width = x.shape[2:]
             raise BadChoice(
@@ -152,14 +155,21 @@ class AnchorNet(nn.Module):
         return self.se != "global"
 
     def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
-        """The patches of every branch's cells, followed through a twin without excitation, which changes no patch."""
-        twin = AnchorNet(1, "none", attention=False)
-        return geometry.of_tensors(twin, torch.zeros(1, 3, *size), lambda out: [one.evidence for one in out.branches])
+        """The patches of every branch's cells."""
+        return _geometries(tuple(size))
 
     def reset_classifier(self, classes: int) -> None:
         """New, untrained classifiers for so many classes."""
         for branch in self.branches:
             branch.reset_classifier(classes)  # type: ignore[operator]
+
+
+@lru_cache(maxsize=64)
+def _geometries(size: tuple[int, int]) -> tuple[Geometry, ...]:
+    """Followed through a twin without excitation, which changes no patch."""
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        twin = AnchorNet(1, "none", attention=False)
+        return geometry.of_tensors(twin, torch.zeros(1, 3, *size), lambda out: [one.evidence for one in out.branches])
 
 
 def _bottlenecks(given: int, rows: "tuple[Row, ...] | list[Row]", se: SE) -> list[Bottleneck]:
