@@ -35,15 +35,48 @@ def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.fl
     return rows @ cells.astype(np.float32) @ columns.T
 
 
+def by_centres(cells: NDArray[np.float32], side: int, placement: Placement) -> NDArray[np.float32]:
+    """A map whose cells see patches of this side, the first at the input's start: values at the patches' middles.
+
+    Nothing where no patch has its middle, which `middles` tells.
+    """
+    x0, y0, x1, y1 = middles(cells.shape, side, placement)
+    columns = _of_centres(placement.picture[0], cells.shape[1], x0, x1)
+    rows = _of_centres(placement.picture[1], cells.shape[0], y0, y1)
+    return rows @ cells.astype(np.float32) @ columns.T
+
+
+def middles(grid: tuple[int, ...], side: int, placement: Placement) -> tuple[float, float, float, float]:
+    """The box of the user's picture that holds the patches' middles, half a step more on every side."""
+    ends = []
+    for axis, cells in ((0, grid[1]), (1, grid[0])):
+        step = (placement.input[axis] - side) // max(cells - 1, 1) or 1
+        first = side / 2 - step / 2
+        scale, offset = placement.scale[axis], placement.offset[axis]
+        ends.append((first * scale + offset, (first + cells * step) * scale + offset))
+    (x0, x1), (y0, y1) = ends
+    return x0, y0, x1, y1
+
+
+def _of_centres(pixels: int, cells: int, start: float, stop: float) -> NDArray[np.float32]:
+    inside = (np.arange(pixels) + 0.5 - start) / (stop - start) * cells  # in cells
+    return _between(inside - 0.5, cells, (inside < 0) | (inside > cells))
+
+
 def weights(pixels: int, cells: int, length: int, scale: float, offset: float) -> NDArray[np.float32]:
     """How much each cell of an axis counts at each of the user's pixels."""
     inside = (np.arange(pixels) + 0.5 - offset) / scale  # in input pixels
-    place = (inside / length * cells - 0.5).clip(0, cells - 1)
+    return _between(inside / length * cells - 0.5, cells, (inside < 0) | (inside > length))
+
+
+def _between(place: NDArray[np.floating], cells: int, outside: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Straight lines between neighbouring cells, held at the first and the last; nothing outside."""
+    place = place.clip(0, cells - 1)
     left = np.floor(place).astype(int)
     right = np.minimum(left + 1, cells - 1)
-    matrix = np.zeros((pixels, cells), dtype=np.float32)
-    index = np.arange(pixels)
+    matrix = np.zeros((len(place), cells), dtype=np.float32)
+    index = np.arange(len(place))
     np.add.at(matrix, (index, left), 1 - (place - left))
     np.add.at(matrix, (index, right), place - left)
-    matrix[(inside < 0) | (inside > length)] = 0
+    matrix[outside] = 0
     return matrix

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea import drawing
+from fovea.errors import BadChoice
 from fovea.heatmap import Names, Shown, about, finite, write_json
+from fovea.placement import Placement, by_centres, middles
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,20 @@ class Found:
         for number, box in reversed(list(enumerate(boxes, 1))):
             drawing.draw_box(drawn, box, str(number))
         return drawn
+
+    def attentions(self) -> Image.Image:
+        """Where each branch attends to (Fig. 11), with what it alone takes the picture for."""
+        if not self.attention:
+            raise BadChoice("this network has no branches that attend")
+        image, placement = self.shown.image(), self.shown.placement
+        parts = []
+        for one, values in zip(self.branches, self.attention, strict=True):
+            place = placement or Placement.identity(*image.size)
+            seen = middles(values.shape, one.side, place)  # beyond it no patch has its middle
+            drawn = drawing.blend(image, by_centres(values, one.side, place), seen)
+            says = f"{one.label} {one.probability:.2f}"
+            parts.append(drawing.titled(drawn, says, f"attention of the branch of {one.side} x {one.side}"))
+        return drawing.grid([parts])
 
     def row(self) -> dict[str, Any]:
         return {
@@ -128,7 +144,10 @@ def save(found: Found, folder: Path, names: Names) -> dict[str, Any]:
         crops.append(f"{stem}.patch{number}.png")
         crop.save(folder / crops[-1])
     np.save(folder / f"{stem}.evidence.npy", found.heatmap)
-    files = {"overlay": f"{stem}.patches.png", "crops": crops, "evidence": f"{stem}.evidence.npy"}
+    files: dict[str, Any] = {"overlay": f"{stem}.patches.png", "crops": crops, "evidence": f"{stem}.evidence.npy"}
+    if found.attention:
+        found.attentions().save(folder / f"{stem}.attention.png")
+        files["attention"] = f"{stem}.attention.png"
     return {**found.row(), "files": files}
 
 
