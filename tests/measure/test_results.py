@@ -30,9 +30,9 @@ def test_every_result_says_how_it_was_made_and_no_more(path: Path) -> None:
     assert found["command"].startswith("fovea ")
     texts = [str(value) for value in (found["command"], *found["settings"].values())]
     assert not any(re.search(r"(^|[\s=,:])(/\w|~|\S*\.\.(/|$))", text) for text in texts), "a path"
-    for name, card in zoo.ours().items():
-        if any(row.get("net") == name for row in found["rows"]):
-            assert found["recipe"] == card["recipe"]
+    recipes = {zoo.ours()[row["net"]]["recipe"] for row in found["rows"] if row.get("net") in zoo.ours()}
+    if len(recipes) == 1:  # networks of several recipes have none in common
+        assert found["recipe"] == recipes.pop()
 
 
 @pytest.mark.parametrize(
