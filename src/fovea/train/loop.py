@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from lightning.fabric import Fabric
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from torchvision.transforms import v2
@@ -319,7 +320,7 @@ class _Run:
         """A run goes on with the recipe and the data that it began with."""
         if not {"recipe", "data", "stepper"} <= set(known):
             raise FoveaError(f"{self.out / checkpoint.NAME} is not a checkpoint of fovea train; name another --out")
-        before, now = json.loads(known["recipe"]), json.loads(self.recipe.model_dump_json())
+        before, now = (json.loads(text) for text in (_filled(known["recipe"]), self.recipe.model_dump_json()))
         for one in (before, now):
             one["data"].pop("workers", None)
         free = {"about", "command", "expected", "took", "save_every", "log_every", "test_every"}
@@ -381,6 +382,14 @@ class _Run:
             self.show.line("the end: " + said(score))
         self.network.module.to(self.fabric.device)
         return Trained(self.network, score, weights, card, digest, minutes)
+
+
+def _filled(recipe: str) -> str:
+    """A recipe of an earlier fovea, with the defaults of what has come since."""
+    try:
+        return Recipe.model_validate_json(recipe).model_dump_json()
+    except ValidationError:  # one that could not be run now differs in any case
+        return recipe
 
 
 def averages(module: nn.Module, decay: float) -> AveragedModel:
