@@ -302,3 +302,17 @@ def wait_until(true: Any, seconds: float = 120) -> None:
     while not true():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
+
+
+def test_a_run_begun_before_a_key_existed_goes_on(tmp_path: Path) -> None:
+    recipe = tiny()
+    first = loop.train(recipe, tmp_path)
+    known = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    older = json.loads(known["recipe"])
+    del older["compile"], older["network"]["keep"]
+    torch.save(known | {"recipe": json.dumps(older)}, tmp_path / "checkpoint.pt")
+    assert loop.train(recipe, tmp_path, resume=True).hash == first.hash
+    older["network"]["crop"] = 0.5
+    torch.save(known | {"recipe": json.dumps(older)}, tmp_path / "checkpoint.pt")
+    with pytest.raises(fovea.BadChoice, match="network differ"):
+        loop.train(recipe, tmp_path, resume=True)

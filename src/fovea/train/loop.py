@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from lightning.fabric import Fabric
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from torchvision.transforms import v2
@@ -35,7 +34,7 @@ from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
 from fovea.train.media import medium_of
 from fovea.train.optimising import optimiser_of, set_rates, share
-from fovea.train.recipe import AugmentPart, Recipe
+from fovea.train.recipe import AugmentPart, Part, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
 WEIGHTS, CARD, CURVES, STARTED = "weights.safetensors", "card.json", "curves.png", "started"
@@ -320,7 +319,8 @@ class _Run:
         """A run goes on with the recipe and the data that it began with."""
         if not {"recipe", "data", "stepper"} <= set(known):
             raise FoveaError(f"{self.out / checkpoint.NAME} is not a checkpoint of fovea train; name another --out")
-        before, now = (json.loads(text) for text in (_filled(known["recipe"]), self.recipe.model_dump_json()))
+        before, now = json.loads(known["recipe"]), json.loads(self.recipe.model_dump_json())
+        _fill(before, self.recipe)
         for one in (before, now):
             one["data"].pop("workers", None)
         free = {"about", "command", "expected", "took", "save_every", "log_every", "test_every"}
@@ -384,12 +384,14 @@ class _Run:
         return Trained(self.network, score, weights, card, digest, minutes)
 
 
-def _filled(recipe: str) -> str:
-    """A recipe of an earlier fovea, with the defaults of what has come since."""
-    try:
-        return Recipe.model_validate_json(recipe).model_dump_json()
-    except ValidationError:  # one that could not be run now differs in any case
-        return recipe
+def _fill(before: dict[str, Any], part: Part) -> None:
+    """A recipe of an earlier fovea has the defaults of what has come since."""
+    for name, about in type(part).model_fields.items():
+        value = getattr(part, name)
+        if name not in before:
+            before[name] = about.get_default(call_default_factory=True)
+        elif isinstance(value, Part) and isinstance(before[name], dict):
+            _fill(before[name], value)
 
 
 def averages(module: nn.Module, decay: float) -> AveragedModel:
