@@ -48,3 +48,34 @@ def test_weights_that_come_with_fovea() -> None:
         card = zoo.ours()[name.strip("`")]["score"]["top1"]  # of other media, and of networks that read patches
         top1 = json.loads(measured.read_text())["rows"][0]["top1"] if measured.is_file() else card
         assert f"top-1 {top1:.3f} " in score
+
+
+@pytest.mark.parametrize("data", ["imagenette", "cub100"])
+def test_patches(data: str) -> None:
+    rows = json.loads((ROOT / f"results/patches-{data}.json").read_text())["rows"]
+    (line,) = (cells for cells in table("## Localise") if cells[0] == data)
+
+    def of(kind: str, **wanted: str) -> dict[str, float]:
+        (found,) = (
+            row for row in rows if row["kind"] == kind and all(row.get(key) == value for key, value in wanted.items())
+        )
+        return dict(found)
+
+    overall = of("patches", scale="overall")
+    told = [of("patches", scale="full")["top1"], overall["top1"], overall["macs_ratio"]]
+    assert [float(cell.removesuffix(" x")) for cell in line[1:4]] == [pytest.approx(one, abs=0.0051) for one in told]
+    for cell, scale in zip(line[4:7], ("63", "95", "111"), strict=True):
+        row = of("rescaled", scale=scale, pictures="all")
+        rescaled, localised = map(float, cell.split(" / "))
+        assert (rescaled, localised) == (
+            pytest.approx(row["rescaled"], abs=6e-4),
+            pytest.approx(row["localised"], abs=6e-4),
+        )
+    centre = of("localizer", scale="overall").get("centre_in_box")
+    assert line[7] == ("" if centre is None else f"{centre:.3f}")
+
+
+def test_time_of_patches() -> None:
+    rows = json.loads((ROOT / "results/bench-patches.json").read_text())["rows"]
+    (resnet,) = (row for row in rows if row["net"] == "timm/resnet50")
+    assert f"takes {resnet['ratio']:.2f} of the time" in (ROOT / "README.md").read_text(encoding="utf-8")
