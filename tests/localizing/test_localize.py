@@ -75,7 +75,8 @@ def test_every_branch_tells_its_own_answer(anchornet: Network) -> None:
 
 def test_a_branchs_best_patch_is_for_its_own_label(anchornet: Network) -> None:
     batch = torch.randn(8, 3, 128, 128, generator=torch.Generator().manual_seed(5))
-    out = anchornet.module(batch)
+    with torch.no_grad():
+        out = anchornet.module(batch)
     for i, found in enumerate(fovea.localize(anchornet, batch)):
         for branch, answer in zip(out.branches, found.branches, strict=True):
             label = int(branch.logits[i].argmax())
