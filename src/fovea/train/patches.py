@@ -14,7 +14,7 @@ from fovea.localizing.scales import Anchored, look
 from fovea.network import Network
 from fovea.train.augment import crops, cut_out, recolour
 from fovea.train.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing
-from fovea.train.media import Pictures, Tested, hits, shares
+from fovea.train.media import Classified, Pictures, Tested, hits, shares
 from fovea.train.recipe import AugmentPart, Recipe
 from fovea.transforms import Prepare
 from fovea.zoo import load
@@ -100,19 +100,13 @@ def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tens
     return sides, joined[0], joined[1]
 
 
-class PatchTest:
+class PatchTest(Classified):
     """The score of adding up what the network says of each test picture's patches, found with the test settings."""
 
     def __init__(self, localizer: Network, held: HeldOut) -> None:
-        self.localizer, self.held = localizer, held
+        super().__init__(held)
+        self.localizer = localizer
         self.found: list[Sequence[Patches]] = []  # of every batch, found once
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        return self.held.skipped
-
-    def __len__(self) -> int:
-        return len(self.held)
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
