@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fovea.network import wrap as wrap
     from fovea.targets import each as each
     from fovea.zoo import load as load
+    from fovea.zooming import zoom as zoom
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ _HOME = {
     "sanity": "fovea.explaining.sanity",
     "localize": "fovea.localizing",
     "classify_patches": "fovea.localizing.downstream",
+    "zoom": "fovea.zooming",
     "L2CAF": "fovea.explaining.l2caf",
     "CAM": "fovea.explaining.cam",
     "GradCAM": "fovea.explaining.gradcam",

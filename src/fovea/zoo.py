@@ -4,6 +4,7 @@ The hubs, timm and torchvision, take longer to import than a small network takes
 them is needed.
 """
 
+import inspect
 import json
 import pickle
 import re
@@ -108,6 +109,8 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
         return _load_timm(own, pretrained, classes, options)
     if source == "torchvision" and own:
         return _load_torchvision(own, pretrained, classes, options)
+    if source == "tnet" and own:
+        return _load_tnet(own, pretrained, classes, options)
     known = [one for names in models().values() for one in names]
     raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
 
@@ -264,6 +267,20 @@ def _load_timm(name: str, pretrained: bool, classes: int | None, options: dict[s
     return Network(module, _timm_transform(module), _timm_labels(module))
 
 
+def _load_tnet(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """TNet over a timm network's features; the options that are not TNet's are for timm."""
+    from fovea.nets import tnet
+
+    own = {key: options.pop(key) for key in inspect.signature(tnet.build_timm).parameters if key in options}
+    offline = next((key for key, (package, known) in OFFLINE.items() if known == name and find_spec(package)), None)
+    if pretrained and offline is not None:
+        features = _load_offline(offline, True, None, options)
+        features.module.reset_classifier(0)  # type: ignore[operator]
+    else:
+        features = _load_timm(name, pretrained, 0, options)
+    return tnet.build_timm(features, 10 if classes is None else classes, **own)
+
+
 def _load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     import torchvision
 
@@ -351,7 +368,11 @@ def _timm_transform(module: nn.Module) -> Prepare:
     _, height, width = config["input_size"]
     if crop is not None:  # as timm does it: resize the short side to a whole number of pixels, then cut the middle out
         crop = min(height, width) / int(min(height, width) / crop)
-    return Prepare((height, width), tuple(config["mean"]), tuple(config["std"]), crop, method)
+    mean, std = tuple(config["mean"]), tuple(config["std"])
+    first = next((one for one in module.modules() if isinstance(one, nn.Conv2d)), None)
+    if first is not None and first.in_channels == 1 and len(mean) == 3:  # in_chans=1: grey pictures
+        mean, std = (sum(mean) / 3,), (sum(std) / 3,)
+    return Prepare((height, width), mean, std, crop, method)
 
 
 def _timm_labels(module: nn.Module) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ import fovea
 from fovea import cli
 from fovea.measure import patch_curves, patch_figure
 from fovea.nets.anchoring import logits_of
+from fovea.nets.glimpsing import Pixels, Scene, Walk
 from fovea.network import Network
 
 
@@ -93,3 +94,28 @@ def test_the_command_needs_a_localizer_with_branches(tmp_path: Path) -> None:
         cli.app, ["measure", "patch-curves", "--data", "nowhere", "--localizer", judge, "--full", judge]
     )
     assert "must be an AnchorNet" in str(done.exception)
+
+
+class First(torch.nn.Module):
+    """Reads an overview, then the upper left and the lower right quarter, whatever the picture."""
+
+    most = 2
+
+    def forward(self, x: torch.Tensor) -> Walk:
+        return self.walk(Pixels(x))
+
+    def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
+        height, width = scene.size
+        quarters = [(0, 0, width, height), (0, 0, width // 2, height // 2), (width // 2, height // 2, width, height)]
+        boxes = torch.tensor(quarters).expand(scene.count, 3, 4)
+        nothing = torch.zeros(scene.count, 3, 4)
+        return Walk(nothing[:, 0], nothing, nothing, boxes, (1, 2, 2), (-1, 0, 0), torch.zeros(scene.count, 2))
+
+
+def test_a_rivals_glimpses_are_its_patches(localizer: Network, mean: Network) -> None:
+    rival = named(First(), "first", output=lambda out: out.logits)
+    found = patch_curves.measure(localizer, mean, squares(), (1, 2, 3), rival=rival)
+    areas = {row["patches"]: row["area"] for row in found.rows if row["method"] == "first" and "kind" in row}
+    assert areas == {0: 0, 1: 0.25, 2: 0.5, 3: 0.5}  # there is no third
+    with pytest.raises(fovea.BadChoice, match="glimpses"):
+        patch_curves.measure(localizer, mean, squares(), (1,), rival=mean)

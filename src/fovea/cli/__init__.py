@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.cli import benching, explaining, localizing, measuring, reporting, training
+from fovea.cli import benching, explaining, localizing, measuring, reporting, training, zooming
 from fovea.cli.common import bar, say, warn
 from fovea.errors import BadPicture, FoveaError
 
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.add_typer(explaining.app)
 app.add_typer(localizing.app)
+app.add_typer(zooming.app)
 app.add_typer(training.app)
 app.add_typer(reporting.app)
 app.add_typer(measuring.app, name="measure")

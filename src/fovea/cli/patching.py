@@ -147,15 +147,19 @@ def measure_curves(
     limit: Limit = None,
     batch: Batch = 16,
     seed: Seed = 0,
+    rival: Annotated[
+        str | None, typer.Option(metavar="NET", help="A network that reads glimpses, as Saccader, to compare with.")
+    ] = None,
 ) -> None:
     """Accuracy when only the best patches are shown, and when they are masked, against l2caf and random patches."""
     from fovea.measure import patch_curves, patch_figure
 
     wanted = [round(one) for one in _numbers(numbers, "--numbers", whole=True)]
     finder, whole = _nets(localizer, full)
+    other = None if rival is None else _nets(rival)[0]
     opened = _opened(data, split, limit, finder)
     with bar(f"following the answers in {opened.name}") as advance:
-        figures = patch_curves.measure(finder, whole, opened, wanted, batch, seed, advance)
+        figures = patch_curves.measure(finder, whole, opened, wanted, batch, seed, advance, other)
     report(patch_curves.summary(figures), f"mean accuracy over shared areas, {whole.name} on {opened.name}", None)
     say.print("good patches: coverage high, masking low; random is the control", markup=False)
     say.print(f"mean accuracy: {figures.settings['mean accuracy']}", markup=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageChops, ImageDraw
+from PIL import Image, ImageDraw
 
 from fovea.data import digits, mnist
 from fovea.data.options import Size, splits_asked
@@ -40,8 +40,9 @@ def open_megapixel(
     """`count` canvases. The label is the class of the `copies` digits; the boxes are theirs, tight.
 
     `others` digits are of other classes, each class fewer times than `copies`. `clutter` fragments and `noise` strokes
-    grow with the canvas unless given. `source` is digits (scikit-learn's), mnist or a folder with MNIST's files. split=
-    train (the default) and test take their digits from the source's own halves, so that no digit is in both.
+    grow with the canvas unless given. `source` is digits (scikit-learn's), mnist or a folder with MNIST's files, or
+    several of them, as mnist+digits. split= train (the default) and test take their digits from the source's own
+    halves, so that no digit is in both.
     """
     part = splits_asked("megapixel", split or "train", ("train", "test"))[0]
     width, height = canvas
@@ -62,8 +63,8 @@ def open_megapixel(
             "take a larger canvas= or a smaller digit="
         )
     crowd = round(width * height / digit**2 / CROWDED)
-    if source != "digits":
-        source = str(find(source, (), mnist.is_mnist).absolute())
+    named = [one if one == "digits" else str(find(one, (), mnist.is_mnist).absolute()) for one in source.split("+")]
+    source = "+".join(named)
     scene = Scene(
         canvas, digit, copies, others, crowd if clutter is None else clutter, crowd if noise is None else noise,
         seed, part, source,
@@ -88,7 +89,7 @@ class Scene:
     noise: int
     seed: int
     split: str
-    source: str  # "digits", or the folder of MNIST's files
+    source: str  # "digits", the folder of MNIST's files, or several with + between them
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,32 @@ class Glyphs:
 
 @lru_cache(maxsize=4)
 def glyphs(source: str, split: str) -> Glyphs:
-    """Read once a process, so that a canvas is cheap to send to another."""
-    if source == "digits":
-        images, labels = digits.read_digits(split)
-        images = np.pad(images, ((0, 0), (1, 1), (1, 1)))  # they touch their frame: room for a smooth edge, as in MNIST
-    else:
-        images, labels = mnist.read_digits(Path(source), split)
-    of_class = tuple(np.flatnonzero(labels == i) for i in range(10))
-    if not all(map(len, of_class)):
-        raise BadChoice(f"megapixel: the {split} digits of {source} lack a class")
-    return Glyphs(images, of_class)
+    """Read once a process, so that a canvas is cheap to send to another. Several sources are equally likely."""
+    sources = [_glyphs(one, split) for one in source.split("+")]
+    side = max(images.shape[1] for images, _ in sources)
+    images = np.concatenate([_enlarged(images, side) for images, _ in sources])
+    starts = np.cumsum([0, *(len(labels) for _, labels in sources)])
+    of_class = []
+    for name in range(10):
+        found = [np.flatnonzero(labels == name) + start for (_, labels), start in zip(sources, starts, strict=False)]
+        if not all(map(len, found)):
+            raise BadChoice(f"megapixel: the {split} digits of {source} lack a class")
+        most = max(map(len, found))
+        of_class.append(np.concatenate([np.resize(one, most) for one in found]))  # a smaller source is repeated
+    return Glyphs(images, tuple(of_class))
+
+
+def _glyphs(source: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    if source != "digits":
+        return mnist.read_digits(Path(source), split)
+    images, labels = digits.read_digits(split)
+    return np.pad(images, ((0, 0), (1, 1), (1, 1))), labels  # they touch their frame: room for a smooth edge
+
+
+def _enlarged(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    if images.shape[1] == side:
+        return images
+    return np.stack([np.asarray(_resized(one, side)) for one in images])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +141,12 @@ class Canvas:
         placed = self._digits(random)
         image = Image.new("L", scene.size)
         _draw_strokes(image, scene, random)
-        _paste_fragments(image, scene, random)
+        pixels = np.array(image)
+        _paste_fragments(pixels, scene, random)
         for glyph, x, y, _ in placed:
-            _lighten(image, glyph, x, y)
-        return Image.merge("RGB", (image, image, image))
+            _lighten(pixels, np.asarray(glyph), x, y)
+        grey = Image.fromarray(pixels)
+        return Image.merge("RGB", (grey, grey, grey))
 
     def boxes(self) -> tuple[Box, ...]:
         found = []
@@ -196,7 +215,7 @@ def _draw_strokes(image: Image.Image, scene: Scene, random: np.random.Generator)
         draw.line(ends, fill, thick)
 
 
-def _paste_fragments(image: Image.Image, scene: Scene, random: np.random.Generator) -> None:
+def _paste_fragments(pixels: NDArray[np.uint8], scene: Scene, random: np.random.Generator) -> None:
     """Squares cut from any digits, where their strokes are."""
     images = glyphs(scene.source, scene.split).images
     native, side = images.shape[1], max(2, round(scene.digit * FRAGMENT))
@@ -205,11 +224,14 @@ def _paste_fragments(image: Image.Image, scene: Scene, random: np.random.Generat
     inside = (native * (0.15 + random.random((scene.clutter, 2)) * (0.7 - FRAGMENT))).tolist()
     spots = (random.random((scene.clutter, 2)) * (scene.size[0] - side + 1, scene.size[1] - side + 1)).astype(int)
     for i, (left, top), (x, y) in zip(which, inside, spots.tolist(), strict=True):
-        box = (left, top, left + cut, top + cut)
-        piece = Image.fromarray(images[i]).resize((side, side), Image.Resampling.BICUBIC, box)
-        _lighten(image, piece, x, y)
+        if native == scene.digit:  # nothing to resize
+            piece = images[i, round(top) : round(top) + side, round(left) : round(left) + side]
+        else:
+            box = (left, top, left + cut, top + cut)
+            piece = np.asarray(Image.fromarray(images[i]).resize((side, side), Image.Resampling.BICUBIC, box))
+        _lighten(pixels, piece, x, y)
 
 
-def _lighten(image: Image.Image, piece: Image.Image, x: int, y: int) -> None:
-    box = (x, y, x + piece.width, y + piece.height)
-    image.paste(ImageChops.lighter(image.crop(box), piece), box)
+def _lighten(pixels: NDArray[np.uint8], piece: NDArray[np.uint8], x: int, y: int) -> None:
+    place = pixels[y : y + len(piece), x : x + piece.shape[1]]
+    np.maximum(place, piece, out=place)

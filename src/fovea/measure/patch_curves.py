@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from fovea.data import DataSet
 from fovea.errors import BadChoice
@@ -22,7 +23,8 @@ from fovea.measure.curves import Curve, area_under, curve, joined
 from fovea.measure.figures import Figures
 from fovea.measure.patch_parts import Part, demand_anchored, demand_read, demand_same_classes, parts
 from fovea.measure.random_control import RANDOM
-from fovea.network import Network
+from fovea.nets.glimpsing import Glimpsing, Pixels
+from fovea.network import Network, as_found
 
 COUNTS = (1, 2, 3, 5, 8, 12)
 OVERLAP, SHARE = 0.5, 1.0  # the paper's T at test time; every cell may be picked, so that areas can grow
@@ -39,13 +41,17 @@ def measure(
     batch: int = 16,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    rival: Network | None = None,
 ) -> Figures:
     """A row a method with the mean accuracy over the areas that all methods reach, then a row for every point.
 
-    Methods: AnchorNet's patches, squares on the l2caf map of `full`, and random patches of AnchorNet's sides. All are
-    found in the picture as the localiser takes it, and `full` is shown the same.
+    Methods: AnchorNet's patches, squares on the l2caf map of `full`, random patches of AnchorNet's sides, and the
+    glimpses of a `rival` that reads some, such as Saccader, as the paper has it. All are found in the picture as the
+    localiser takes it, and `full` is shown the same.
     """
     demand_anchored(localizer)
+    if rival is not None and not isinstance(rival.module, Glimpsing):
+        raise BadChoice(f"{rival.name or 'the rival'} reads pictures as a whole: a rival reads glimpses, as Saccader")
     wanted = sorted(set(numbers))
     if not wanted or wanted[0] < 1:
         raise BadChoice(f"curves need one or more numbers of patches, each at least 1; got {list(numbers)}")
@@ -53,12 +59,15 @@ def measure(
     matching = demand_same_classes(full, data)
     generator = np.random.default_rng(seed)
     skipped: list[tuple[str, str]] = []
-    curves: dict[Key, list[Curve]] = {(method, way): [] for method in (OURS, THEIRS, RANDOM) for way in WAYS}
+    methods = (OURS, THEIRS, RANDOM) if rival is None else (OURS, THEIRS, rival.name or "rival", RANDOM)
+    curves: dict[Key, list[Curve]] = {(method, way): [] for method in methods for way in WAYS}
     images, side = 0, 0
     for part in parts(localizer, data, batch, skipped, progress):
         tensors, labels = translated(part.tensors, localizer, full), matching.of(part.samples)
         side = round(SIDE * min(tensors.shape[2:]) / 224)
         found = _patches(part, full, tensors, side, wanted, generator)
+        if rival is not None:
+            found[rival.name or "rival"] = _glimpsed(rival, translated(part.tensors, localizer, rival), wanted)
         for key, one in _curves(full, tensors, labels, found, batch):
             curves[key].append(one)
         images += len(tensors)
@@ -67,7 +76,7 @@ def measure(
     reached = {way: min(float(one.mean(0)[-1]) for one in _areas(whole, way).values()) for way in WAYS}
     about = {"net": full.name or "network", "localizer": localizer.name or "network", "data": data.name}
     rows: list[dict[str, Any]] = []
-    for method in (OURS, THEIRS, RANDOM):
+    for method in methods:
         upto = {way: _mean_accuracy(_areas(whole, way)[method], whole[method, way], reached[way]) for way in WAYS}
         rows.append({**about, "method": method, "images": images, **upto})
     for (method, way), one in whole.items():
@@ -104,6 +113,16 @@ def _patches(
         THEIRS: _masks(theirs, [scale.values for scale in theirs.scales], wanted, size),
         RANDOM: _masks(seen, noise, wanted, size),
     }
+
+
+def _glimpsed(rival: Network, tensors: Tensor, wanted: Sequence[int]) -> Tensor:
+    """Where the first glimpses lie, as `_patches` gives it; what is an overview is none."""
+    assert isinstance(rival.module, Glimpsing)
+    with as_found(rival), torch.no_grad():
+        walk = rival.module.walk(Pixels(tensors), min(wanted[-1], rival.module.most))
+    boxes = walk.boxes[:, [i for i, level in enumerate(walk.levels) if level > 1]].cpu().float()
+    boxes = F.pad(boxes, (0, 0, 0, wanted[-1] - boxes.shape[1]))  # fewer than asked for: the others of no size
+    return covered(boxes, (tensors.shape[2], tensors.shape[3]))[:, [number - 1 for number in wanted]]
 
 
 def _masks(seen: Look, values: Sequence[Tensor], wanted: Sequence[int], size: tuple[int, int]) -> Tensor:

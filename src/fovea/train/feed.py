@@ -13,9 +13,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fovea.data import DataSet, Sample
+from fovea.data import Box, DataSet, Sample
 from fovea.errors import BadChoice, BadPicture
 from fovea.network import Network
+from fovea.placement import Placement
 from fovea.train.augment import crops, cut_out, recolour
 from fovea.train.recipe import AugmentPart, DataPart
 from fovea.transforms import Prepare
@@ -72,9 +73,10 @@ def feed(
     """Held where it fits, or where the recipe says so; streamed otherwise."""
     prepare = preparing(network)
     side = part.side or round(max(prepare.size) * 8 / 7)
-    held = part.hold is True or (part.hold == "auto" and len(data) * 3 * side * side <= room(device))
+    channels = 1 if part.grey else len(prepare.mean)
+    held = part.hold is True or (part.hold == "auto" and len(data) * channels * side * side <= room(device))
     return (
-        Held(prepare, data, side, augment, device, progress)
+        Held(prepare, data, side, augment, device, progress, part.grey)
         if held
         else Streamed(prepare, data, part.workers, augment, device)
     )
@@ -90,12 +92,20 @@ class Held:
     """Every picture decoded once, squashed to a square of bytes; windows are cut out of it on the device."""
 
     def __init__(
-        self, prepare: Prepare, data: DataSet, side: int, augment: AugmentPart, device: torch.device, progress: Progress
+        self,
+        prepare: Prepare,
+        data: DataSet,
+        side: int,
+        augment: AugmentPart,
+        device: torch.device,
+        progress: Progress,
+        grey: bool = False,
     ) -> None:
         self.prepare, self.augment, self.device = prepare, augment, device
         self.skipped: list[tuple[str, str]] = []
-        shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
-        pixels = torch.empty(len(data), len(prepare.mean), side, side, dtype=torch.uint8)
+        channels = 1 if grey else len(prepare.mean)
+        shown = Prepare((side, side), prepare.mean[:channels], prepare.std[:channels], None, prepare.interpolation)
+        pixels = torch.empty(len(data), channels, side, side, dtype=torch.uint8)
         kept: list[tuple[Sample, tuple[int, int]]] = []
         stream = _decoded(data, lambda image: (shown.pixels(image), image.size), self.skipped, progress)
         for i, (sample, (shrunk, size)) in enumerate(stream):
@@ -228,11 +238,14 @@ class HeldOut:
         self.prepare, self.data, self.device = preparing(network), data, device
         self.skipped: list[tuple[str, str]] = []
         self.held: tuple[Tensor, Tensor] | None = None
+        self.shown: list[tuple[Sample, tuple[int, int]]] = []  # whose pictures are held, and their width and height
         height, width = self.prepare.size
         self.count = len(data)
-        if len(data) * 3 * height * width <= room(device):
-            self.held = self._stacked(list(_decoded(data, self.prepare.pixels, self.skipped, progress)))
-            self.count = len(self.held[0])
+        if len(data) * len(self.prepare.mean) * height * width <= room(device):
+            rows = list(_decoded(data, self._sized, self.skipped, progress))
+            self.held = self._stacked([(sample, pixels) for sample, (pixels, _) in rows])
+            self.shown = [(sample, size) for sample, (_, size) in rows]
+            self.count = len(rows)
 
     def __len__(self) -> int:
         """Pictures that can be read, as far as that is known."""
@@ -240,18 +253,41 @@ class HeldOut:
 
     def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and labels of this process's share of the set."""
+        for pixels, labels, _ in self._parts(size, rank, world):
+            yield self.prepare.normalise(pixels), labels
+
+    def with_boxes(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
+        """The same, and the boxes of each picture, K,4 in the input's pixels."""
+        for pixels, labels, shown in self._parts(size, rank, world):
+            boxes = [_inwards(sample.boxes, self.prepare.placement(*own)) for sample, own in shown]
+            yield self.prepare.normalise(pixels), labels, boxes
+
+    def _parts(
+        self, size: int, rank: int, world: int
+    ) -> Iterator[tuple[Tensor, Tensor, list[tuple[Sample, tuple[int, int]]]]]:
         if self.held is not None:
             pixels, labels = (one[rank::world] for one in self.held)
+            shown = self.shown[rank::world]
             for start in range(0, len(pixels), size):
-                yield self.prepare.normalise(pixels[start : start + size]), labels[start : start + size]
+                part = slice(start, start + size)
+                yield pixels[part], labels[part], shown[part]
             return
         mine = replace(self.data, samples=self.data.samples[rank::world])
         self.skipped.clear()
-        stream = _decoded(mine, self.prepare.pixels, self.skipped, lambda done, total: None)
+        stream = _decoded(mine, self._sized, self.skipped, lambda done, total: None)
         while rows := list(islice(stream, size)):
-            pixels, labels = self._stacked(rows)
-            yield self.prepare.normalise(pixels), labels
+            pixels, labels = self._stacked([(sample, pixels) for sample, (pixels, _) in rows])
+            yield pixels, labels, [(sample, own) for sample, (_, own) in rows]
+
+    def _sized(self, image: Image.Image) -> tuple[Tensor, tuple[int, int]]:
+        return self.prepare.pixels(image), image.size
 
     def _stacked(self, rows: list[tuple[Sample, Tensor]]) -> tuple[Tensor, Tensor]:
         pixels = torch.stack([pixels for _, pixels in rows]).to(self.device)
         return pixels, torch.tensor([sample.label for sample, _ in rows], device=self.device)
+
+
+def _inwards(boxes: Sequence[Box], placement: Placement) -> Tensor:
+    """A picture's boxes in the network's input: K,4."""
+    scale, offset = torch.tensor(placement.scale * 2), torch.tensor(placement.offset * 2)
+    return (torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4) - offset) / scale

@@ -1,6 +1,6 @@
 """What is minimised. A loss takes the network's output and the classes and gives one number."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from fovea.errors import BadChoice, nearest
 from fovea.network import Network
 from fovea.train.recipe import DistilPart, LossPart
+from fovea.train.reinforce import Reinforce
+from fovea.train.sorted_locations import SortedLocations
 from fovea.transforms import Prepare
 
 
@@ -65,6 +67,13 @@ class ManyHeaded(Protocol):
     def heads(self) -> Mapping[str, tuple[Tensor, ...]]: ...
 
 
+# losses of all that a network's output holds, and not of its logits alone
+OF_OUTPUTS: dict[str, Callable[[LossPart], nn.Module]] = {
+    "reinforce": Reinforce,
+    "sorted_locations": lambda part: SortedLocations(),
+}
+
+
 class Step(nn.Module):
     """One forward pass of training: the loss of a batch, and the logits. This is what is wrapped for many processes.
 
@@ -75,6 +84,7 @@ class Step(nn.Module):
         super().__init__()
         self.module = network.module
         self.loss = loss_of(part)
+        self._own = part.name in OF_OUTPUTS
         self._weights = part.weights
         self._read = network.read
         self._teacher = teacher  # no part of what is trained or saved
@@ -82,6 +92,9 @@ class Step(nn.Module):
     def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         out = self.module(inputs)
         logits = self._read(out)
+        if self._own:
+            with torch.autocast(inputs.device.type, enabled=False):
+                return self.loss(out, target), logits
         groups = out.heads() if isinstance(out, ManyHeaded) else {"logits": (logits,)}
         stray = [name for name in self._weights if name not in groups]
         if stray:
@@ -98,6 +111,8 @@ def _whole(logits: Tensor) -> Tensor:
 
 
 def loss_of(part: LossPart) -> nn.Module:
+    if part.name in OF_OUTPUTS:
+        return OF_OUTPUTS[part.name](part)
     loss = CrossEntropy(part.smoothing)
     if part.distil is None:
         return loss

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from fovea.data import DataSet, open_data
 from fovea.errors import BadChoice, nearest
 from fovea.measure.stream import rank_of
+from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network
 from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
 from fovea.train.recipe import NetworkPart, Recipe
 from fovea.train.sounds import SoundMedium
 from fovea.train.text import TextMedium, holds_sentences
+from fovea.train.walks import Walked
 from fovea.zoo import keep_classes, load
 
 
@@ -77,7 +79,10 @@ class Pictures:
         return feed(network, self.data, self.recipe.data, self.recipe.augment, device, progress)
 
     def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
-        return None if self.test is None else Classified(HeldOut(network, self.test, device, progress))
+        if self.test is None:
+            return None
+        held = HeldOut(network, self.test, device, progress)
+        return Walked(held) if isinstance(network.module, Glimpsing) else Classified(held)
 
 
 # which medium a data set's name belongs to; pictures where none claims it
@@ -140,7 +145,10 @@ def network_of(part: NetworkPart, labels: tuple[str, ...]) -> Network:
         keep_classes(network, labels)
     prepare = preparing(network)
     size = prepare.size if part.size is None else (part.size, part.size)
-    network.transform = replace(prepare, size=size, crop=prepare.crop if part.crop is None else part.crop)
+    if part.squash and part.crop is not None:
+        raise BadChoice("network.squash shows the whole picture and network.crop its middle: give one of them")
+    crop = None if part.squash else prepare.crop if part.crop is None else part.crop
+    network.transform = replace(prepare, size=size, crop=crop)
     network.labels = labels
     return network
 

@@ -33,6 +33,7 @@ class NetworkPart(Part):
     options: dict[str, Any] = {}  # for whoever builds it
     size: Count | None = None  # the input's side in pixels; the network's own unless given
     crop: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the short side seen when it is used
+    squash: bool = False  # the whole picture, squashed into the input
 
 
 class DataPart(Part):
@@ -40,6 +41,7 @@ class DataPart(Part):
     test: Name | None = None
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
+    grey: bool = False  # held pictures are kept without colour, in a third of the space
     workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
     localizer: str | None = None  # train on what this network localises
 
@@ -70,10 +72,24 @@ class DistilPart(Part):
 
 
 class LossPart(Part):
-    name: Literal["cross_entropy"] = "cross_entropy"
+    name: Literal["cross_entropy", "reinforce", "sorted_locations"] = "cross_entropy"
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     distil: DistilPart | None = None
     weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given
+    policy: NotNegative = 0.1  # of reinforce: the weight of REINFORCE beside cross-entropy
+    whole: Share = 1.0  # of cross-entropy, the share of the answer as a whole; the rest is of what was read alone
+    whole_reward: Share = 1.0  # likewise of REINFORCE
+    upto: Count | None = None  # the deepest level whose glimpses are judged alone
+    baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "LossPart":
+        reinforced = {"policy", "whole", "whole_reward", "upto", "baseline"}
+        stray = sorted(self.model_fields_set & (reinforced if self.name != "reinforce" else {"distil", "weights"}))
+        if stray:
+            whose = "reinforce" if stray[0] in reinforced else "cross_entropy"
+            raise ValueError(f"{stray[0]} belongs to the loss {whose!r}; this one is {self.name!r}")
+        return self
 
 
 class GroupPart(Part):

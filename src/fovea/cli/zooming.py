@@ -1,0 +1,90 @@
+"""fovea zoom."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fovea.cli.common import Json, Untrained, Weights, bar, load, say, warn, write
+from fovea.errors import BadChoice
+
+if TYPE_CHECKING:
+    from fovea.zooming.writing import Writer
+
+app = typer.Typer()
+
+USUAL = "tnet-gtsdb"
+
+
+@app.command(
+    epilog="Examples:  fovea zoom street.jpg --glimpses 4  |  fovea zoom photos/ --net tnet-imagenette --out zooms/"
+)
+def zoom(
+    pictures: Annotated[list[str], typer.Argument(help="Files, folders (searched through) or 'globs'.")],
+    net: Annotated[
+        str | None,
+        typer.Option(
+            "--net",
+            help="A network that reads glimpses ('fovea models tnet'; saccader; dram), or a .safetensors file of one. "
+            f"If not given: {USUAL}, or the first TNet that comes with fovea.",
+        ),
+    ] = None,
+    glimpses: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", min=0, help="Regions read of each picture; as the network usually does if not given."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for pictures of the descents and zoom.json.")] = Path("out/zoom"),
+    json: Json = None,
+    weights: Weights = None,
+    untrained: Untrained = False,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
+) -> None:
+    """Classify pictures from a few regions read closely: a picture of each descent, and JSON."""
+    if out.exists() and not out.is_dir():
+        raise BadChoice(f"--out {out} is a file; name a folder")
+    from fovea.zooming import zoom_batches
+    from fovea.zooming.writing import Writer
+
+    network = load(net or _usual(), weights, untrained)
+    about = {"net": network.name, "glimpses": glimpses}
+    notes: dict[str, int] = {}
+    with Writer(out, about) as writer, bar("zooming") as advance:
+        for step in zoom_batches(network, pictures, glimpses, max_pixels=max_pixels):
+            for one in step.answers:
+                say.print(f"{one.name}: {one.line()}", markup=False)
+                if one.note:
+                    notes[one.note] = notes.get(one.note, 0) + 1
+            writer.add(step.answers, step.skipped)
+            advance(step.done, step.total)
+    for note, count in notes.items():
+        warn.print(f"note on {count} picture(s): {note}", markup=False)
+    _report(writer, json, about)
+
+
+def _usual() -> str:
+    from fovea.zoo import ours
+
+    shipped = [name for name in ours() if name.startswith("tnet")]
+    if not shipped:
+        raise BadChoice(
+            f"no TNet comes with this fovea: train one (fovea train recipes/{USUAL}.toml) and name the file, "
+            "--net FILE.safetensors"
+        )
+    return USUAL if USUAL in shipped else shipped[0]
+
+
+def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:
+    for _, reason in writer.skipped[:10]:
+        warn.print(f"skipped: {reason}", markup=False)
+    if len(writer.skipped) > 10:
+        warn.print(f"… and {len(writer.skipped) - 10} more, listed in zoom.json")
+    if json is not None:
+        from fovea.measure.figures import Figures
+
+        write(Figures("zoom", about, writer.rows), json)
+    where = writer.folder / "zoom.json"
+    say.print(f"zoomed into {len(writer.rows)} picture(s), skipped {len(writer.skipped)}: {where}", markup=False)
+    if not writer.rows:
+        raise typer.Exit(1)

@@ -1,0 +1,135 @@
+"""What networks that read only a few regions of a picture share: where pixels come from, and what a walk found.
+
+A network reads a `Scene` through one method, so that a picture may be a tensor in memory, a photograph whose windows
+are cut out when they are asked for, or a file too large to load.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Scene(Protocol):
+    """Pictures of one size that windows are read from."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        ...
+
+    def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
+        """Windows at side x side, N*G,C,side,side, picture by picture.
+
+        `corners` are N,G,2 whole pixels (x, y), top left; `extent` is the height and width of them all. A window may
+        reach over the edge, where there is nothing: zeros.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A batch that is in memory. `antialias` makes every pixel of a shrunk window count, as a photograph's shrinking
+    does; without, the nearest four do."""
+
+    batch: Tensor  # N,C,H,W, as the network takes it
+    antialias: bool = True
+
+    @property
+    def count(self) -> int:
+        return len(self.batch)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.batch.shape[2], self.batch.shape[3]
+
+    def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
+        # a whole picture is never cut, so that level 1 costs no copy of it
+        windows = self.batch if extent == self.size and corners.shape[1] == 1 else cut(self.batch, corners, extent)
+        return resized(windows, side, self.antialias)
+
+
+def resized(windows: Tensor, side: int, antialias: bool) -> Tensor:
+    """Windows at side x side. Where so many pixels become one, that one is their mean, which is quick to find."""
+    height, width = windows.shape[2:]
+    if (height, width) == (side, side):
+        return windows
+    if antialias and height % side == 0 and width % side == 0:
+        return F.avg_pool2d(windows, (height // side, width // side))
+    return F.interpolate(windows, (side, side), mode="bilinear", antialias=antialias, align_corners=False)
+
+
+def cut(batch: Tensor, corners: Tensor, extent: tuple[int, int]) -> Tensor:
+    """Windows of one size out of a batch: N*G,C,h,w."""
+    n, _, height, width = batch.shape
+    rows = corners[..., 1, None] + torch.arange(extent[0], device=batch.device)  # N,G,h
+    columns = corners[..., 0, None] + torch.arange(extent[1], device=batch.device)  # N,G,w
+    which = torch.arange(n, device=batch.device).view(n, 1, 1, 1)
+    rows_in, columns_in = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
+    windows = batch.permute(0, 2, 3, 1)[which, rows_in[..., None], columns_in[:, :, None]]  # N,G,h,w,C
+    inside = ((rows == rows_in)[..., None] & (columns == columns_in)[:, :, None]).unsqueeze(-1)
+    return (windows * inside).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a network read of each picture, in order, and what it made of it.
+
+    The V things read are the overview (level 1) where there is one, then the glimpses (levels 2, 3, …).
+    """
+
+    logits: Tensor  # N,classes: of everything that was read
+    after: Tensor  # N,V,classes: of the first one, two, … things read
+    each: Tensor  # N,V,classes: of each alone
+    boxes: Tensor  # N,V,4: where it was read, x0 y0 x1 y1 in the scene's pixels
+    levels: tuple[int, ...]  # V
+    parents: tuple[int, ...]  # V: in which of the things read it was chosen; -1: in none
+    log_probability: Tensor  # N,G: that each glimpse was chosen, what REINFORCE goes by
+    share: Tensor | None = None  # N,V: how much each counts in the answer; alike unless given
+
+    @property
+    def glimpses(self) -> int:
+        return sum(level > 1 for level in self.levels)
+
+
+@runtime_checkable
+class Glimpsing(Protocol):
+    """A network that walks through a scene; `most` is how many glimpses it can read of one."""
+
+    def walk(self, scene: Scene, glimpses: int | None = None) -> Walk: ...
+
+    @property
+    def most(self) -> int: ...
+
+
+def logits_of(out: Walk) -> Tensor:
+    return out.logits
+
+
+def running_mean(vectors: Tensor) -> Tensor:
+    """The mean of the first one, two, … of them: N,V,D to N,V,D."""
+    counts = torch.arange(1, vectors.shape[1] + 1, device=vectors.device, dtype=vectors.dtype)
+    return vectors.cumsum(1) / counts.view(1, -1, 1)
+
+
+def boxes_of(corners: Tensor, extent: tuple[int, int]) -> Tensor:
+    """N,G,2 corners as N,G,4 boxes."""
+    height, width = extent
+    return torch.cat([corners, corners + corners.new_tensor([width, height])], 2)
+
+
+def shared_out(total: int, rooms: Sequence[int]) -> list[int]:
+    """`total` things dealt to places in turn, the first ones first, none beyond its room."""
+    dealt = [0] * len(rooms)
+    while total > 0 and any(got < room for got, room in zip(dealt, rooms, strict=True)):
+        for i, room in enumerate(rooms):
+            if total > 0 and dealt[i] < room:
+                dealt[i] += 1
+                total -= 1
+    return dealt
