@@ -13,6 +13,7 @@ from PIL import Image
 
 import fovea
 from fovea import drawing, regions
+from fovea.data import open_data
 from fovea.explaining.sanity import Sanity
 from fovea.heatmap import HeatMap
 from fovea.localizing.found import Regions
@@ -27,6 +28,7 @@ SENTENCES = (  # three of the paper's own, and two to try
     "a warm , funny and beautifully acted story that never talks down to its audience .",
     "two hours of noise , and not one scene that anybody will remember .",
 )
+CANVASES = "megapixel:canvas=896,source=digits,split=test,count=3,seed=1"
 SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
 METHODS = {
     "cam": "each cell's share of the class's logit",
@@ -41,7 +43,7 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     out.mkdir(parents=True, exist_ok=True)
     network = fovea.load("efficientnet_lite0").squashed()
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
-    steps = len(photographs) + 4
+    steps = len(photographs) + 5
     parts, first = [], None
     for i, path in enumerate(photographs):
         maps = fovea.explain(network, path, list(METHODS), "top2")
@@ -49,8 +51,10 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
         parts.append(_section(path, maps))
         progress(i + 1, steps)
     parts.append(_patches(network, photographs))
-    progress(steps - 3, steps)
+    progress(steps - 4, steps)
     parts.append(_texts())
+    progress(steps - 3, steps)
+    parts.append(_zoom())
     progress(steps - 2, steps)
     parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
     progress(steps - 1, steps)
@@ -116,6 +120,22 @@ at most {MOST} squares of {SIDE} x {SIDE} of its 224 x 224 pixels, numbered from
 Followed through the network: {html.escape(str(network.geometry()))}.
 AnchorNet is built so that a cell sees its own patch alone:
 <code>fovea localize photo.jpg --net anchornet-imagenette</code>.</p></section>"""
+
+
+def _zoom() -> str:
+    """TNet on canvases that are drawn here, from digits that come with scikit-learn and that it was not trained on."""
+    canvases = open_data(CANVASES)
+    answers = fovea.zoom(fovea.load("tnet-digits"), [sample.source.read() for sample in canvases.samples])
+    figures = "".join(
+        _figure(one.figure(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
+        for sample, one in zip(canvases.samples, answers, strict=True)
+    )
+    share = sum(one.cost.share for one in answers) / len(answers)
+    return f"""<section><h2>Reading only what matters</h2>
+<p>One digit of 28 pixels among fragments and strokes, on a canvas of 896 x 896. TNet reads the whole canvas at a
+quarter of its resolution, then two windows at half and two at full resolution, each chosen by what was read before:
+{share:.0%} of the canvas at full resolution.</p>{figures}
+<p class="dim">Your own: <code>fovea zoom scene.jpg --glimpses 4</code></p></section>"""
 
 
 def _texts() -> str:

@@ -13,6 +13,7 @@ import fovea
 from fovea import cli
 from fovea.measure import cost
 from fovea.measure.cost import macs, measure, parameters, readable, seconds, statistics
+from fovea.nets import dram, saccader
 from fovea.transforms import Prepare
 
 
@@ -255,3 +256,93 @@ def test_the_readings_of_a_papers_table(tmp_path: Path) -> None:
     assert "cells see the whole picture" in done.output
     one = CliRunner().invoke(cli.app, ["measure", "cost", "--net", "anchornet", "--option", "se=none", "--rounds", "1"])
     assert one.output.count("receptive fields") == 1
+
+
+def test_bagnet_and_tnet_as_in_the_paper() -> None:
+    """Table 1: 20.55 M and 18.42 G; 21.86 M and 1.82, 3.63, 5.43, 7.24, 10.84 G at 0, 1, 2, 3, 5 locations."""
+    bag = fovea.load("bagnet77", pretrained=False, classes=1000)
+    tnet = fovea.load("tnet-bagnet77", pretrained=False, classes=1000)
+    pixels = torch.zeros(1, 3, 224, 224)
+    assert (parameters(bag.module), parameters(tnet.module)) == (20_546_664, 21_859_949)
+    assert macs(bag, pixels) / 1e9 == pytest.approx(18.4231, rel=5e-3)
+    found = [macs(tnet, pixels, count) / 1e9 for count in (0, 1, 2, 3, 5)]
+    assert found == pytest.approx([1.8241, 3.6279, 5.4318, 7.2356, 10.8433], rel=5e-3)
+    assert macs(tnet, pixels) == macs(tnet, pixels, 3)  # what it usually reads
+
+
+def test_tnet_b0_as_in_the_paper() -> None:
+    """Table 2: 4.56 M and 0.39, 0.77, 1.16, 1.55 G at 448, 1.94, 2.71 G at 896 px."""
+    net = fovea.load("tnet-b0", pretrained=False, classes=62)
+    assert parameters(net.module) + statistics(net.module) == 4_559_591
+    found = [macs(net, torch.zeros(1, 3, 896, 896), count) / 1e9 for count in (0, 1, 2, 3, 4, 6)]
+    assert found == pytest.approx([0.385, 0.770, 1.155, 1.540, 1.925, 2.695], rel=5e-3)
+    assert found == pytest.approx([0.39, 0.77, 1.16, 1.55, 1.94, 2.71], rel=1.5e-2)
+    two = fovea.load("tnet-b0", pretrained=False, classes=62, options={"levels": 2, "glimpses": 3})
+    found_in_two = [macs(two, torch.zeros(1, 3, 448, 448), count) / 1e9 for count in (0, 1, 2, 3)]
+    assert found_in_two == pytest.approx(found[:4], rel=1e-3)  # how many levels they lie in does not matter
+
+
+def test_saccader_as_in_its_paper() -> None:
+    """Its supplement counts 1,001 classes and batch norm's statistics; TNet's Table 1 has 19.5 G."""
+    net = saccader.build(1001)
+    assert parameters(net.module) + statistics(net.module) == 35_583_913
+    assert macs(net, torch.zeros(1, 3, 224, 224), 2) / 1e9 == pytest.approx(19.5, rel=5e-3)
+
+
+def test_dram_as_in_its_paper() -> None:
+    """Saccader's supplement: 45,610,219 in TensorFlow, whose LSTMs have one bias, where torch's have two, whose first,
+    widening and shortcut convolutions have biases, and whose overviews and glimpses share their statistics."""
+    net = dram.build(1001)
+    widening, shortcuts = 3 * 256 + 4 * 512 + 6 * 1024 + 3 * 2048, 256 + 512 + 1024 + 2048
+    biases = 64 + widening + shortcuts - 2 * 4 * 1024
+    assert parameters(net.module) + statistics(net.module) // 2 + biases == 45_610_219
+    per_glimpse = (macs(net, torch.zeros(1, 3, 224, 224), 3) - macs(net, torch.zeros(1, 3, 224, 224), 2)) / 1e9
+    assert per_glimpse == pytest.approx((13.03 - 1.86) / 18, rel=0.05)  # TNet's Table 1
+
+
+def test_statistics_of_every_level_count() -> None:
+    options = {"levels": 3, "base": 32}
+    shared, own = (
+        fovea.load("tnet/test_efficientnet", pretrained=False, options={**options, "norms": norms}).module
+        for norms in ("shared", "level")
+    )
+    assert statistics(own) == 3 * statistics(shared) > 0
+
+
+def test_locations(tmp_path: Path) -> None:
+    line = "measure cost --net tnet/test_efficientnet --option base=32 --locations 0,2 --rounds 1"
+    done = CliRunner().invoke(cli.app, [*line.split(), "--json", str(tmp_path / "c.json")])
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [row["locations"] for row in rows] == [0, 2]
+    assert rows[0]["macs"] < rows[1]["macs"]
+    assert done.output.count("locations read") == 2
+    net = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32, "glimpses": 3})
+    assert measure(net, rounds=1).rows[0]["locations"] == 3  # its own
+    with pytest.raises(fovea.BadChoice, match="reads 0 to 90 glimpses; got 91"):
+        measure(net, rounds=1, locations=91)
+    whole = fovea.load("timm/test_resnet", pretrained=False)
+    assert "locations" not in measure(whole, 64, rounds=1).rows[0]
+    with pytest.raises(fovea.BadChoice, match="reads whole pictures: leave the number of locations out"):
+        measure(whole, 64, rounds=1, locations=2)
+
+
+def test_papers_are_told_beside_ours() -> None:
+    row = {"net": "dram", "params": 45_552_938, "buffers_params": 45_643_818, "macs": 1_909_993_280, "locations": 2,
+           "ms_per_picture": 9.0, "peak_mb": 8.8, "pixels": 50176, "bytes": 602112}  # fmt: skip
+    told = {line["what"]: line["figure"] for line in readable(row)}
+    assert told["TNet, Table 1, says"] == "45.61 M parameters, 1.86 GMACs, with 1,000 classes"
+    assert told["Saccader, supplement, says"] == "45.61 M parameters, with 1,001 classes"
+    assert (
+        "GMACs"
+        not in {line["what"]: line["figure"] for line in readable({**row, "locations": 3})}["TNet, Table 1, says"]
+    )
+
+
+def test_an_option_called_as_a_figure(tmp_path: Path) -> None:
+    """DRAM is built for a number of locations, and may read fewer."""
+    line = "measure cost --net dram --option locations=3 --option width=0.125 --locations 1,3 --rounds 1"
+    done = CliRunner().invoke(cli.app, [*line.split(), "--json", str(tmp_path / "c.json")])
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [(row["locations"], row["width"]) for row in rows] == [(1, 0.125), (3, 0.125)]

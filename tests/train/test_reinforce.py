@@ -7,7 +7,6 @@ from torch import Tensor
 from fovea.nets.glimpsing import Walk
 from fovea.train.recipe import LossPart
 from fovea.train.reinforce import Reinforce
-from fovea.train.walks import found_at
 
 
 def walk(each: Tensor, probability: Tensor, levels: tuple[int, ...]) -> Walk:
@@ -83,14 +82,3 @@ def test_mixed_pictures_are_taken_by_their_larger_share() -> None:
     shares = torch.tensor([[0.7, 0.3]])
     loss = loss_of(policy=0.0).eval()(walk(EACH, CHANCE, (1, 2, 2)), shares)
     assert float(loss) == pytest.approx(0.7 * entropy(4 / 3, 1) + 0.3 * entropy(1, 4 / 3), rel=1e-5)
-
-
-def test_a_glimpse_finds_a_thing_whose_middle_is_in_it() -> None:
-    boxes = torch.tensor([[[0, 0, 8, 8], [0, 0, 4, 4], [2, 2, 4, 4]]] * 3).float()
-    out = Walk(
-        torch.zeros(3, 2), torch.zeros(3, 3, 2), torch.zeros(3, 3, 2), boxes, (1, 2, 3), (-1, 0, 1), torch.zeros(3, 2)
-    )
-    things = [torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([[0.0, 0, 7, 7], [6, 6, 7, 7]]), torch.zeros(0, 4)]
-    found = found_at(out, things)
-    assert found[2].tolist() == [2, 2]  # of the two pictures that have boxes
-    assert found[3].tolist() == [1, 2]

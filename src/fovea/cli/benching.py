@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
+from fovea.cli import zoom_measuring
 from fovea.cli.common import Json, bar, report
 from fovea.errors import BadChoice
 
 app = typer.Typer(help="What it costs, beside others.", no_args_is_help=True)
+app.add_typer(zoom_measuring.bench_app)
 
 
 @app.command("explain")

@@ -1,12 +1,13 @@
 """fovea measure WHAT: figures for a network on data."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli import media, patching
+from fovea.cli import media, patching, zoom_measuring
 from fovea.cli.common import (
     Batch,
     Data,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
 app.add_typer(patching.app)
 app.add_typer(media.app)
+app.add_typer(zoom_measuring.app)
 
 Squash = Annotated[
     bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
@@ -207,6 +209,13 @@ def measure_cost(
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="For whoever builds the network, as se=local. Repeat."),
     ] = None,
+    locations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K,K,…",
+            help="Glimpses that a network reads, as 0,1,2,3,5: a row each; as it usually does if not given.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     json: Json = None,
 ) -> None:
@@ -221,18 +230,22 @@ def measure_cost(
     from fovea.nets import READINGS
     from fovea.zoo import load
 
-    readings = [_options(option)] if option else READINGS.get(net, ({},))
+    counts: Sequence[int | None] = (
+        [None] if locations is None else zoom_measuring.whole_numbers(locations, "--locations")
+    )
     rows = []
-    for options in readings:
+    for options in [_options(option)] if option else READINGS.get(net, ({},)):
         network = cost.placed(load(net, pretrained=False, classes=classes, options=options), device)
-        with bar("timing") as advance:
-            figures = cost.measure(network, size, batch, rounds, picture, advance)
-        row = {**figures.rows[0], **options}
-        rows.append(row)
-        where, given = figures.settings, "".join(f", {key}={value}" for key, value in options.items())
-        told = f"on {where['device']}, {where['threads']} thread(s)"
-        title = f"{row['net']}{given} at {row['size']}, batch {batch}, {told}"
-        Figures("cost", {}, cost.readable(row)).show(title, say)
+        for count in counts:
+            with bar("timing") as advance:
+                figures = cost.measure(network, size, batch, rounds, picture, advance, count)
+            found = figures.rows[0]  # an option may be called as a figure is: DRAM's locations
+            row = {**found, **{key: value for key, value in options.items() if key not in found}}
+            rows.append(row)
+            where, given = figures.settings, "".join(f", {key}={value}" for key, value in options.items())
+            told = f"on {where['device']}, {where['threads']} thread(s)"
+            title = f"{row['net']}{given} at {row['size']}, batch {batch}, {told}"
+            Figures("cost", {}, cost.readable(row)).show(title, say)
     write(replace(figures, rows=rows), json)
 
 

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,17 +14,44 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from fovea.errors import BadChoice, BadNetwork
+from fovea.errors import BadChoice, BadNetwork, FoveaError
 from fovea.measure.figures import Figures
 from fovea.measure.speed import peak_megabytes
 from fovea.measure.stream import blank
 from fovea.nets.anchornet_sound import Spectrogram
+from fovea.nets.glimpsing import Glimpsing, Pixels, Walk
+from fovea.nets.tnet import Statistics
 from fovea.network import Network, as_found
 from fovea.pictures import read
 from fovea.texts import Reading
 
 WARM_UP = 3
 Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a paper says of a network."""
+
+    paper: str
+    classes: int
+    params: float  # with batch norm's statistics
+    macs: Mapping[int | None, float] = field(default_factory=dict)  # by the number of locations
+
+
+PAPERS = {
+    "bagnet77": (Told("TNet, Table 1", 1000, 20.55e6, {None: 18.42e9}),),
+    "tnet-bagnet77": (Told("TNet, Table 1", 1000, 21.86e6, {0: 1.82e9, 1: 3.63e9, 2: 5.43e9, 3: 7.24e9, 5: 10.84e9}),),
+    "tnet-b0": (Told("TNet, Table 2", 62, 4.56e6, {0: 0.39e9, 1: 0.77e9, 2: 1.16e9, 3: 1.55e9, 4: 1.94e9, 6: 2.71e9}),),
+    "saccader": (
+        Told("TNet, Table 1", 1000, 35.58e6, {2: 19.5e9, 6: 19.5e9, 20: 19.51e9, 30: 19.51e9}),
+        Told("Saccader, supplement", 1001, 35_583_913),
+    ),
+    "dram": (
+        Told("TNet, Table 1", 1000, 45.61e6, {2: 1.86e9, 4: 3.1e9, 8: 5.58e9, 20: 13.03e9}),
+        Told("Saccader, supplement", 1001, 45_610_219),
+    ),
+}
 
 
 def measure(
@@ -33,10 +61,12 @@ def measure(
     rounds: int = 11,
     picture: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    locations: int | None = None,
 ) -> Figures:
     """One row for pictures of `size` x `size`, or of the size that the network takes. Weights do not matter.
 
-    `picture` is a file whose pixels and bytes are told beside those of the network's input.
+    `picture` is a file whose pixels and bytes are told beside those of the network's input. `locations` is how many
+    glimpses are read by a network that reads glimpses; as it usually does if not given.
     """
     if batch < 1 or rounds < 1:
         raise BadChoice(f"a batch and the rounds are at least 1; got {batch} and {rounds}")
@@ -46,10 +76,12 @@ def measure(
 
     def forward() -> Any:
         with torch.no_grad():
-            return network.module(pixels)
+            return answered(network, pixels, locations)
 
     with as_found(network):
-        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1]))
+        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1], locations))
+        with torch.no_grad():
+            one = answered(network, pixels[:1], locations)
         taken = seconds(forward, network.device, rounds, progress)
         peak = peak_mb(forward, network.device)
     side = shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}"
@@ -59,6 +91,7 @@ def measure(
         "buffers_params": parameters(network.module) + statistics(network.module),
         "macs": multiplications,
         "size": side,
+        **({"locations": one.glimpses} if isinstance(one, Walk) else {}),
         "batch": batch,
         "ms_per_picture": round(taken / batch * 1e3, 3),
         "peak_mb": round(peak, 1),
@@ -111,17 +144,32 @@ def parameters(module: nn.Module) -> int:
 def statistics(module: nn.Module) -> int:
     """Running means and variances, which TensorFlow, and so TNet's paper, counts with the parameters."""
     kept = ("running_mean", "running_var")
-    return sum(one.numel() for name, one in module.named_buffers() if name.rpartition(".")[2] in kept)
+    shared = sum(one.numel() for name, one in module.named_buffers() if name.rpartition(".")[2] in kept)
+    by_level = [one for one in module.modules() if isinstance(one, Statistics)]
+    return shared + sum(one.mean.numel() + one.var.numel() for one in by_level)
 
 
-def macs(network: Network, pixels: Tensor) -> int:
+def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> Any:
+    """What the network makes of prepared pictures; of so many glimpses of each, where a number is given."""
+    if glimpses is None:
+        return network.module(pixels)
+    if not isinstance(network.module, Glimpsing):
+        raise BadChoice(
+            f"{network.name or 'the network'} reads whole pictures: leave the number of locations out, "
+            "or name a network that reads glimpses, as tnet-b0"
+        )
+    # windows are shrunk as the network's own forward does it
+    return network.module.walk(Pixels(pixels, bool(getattr(network.module, "antialias", True))), glimpses)
+
+
+def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
     """Multiplications of a forward: of a convolution (C_in k^2) (H_out W_out C_out), Eq. 11, C_in that of one group.
 
     A linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none.
     """
     counter = FlopCounterMode(display=False)
     with as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
-        network.module(pixels)
+        answered(network, pixels, glimpses)
     return int(counter.get_total_flops()) // 2  # torch counts the additions too
 
 
@@ -199,6 +247,8 @@ def of_file(path: Path) -> dict[str, int]:
 def _refused_clearly(network: Network, shape: tuple[int, ...], call: Callable[[], int]) -> int:
     try:
         return call()
+    except FoveaError:  # says what is wrong itself
+        raise
     except Exception as error:
         said = str(error).partition("\n")[0]
         raise BadNetwork(
@@ -216,9 +266,15 @@ def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:
         "peak memory of a batch": f"{row['peak_mb']:,.1f} MB beside the weights",
         "read of a picture": f"{row['pixels']:,} pixels, {row['bytes']:,} bytes as a tensor",
     }
+    if "locations" in row:
+        lines["locations read"] = str(row["locations"])
     if "receptive_fields" in row:
         lines["receptive fields"] = f"{row['receptive_fields']} pixels; {row['patches']}"
         lines["grids"] = row["grids"]
+    for told in PAPERS.get(row["net"], ()):
+        count = told.macs.get(row.get("locations"))
+        shown = f"{_short(round(told.params))} parameters" + ("" if count is None else f", {_giga(round(count))}MACs")
+        lines[f"{told.paper}, says"] = f"{shown}, with {told.classes:,} classes"
     if "picture_pixels" in row:
         lines["in the file given"] = f"{row['picture_pixels']:,} pixels, {row['picture_bytes']:,} bytes"
     return [{"what": what, "figure": figure} for what, figure in lines.items()]

@@ -18,12 +18,14 @@ TITLES = {
     "faithfulness": "Faithfulness",
     "robustness": "Robustness",
     "patches": "Classification of localised patches",
+    "zoom": "Accuracy against glimpses",
     "text": "Text",
     "sounds": "Sounds",
     "cost": "Cost",
     "bench explain": "Time of explaining",
     "bench patches": "Time of patches against full pictures",
     "bench lip": "Time of LIP",
+    "bench zoom": "Time and memory of glimpses against full pictures",
 }
 MADE = ("recipe", "commit", "seed", "processor", "date")
 

@@ -13,10 +13,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fovea.data import Box, DataSet, Sample
+from fovea.data import DataSet, Sample
 from fovea.errors import BadChoice, BadPicture
+from fovea.measure.zoom import inwards
 from fovea.network import Network
-from fovea.placement import Placement
 from fovea.train.augment import crops, cut_out, recolour
 from fovea.train.recipe import AugmentPart, DataPart
 from fovea.transforms import Prepare
@@ -259,7 +259,7 @@ class HeldOut:
     def with_boxes(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
         """The same, and the boxes of each picture, K,4 in the input's pixels."""
         for pixels, labels, shown in self._parts(size, rank, world):
-            boxes = [_inwards(sample.boxes, self.prepare.placement(*own)) for sample, own in shown]
+            boxes = [inwards(sample.boxes, self.prepare.placement(*own)) for sample, own in shown]
             yield self.prepare.normalise(pixels), labels, boxes
 
     def _parts(
@@ -285,9 +285,3 @@ class HeldOut:
     def _stacked(self, rows: list[tuple[Sample, Tensor]]) -> tuple[Tensor, Tensor]:
         pixels = torch.stack([pixels for _, pixels in rows]).to(self.device)
         return pixels, torch.tensor([sample.label for sample, _ in rows], device=self.device)
-
-
-def _inwards(boxes: Sequence[Box], placement: Placement) -> Tensor:
-    """A picture's boxes in the network's input: K,4."""
-    scale, offset = torch.tensor(placement.scale * 2), torch.tensor(placement.offset * 2)
-    return (torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4) - offset) / scale

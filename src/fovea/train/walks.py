@@ -3,10 +3,12 @@
 With top-k selection a policy narrows early; then accuracy stands still while glimpses miss. Both are told.
 """
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from fovea.measure.zoom import where_it_looked
 from fovea.nets.glimpsing import Walk
 from fovea.network import Network
 from fovea.train.feed import HeldOut
@@ -30,38 +32,20 @@ class Walked:
         from fovea.train.media import hits, shares
 
         module.eval()
-        counts, found, dtype = torch.zeros(3, dtype=torch.float64), dict[int, Tensor](), next(module.parameters()).dtype
+        counts, found, dtype = torch.zeros(3, dtype=torch.float64), dict[str, Tensor](), next(module.parameters()).dtype
         for inputs, labels, boxes in self.held.with_boxes(size, fabric.global_rank, fabric.world_size):
             out = module(inputs.to(dtype))
             counts += hits(network.read(out), labels)
-            if isinstance(out, Walk):
-                for level, one in found_at(out, boxes).items():
-                    found[level] = found.get(level, torch.zeros(2, dtype=torch.float64)) + one
+            looked = where_it_looked(out, boxes) if isinstance(out, Walk) else {}
+            for key, values in looked.items():
+                known = torch.from_numpy(values[~np.isnan(values)])
+                both = torch.tensor([float(known.sum()), len(known)], dtype=torch.float64)
+                found[key] = found.get(key, torch.zeros_like(both)) + both
         score = shares(counts, fabric, 0)
-        for level, one in sorted(found.items()):
-            both: Tensor = one.to(fabric.device)
+        for key in sorted(one for one in found if one.startswith("found_at_")):
+            both = found[key].to(fabric.device)
             if fabric.world_size > 1:
                 both = torch.as_tensor(fabric.all_reduce(both, reduce_op="sum"))
             if both[1] > 0:
-                score[f"found_at_{level}"] = float(both[0] / both[1])
+                score[key] = float(both[0] / both[1])
         return score
-
-
-def found_at(out: Walk, boxes: list[Tensor]) -> dict[int, Tensor]:
-    """At each level, in how many pictures a glimpse has the middle of a box in it, and how many have boxes.
-
-    `boxes` are K,4 for each picture, in the scene's pixels.
-    """
-    read, counts = out.boxes.cpu(), dict[int, Tensor]()
-    for level in sorted(set(out.levels) - {1}):
-        own = [i for i, one in enumerate(out.levels) if one == level]
-        hit = [bool(holds(read[n, own], its).any()) for n, its in enumerate(boxes) if len(its)]
-        counts[level] = torch.tensor([sum(hit), len(hit)], dtype=torch.float64)
-    return counts
-
-
-def holds(regions: Tensor, boxes: Tensor) -> Tensor:
-    """Whether each region has the middle of each box in it: G,4 and K,4 to G,K."""
-    middle = (boxes[:, :2] + boxes[:, 2:]) / 2  # K,2
-    inside = (middle >= regions[:, None, :2]) & (middle < regions[:, None, 2:])
-    return inside.all(2)
