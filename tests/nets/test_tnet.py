@@ -207,6 +207,15 @@ def test_exploring_draws_other_places_and_testing_never_does() -> None:
         assert not torch.equal(network.module(x).boxes, network.module(x).boxes)
 
 
+def test_training_may_read_more() -> None:
+    network, x = timm_one(while_training=8), torch.randn(2, 1, 128, 128)
+    assert walked(network, x).glimpses == 4
+    network.module.train()
+    assert walked(network, x).glimpses == 8
+    with pytest.raises(BadChoice, match="0 to 90"):
+        timm_one(while_training=91)
+
+
 def test_probabilities_are_those_of_the_places_read() -> None:
     walk = walked(timm_one(), torch.randn(2, 1, 128, 128), 4)
     probability = walk.log_probability.exp()

@@ -272,8 +272,9 @@ class Added(nn.Module):
 
 
 class TNet(nn.Module):
-    """`glimpses` are read unless another number is asked for; `explore` is the share of pictures whose locations are
-    drawn at random, by their probabilities, while training: the paper takes the most probable ones there too.
+    """`glimpses` are read unless another number is asked for, `while_training` so many while training, if given.
+    `explore` is the share of pictures whose locations are then drawn at random, by their probabilities: the paper takes
+    the most probable ones there too.
 
     `sequential` reads the locations of a level one after the other, which takes longer and less memory.
     """
@@ -290,8 +291,10 @@ class TNet(nn.Module):
         antialias: bool = True,
         sequential: bool = False,
         dropout: float = 0.0,
+        while_training: int | None = None,
     ) -> None:
         super().__init__()
+        self.while_training = glimpses if while_training is None else while_training
         self.extractor, self.location, self.place = extractor, location, place
         self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(int(extractor.width), classes)  # type: ignore[arg-type]
         self.levels, self.glimpses, self.explore = levels, glimpses, explore
@@ -304,7 +307,8 @@ class TNet(nn.Module):
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         base, n, device = int(self.extractor.base), self.location.grid.n, self.classifier.weight.device  # type: ignore[arg-type]
-        counts = plan(self.glimpses if glimpses is None else glimpses, self.levels, n * n)
+        usual = self.while_training if self.training else self.glimpses
+        counts = plan(usual if glimpses is None else glimpses, self.levels, n * n)
         corners = torch.zeros(scene.count, 1, 2, dtype=torch.long, device=device)  # of the windows of this level
         position, extent = corners, scene.size
         vectors, boxes, logs = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -466,12 +470,14 @@ def build_timm(
     sequential: bool = False,
     dropout: float = 0.0,
     stage: int | None = None,
+    while_training: int | None = None,
 ) -> Network:
     """TNet over a network of timm's, without its last layer; built the way of Table 5.
 
     `norms`: "level" gives each level its own running statistics of batch norm, "shared" is one set for all.
     """
     _check(levels, glimpses, grid**2, explore)
+    plan(glimpses if while_training is None else while_training, levels, grid**2)
     if norms not in ("level", "shared"):
         raise BadChoice(f"norms is level or shared; got {norms!r}")
     if grid < 1 or not 0 < fraction <= 1:
@@ -484,7 +490,9 @@ def build_timm(
     extractor = TimmExtractor(features.module, base, stage, levels if norms == "level" else 1)
     location = ByExcitation(extractor.channels, Grid(grid, fraction), None)
     place = Added(extractor.width)
-    net = TNet(extractor, location, place, classes, levels, glimpses, explore, antialias, sequential, dropout)
+    net = TNet(
+        extractor, location, place, classes, levels, glimpses, explore, antialias, sequential, dropout, while_training
+    )
     side = base * 2 ** (levels - 1) if side is None else side
     transform = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
     return Network(net, transform, tuple(map(str, range(classes))), output=logits_of)

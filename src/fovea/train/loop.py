@@ -38,6 +38,7 @@ from fovea.train.recipe import AugmentPart, Part, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
 WEIGHTS, CARD, CURVES, STARTED = "weights.safetensors", "card.json", "curves.png", "started"
+LONG = 5000  # steps
 WARM_UP_OF_AVERAGES = 10  # steps: early averages forget faster, since the first weights are no use
 
 
@@ -197,6 +198,8 @@ class _Run:
                 }
                 checkpoint.save(self.out, state)
 
+        # trying convolution algorithms takes a quarter of a minute, which short runs do not win back
+        torch.backends.cudnn.benchmark = fabric.device.type == "cuda" and self.steps >= LONG
         wrapped.train()
         tally, saved = _Tally(), time.monotonic()
         stream = self.feed.batches(self._wanted(first))
