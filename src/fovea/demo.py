@@ -28,7 +28,7 @@ SENTENCES = (  # three of the paper's own, and two to try
     "a warm , funny and beautifully acted story that never talks down to its audience .",
     "two hours of noise , and not one scene that anybody will remember .",
 )
-CANVASES = "megapixel:canvas=896,source=digits,split=test,count=3,seed=1"
+CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3,seed=1"
 SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
 METHODS = {
     "cam": "each cell's share of the class's logit",
@@ -132,7 +132,7 @@ def _zoom() -> str:
     )
     share = sum(one.cost.share for one in answers) / len(answers)
     return f"""<section><h2>Reading only what matters</h2>
-<p>One digit of 28 pixels among fragments and strokes, on a canvas of 896 x 896. TNet reads the whole canvas at a
+<p>One digit of 28 pixels among fragments of others, on a canvas of 896 x 896. TNet reads the whole canvas at a
 quarter of its resolution, then two windows at half and two at full resolution, each chosen by what was read before:
 {share:.0%} of the canvas at full resolution.</p>{figures}
 <p class="dim">Your own: <code>fovea zoom scene.jpg --glimpses 4</code></p></section>"""

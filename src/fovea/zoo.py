@@ -222,10 +222,28 @@ def _described(network: Network, about: Mapping[str, str], classes: int | None) 
 
 
 def _put(network: Network, state: dict[str, Tensor], path: Path) -> None:
+    state = _of_extractor(state, network.module)
     try:
         network.module.load_state_dict(state)
     except RuntimeError as error:
         raise BadNetwork(f"{path} does not fit {type(network.module).__name__}: {str(error)[:400]}") from None
+
+
+def _of_extractor(state: dict[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """A TNet's features as the weights of the network that they are of: its last layer, which TNet has not, is as the
+    module has it, and its norms are those of the deepest level."""
+    within, own = "extractor.module.", module.state_dict()
+    found = {key.removeprefix(within): value for key, value in state.items() if key.startswith(within)}
+    if not found or not set(found) <= set(own):
+        return state
+    norms = [name for name, one in module.named_modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    sizes = [len(own[f"{name}.running_mean"]) for name in norms]
+    for kept, packed in (("running_mean", "mean"), ("running_var", "var")):
+        levels = state.get(f"extractor.statistics.{packed}")
+        if levels is not None:
+            parts = torch.split(levels[0, -1], sizes)
+            found |= {f"{name}.{kept}": part for name, part in zip(norms, parts, strict=True)}
+    return own | found
 
 
 def _classes_in(state: dict[str, Tensor], module: nn.Module) -> int | None:

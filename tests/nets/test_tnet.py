@@ -199,6 +199,20 @@ def test_two_levels_weights_go_on_as_three(tmp_path: Path) -> None:
     assert walked(grown, torch.randn(1, 1, 128, 128)).levels == (1, 2, 2, 3, 3)
 
 
+def test_its_features_are_a_network_again(tmp_path: Path) -> None:
+    network = timm_one()
+    network.module.train()(torch.randn(4, 1, 128, 128))
+    network.save(tmp_path / "tnet.safetensors")
+    own = {key: value for key, value in TINY.items() if key != "base"}
+    whole = fovea.load("timm/resnet10t", tmp_path / "tnet.safetensors", classes=7, options=own)
+    x = torch.randn(2, 1, 32, 32)
+    with torch.no_grad():
+        _, vector = network.module.eval().extractor(x, 2)  # as at the deepest level
+        theirs = whole.module.forward_head(whole.module.forward_features(x), pre_logits=True)
+    assert torch.allclose(vector, theirs, atol=1e-5)
+    assert whole(x).shape == (2, 7)
+
+
 def test_exploring_draws_other_places_and_testing_never_does() -> None:
     network, x = timm_one(explore=1.0), torch.randn(16, 1, 128, 128)
     assert torch.equal(walked(network, x).boxes, walked(network, x).boxes)

@@ -316,3 +316,18 @@ def test_a_run_begun_before_a_key_existed_goes_on(tmp_path: Path) -> None:
     torch.save(known | {"recipe": json.dumps(older)}, tmp_path / "checkpoint.pt")
     with pytest.raises(fovea.BadChoice, match="network differ"):
         loop.train(recipe, tmp_path, resume=True)
+
+
+def test_settling_takes_the_statistics_of_these_weights() -> None:
+    torch.manual_seed(0)
+    norms = nn.BatchNorm2d(2), nn.BatchNorm2d(3)
+    module = nn.Sequential(nn.Conv2d(1, 2, 1), norms[0], nn.Dropout(0.9), nn.Conv2d(2, 3, 1), norms[1])
+    batches = [torch.randn(8, 1, 4, 4) for _ in range(5)]
+    module.train()(batches[0])  # statistics that are soon out of date
+    loop.settled(module, iter(batches))
+    with torch.no_grad():
+        means = torch.stack([module[0](one).mean((0, 2, 3)) for one in batches])
+    assert norms[0].running_mean is not None
+    assert torch.allclose(norms[0].running_mean, means.mean(0), atol=1e-6)
+    assert not any(one.training for one in module.modules())
+    assert norms[0].momentum == 0.1

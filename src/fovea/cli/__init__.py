@@ -64,6 +64,7 @@ def models(
     if not any(found.values()):
         raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
     if not pattern:
+        say.print("and tnet/NAME, TNet over the features of timm's NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
 

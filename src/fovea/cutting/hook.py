@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fovea.cutting.choosing import POOLS, choose, stirred
 from fovea.cutting.parts import Cut, Head, Trunk, need_space, one_map, root
 from fovea.errors import BadNetwork
+from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network
 
 
@@ -25,8 +26,9 @@ def hook_cut_anywhere(network: Network, batch: Tensor) -> Cut:
     """Watch every layer once and take the last that gives a map the output still reads."""
     name = _last_watched(network, network.module, batch) or _last_watched(network, stirred(network.module), batch)
     if name is None:
+        zooms = "; it reads glimpses: fovea.zoom tells which" if isinstance(network.module, Glimpsing) else ""
         raise BadNetwork(
-            f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on; "
+            f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on{zooms}; "
             "name one with layer=, or wrap a network that has one"
         )
     return _hook_cut(network, name)

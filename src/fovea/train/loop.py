@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -349,6 +350,8 @@ class _Run:
 
     def _finish(self, module: nn.Module, seconds: float) -> Trained:
         """The weights that are kept, scored as they are in the file, with their card."""
+        if self.recipe.settle:
+            settled(module, (one.inputs for one in self.feed.batches(islice(self._wanted(0), self.recipe.settle))))
         state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
         if self.fabric.world_size > 1 and not self.recipe.sync_norm:
             state = self.fabric.broadcast(state)  # each process's norms have their own statistics
@@ -411,6 +414,27 @@ def averages(module: nn.Module, decay: float) -> AveragedModel:
 
     averaged = AveragedModel(module, multi_avg_fn=update, use_buffers=True)
     return averaged
+
+
+@torch.no_grad()
+def settled(module: nn.Module, batches: Iterator[Tensor]) -> None:
+    """Batch norm's statistics as they are for these weights: means over batches, all alike.
+
+    Those gathered in training are of weights that have changed since, or, of averaged ones, were never there at all.
+    Where most of a picture is empty, a channel hardly varies, and a small change of its mean is a large one for it.
+    """
+    module.eval()
+    norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    before = [one.momentum for one in norms]
+    for one in norms:
+        one.train()
+    for count, inputs in enumerate(batches, 1):
+        for one in norms:
+            one.momentum = 1 / count
+        module(inputs)
+    for one, momentum in zip(norms, before, strict=True):
+        one.momentum = momentum
+    module.eval()
 
 
 def mixing(part: AugmentPart, classes: int) -> Any:

@@ -147,6 +147,7 @@ class Recipe(Part):
     threads: Count | None = None  # of the CPU; torch takes as many as there are cores
     sync_norm: bool = True  # batch norm over all processes
     compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
+    settle: Annotated[int, Field(ge=0)] = 0  # batches by which batch norm's statistics are taken anew at the end
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs
     save_every: NotNegative = 30.0  # seconds between checkpoints; 0: at every step
