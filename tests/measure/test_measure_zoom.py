@@ -13,6 +13,7 @@ from fovea import cli
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measure import classify, zoom, zoom_figure
 from fovea.measure.cost import macs
+from fovea.measure.interval import student
 from fovea.nets.glimpsing import Pixels as Batch
 from fovea.nets.glimpsing import Scene, Walk, boxes_of, logits_of, running_mean
 from fovea.network import Network
@@ -138,7 +139,7 @@ def test_networks_that_differ_in_their_seeds() -> None:
     half = 4.3027 * 0.02 / 3**0.5  # Student's t of two degrees of freedom
     assert (row["low"], row["high"]) == pytest.approx((0.92 - half, 0.92 + half), abs=1e-5)
     assert (row["found_at_2"], row["found_at_2_low"], row["found_at_2_high"]) == (1, 1, 1)
-    assert zoom.student([0.0, 1.0]) == (0, 1)  # a share is no more than all
+    assert student([0.0, 1.0]) == (0, 1)  # a share is no more than all
 
 
 def tiny(name: str) -> Network:

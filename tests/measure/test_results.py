@@ -8,7 +8,7 @@ import fovea
 from fovea import zoo
 from fovea.cli.common import shortened
 from fovea.measure.figures import Figures, commit, processor
-from fovea.measure.results import page
+from fovea.measure.results import page, trained
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,3 +107,23 @@ def test_commit_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "CPU threads" in processor("cpu")  # beside a GPU
     monkeypatch.setenv("FOVEA_COMMIT", "abc")
     assert commit() == "abc"
+
+
+def test_runs_that_differ_in_their_seed_are_one_row() -> None:
+    def card(seed: int, top1: float, size: int) -> dict[str, object]:
+        changes = [f"seed={seed}", f"network.size={size}"]
+        facts = {"name": "a", "tested_on": "d", "minutes": 1, "processor": "p", "commit": "c"}
+        return {**facts, "changes": changes, "score": {"top1": top1}}
+
+    small, large = trained([card(0, 0.5, 224), card(1, 0.7, 224), card(0, 0.9, 448)])
+    assert (small["changes"], small["seeds"], small["top1"]) == ("network.size=224", 2, pytest.approx(0.6))
+    assert 0 <= small["low"] < 0.5 < 0.7 < small["high"] <= 1  # two say little
+    assert (large["top1"], "low" in large) == (0.9, False)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results/trained").glob("*.json")), ids=lambda path: path.stem)
+def test_runs_say_how_they_were_made_and_no_more(path: Path) -> None:
+    card = json.loads(path.read_text(encoding="utf-8"))
+    assert card["commit"]
+    assert not card["commit"].endswith("+")
+    assert not re.search(r"(^|[\s=,:\"])(/\w|~)", path.read_text(encoding="utf-8")), "a path"

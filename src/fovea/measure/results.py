@@ -8,8 +8,9 @@ from typing import Any
 
 from fovea.errors import BadChoice, nearest
 from fovea.measure.figures import text_of
+from fovea.measure.interval import student
 
-PAPERS = "papers.toml"
+PAPERS, TRAINED = "papers.toml", "trained"
 TITLES = {
     "wsol": "Localisation",
     "classify": "Classification",
@@ -48,7 +49,28 @@ def page(folder: Path) -> str:
         ours = [one for one in papers if one["result"] == name]
         if ours:
             lines += ["", *_beside(ours, result)]
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / TRAINED).glob("*.json"))]
+    if runs:
+        lines += ["", "## Training runs whose weights are not kept", "", *_table(trained(runs))]
+        lines += ["", "From their cards, as `fovea train` wrote them; means and Student's 95 % interval over seeds."]
     return "\n".join(lines) + "\n"
+
+
+def trained(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each recipe and what was set otherwise, over its seeds."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for card in cards:
+        set_otherwise = [one for one in card["changes"] if not one.startswith(("seed=", "network.weights="))]
+        groups.setdefault((card["name"], card["tested_on"], *set_otherwise), []).append(card)
+    rows = []
+    for (name, data, *changes), own in groups.items():
+        scores = {key: [float(card["score"][key]) for card in own] for key in own[0]["score"]}
+        row: dict[str, Any] = {"recipe": name, "changes": ", ".join(changes), "tested_on": data, "seeds": len(own)}
+        row |= {key: sum(values) / len(values) for key, values in scores.items()}
+        if len(own) > 1:
+            row["low"], row["high"] = student(scores["top1"])
+        rows.append(row | {"minutes": own[0]["minutes"], "processor": own[0]["processor"], "commit": own[0]["commit"]})
+    return rows
 
 
 def figures_of_papers(path: Path, results: Mapping[str, Any]) -> list[dict[str, Any]]:

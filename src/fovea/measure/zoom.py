@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from fovea.data import DataSet, Sample
@@ -20,7 +19,7 @@ from fovea.errors import BadChoice, BadPicture
 from fovea.measure.classify import RESAMPLES
 from fovea.measure.cost import answered, input_shape, macs, parameters, peak_mb, seconds
 from fovea.measure.figures import Figures
-from fovea.measure.interval import interval
+from fovea.measure.interval import interval, student
 from fovea.measure.matching import Matching, match
 from fovea.measure.patch_parts import Tally, mean
 from fovea.measure.stream import batches, blank, input_of, prepared
@@ -289,10 +288,3 @@ def _together(name: str, rows: Sequence[Mapping[str, Any]]) -> Row:
         elif row[key] is not None and key.startswith("found_at_"):
             row[f"{key}_low"], row[f"{key}_high"] = student(values)
     return row
-
-
-def student(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of a share's mean, from several measurements of it."""
-    middle, count = float(np.mean(values)), len(values)
-    half = float(stats.t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / count**0.5
-    return max(middle - half, 0.0), min(middle + half, 1.0)
