@@ -70,6 +70,11 @@ def load(
     else:
         state = read_weights(Path(weights))
         network = _build(kind, False, None, options)
+        if classes is None and _of_extractor(state, network.module) is not state:
+            raise BadChoice(
+                f"{weights} is a TNet's: its features fit {name}, which needs a last layer of its own. Give classes=N "
+                "for a new one to train, or load the file itself"
+            )
         found = _classes_in(state, network.module)
         network = network if found is None else _build(kind, False, found, options)
         _put(network, state, Path(weights))
@@ -222,9 +227,8 @@ def _described(network: Network, about: Mapping[str, str], classes: int | None) 
 
 
 def _put(network: Network, state: dict[str, Tensor], path: Path) -> None:
-    state = _of_extractor(state, network.module)
     try:
-        network.module.load_state_dict(state)
+        network.module.load_state_dict(_of_extractor(state, network.module))
     except RuntimeError as error:
         raise BadNetwork(f"{path} does not fit {type(network.module).__name__}: {str(error)[:400]}") from None
 
@@ -236,13 +240,12 @@ def _of_extractor(state: dict[str, Tensor], module: nn.Module) -> dict[str, Tens
     found = {key.removeprefix(within): value for key, value in state.items() if key.startswith(within)}
     if not found or not set(found) <= set(own):
         return state
-    norms = [name for name, one in module.named_modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
-    sizes = [len(own[f"{name}.running_mean"]) for name in norms]
     for kept, packed in (("running_mean", "mean"), ("running_var", "var")):
-        levels = state.get(f"extractor.statistics.{packed}")
+        levels, start = state.get(f"extractor.statistics.{packed}"), 0
         if levels is not None:
-            parts = torch.split(levels[0, -1], sizes)
-            found |= {f"{name}.{kept}": part for name, part in zip(norms, parts, strict=True)}
+            for key in [key for key in own if key.endswith(f".{kept}")]:  # in the order in which they were packed
+                found[key] = levels[0, -1, start : start + len(own[key])]
+                start += len(own[key])
     return own | found
 
 
@@ -289,7 +292,8 @@ def _load_tnet(name: str, pretrained: bool, classes: int | None, options: dict[s
     """TNet over a timm network's features; the options that are not TNet's are for timm."""
     from fovea.nets import tnet
 
-    own = {key: options.pop(key) for key in inspect.signature(tnet.build_timm).parameters if key in options}
+    known = [key for key in inspect.signature(tnet.build_timm).parameters if key not in ("features", "classes")]
+    own = {key: options.pop(key) for key in known if key in options}
     offline = next((key for key, (package, known) in OFFLINE.items() if known == name and find_spec(package)), None)
     if pretrained and offline is not None:
         features = _load_offline(offline, True, None, options)

@@ -46,7 +46,7 @@ def test_boxes_are_tight_around_the_labels_digits() -> None:
 
 def test_the_digit_in_the_box_is_one_of_the_source() -> None:
     data = open_megapixel(canvas=(40, 40), digit=10, clutter=0, noise=0, count=5, split="test")  # 10: their own size
-    known = glyphs("digits", "test")
+    known = glyphs(("digits",), "test")
     for sample in data.samples:
         ((x0, y0, x1, y1),) = (tuple(map(int, box)) for box in sample.boxes)
         found = pixels(sample)[y0:y1, x0:x1]
@@ -57,7 +57,7 @@ def test_the_digit_in_the_box_is_one_of_the_source() -> None:
 
 
 def test_train_and_test_share_no_digit() -> None:
-    train, test = (glyphs("digits", part).images for part in ("train", "test"))
+    train, test = (glyphs(("digits",), part).images for part in ("train", "test"))
     assert (len(train), len(test)) == (1437, 360)
 
 
@@ -124,3 +124,21 @@ def test_a_small_canvas_is_made_in_a_fraction_of_a_decode() -> None:
         sample.source.read()
         took.append(time.perf_counter() - start)
     assert sorted(took)[25] < 0.005
+
+
+def test_two_sources_are_equally_likely(tmp_path: Path) -> None:
+    """Twenty digits of MNIST's form beside scikit-learn's 1,400: each has half of the canvases."""
+    folder = tmp_path / "a+b"  # a folder's name may hold a plus
+    folder.mkdir()
+    white = np.full((20, 28, 28), 200, np.uint8)
+    for part in ("train", "t10k"):
+        header = np.array([0x803, 20, 28, 28], ">i4").tobytes()
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(header + white.tobytes())
+        labels = np.array([0x801, 20], ">i4").tobytes() + np.arange(20, dtype=np.uint8).__mod__(10).tobytes()
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+    both = glyphs(("digits", str(folder)), "train")
+    assert both.images.shape[1:] == (28, 28)
+    for own in both.of_class:
+        squares = [bool((both.images[i] == 200).all()) for i in own]
+        assert sum(squares) * 2 == len(squares)
+    assert len(open_data(f"megapixel:source={folder},count=2")) == 2

@@ -26,7 +26,7 @@ FIRST, SECOND = (0.0, 0.0, 4.0, 4.0), (6.0, 6.0, 10.0, 10.0)  # the second reach
 class Peeking(nn.Module):
     """Says 0 of its overview, and then 1 of its first glimpse and 2 of its second, in the same places always."""
 
-    most = 2
+    least, most = 0, 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def test_pictures_that_cannot_be_read_are_told() -> None:
 
 
 def test_wrong_choices() -> None:
-    with pytest.raises(fovea.BadChoice, match=r"peeking reads up to 2 glimpses of a picture; none of \[5\]"):
+    with pytest.raises(fovea.BadChoice, match=r"peeking reads 0 to 2 glimpses of a picture; none of \[5\]"):
         zoom.measure([peeking()], made(0), [5])
     with pytest.raises(fovea.BadChoice, match="each by another name"):
         zoom.measure([peeking(), peeking()], made(0))

@@ -99,7 +99,7 @@ def test_the_command_needs_a_localizer_with_branches(tmp_path: Path) -> None:
 class First(torch.nn.Module):
     """Reads an overview, then the upper left and the lower right quarter, whatever the picture."""
 
-    most = 2
+    least, most = 0, 2
 
     def forward(self, x: torch.Tensor) -> Walk:
         return self.walk(Pixels(x))

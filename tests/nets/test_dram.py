@@ -225,5 +225,5 @@ def test_built_as_a_network() -> None:
     assert network(pictures(1)).shape == (1, 6)
     with pytest.raises(fovea.BadChoice, match="colour pictures"):
         network.module(torch.zeros(1, 1, 96, 96))
-    with pytest.raises(fovea.BadNetwork, match="name one with layer="):  # its layers run for every glimpse
+    with pytest.raises(fovea.BadNetwork, match=r"fovea\.zoom tells"):  # its layers run for every glimpse
         fovea.explain(network, pictures(1))

@@ -211,6 +211,8 @@ def test_its_features_are_a_network_again(tmp_path: Path) -> None:
         theirs = whole.module.forward_head(whole.module.forward_features(x), pre_logits=True)
     assert torch.allclose(vector, theirs, atol=1e-5)
     assert whole(x).shape == (2, 7)
+    with pytest.raises(BadChoice, match="last layer of its own"):
+        fovea.load("timm/resnet10t", tmp_path / "tnet.safetensors", options=own)
 
 
 def test_exploring_draws_other_places_and_testing_never_does() -> None:
@@ -246,7 +248,11 @@ def test_any_number_of_levels() -> None:
 
 
 def test_options_are_checked() -> None:
-    for options, said in (({"levels": 0}, "level"), ({"glimpses": 1000}, "0 to"), ({"explore": 2}, "explore")):
+    wrong = (
+        ({"levels": 0}, "level"), ({"glimpses": 1000}, "0 to"), ({"explore": 2}, "explore"), ({"grid": 0}, "grid"),
+        ({"stage": 9}, "maps 0 to 4"), ({"base": 0}, "base"),
+    )  # fmt: skip
+    for options, said in wrong:
         with pytest.raises(BadChoice, match=said):
             timm_one(**options)
     with pytest.raises(BadChoice, match="timm has no network"):

@@ -93,14 +93,6 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         Held(PREPARE, open_data(tmp_path), 16, AugmentPart(), CPU, nothing)
 
 
-def test_held_in_grey_is_the_same_in_a_third_of_the_space(folder: DataSet) -> None:
-    colour, grey = (Held(PREPARE, folder, 16, AugmentPart(), CPU, nothing, one) for one in (False, True))
-    assert grey.pixels.nbytes * 3 == colour.pixels.nbytes
-    wanted = [Wanted(torch.tensor([1, 3]), draw(2, 0, 0))]
-    (theirs,), (ours,) = colour.batches(wanted), grey.batches(wanted)
-    assert torch.equal(theirs.inputs, ours.inputs)
-
-
 def test_boxes_come_with_a_test_set(tmp_path: Path) -> None:
     data = open_data("megapixel:canvas=64,count=3,clutter=0,noise=0")
     network = fovea.load("smallnet", options={"side": 32})

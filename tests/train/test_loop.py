@@ -331,3 +331,28 @@ def test_settling_takes_the_statistics_of_these_weights() -> None:
     assert torch.allclose(norms[0].running_mean, means.mean(0), atol=1e-6)
     assert not any(one.training for one in module.modules())
     assert norms[0].momentum == 0.1
+
+
+def test_settling_counts_every_time_a_norm_runs_and_leaves_frozen_ones() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.frozen = nn.BatchNorm2d(1), nn.BatchNorm2d(1)
+
+        def train(self, mode: bool = True) -> "Twice":
+            super().train(mode)
+            self.frozen.eval()
+            return self
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.frozen(x)
+            a: torch.Tensor = self.norm(x)
+            b: torch.Tensor = self.norm(x + 3)
+            return a + b
+
+    module, x = Twice(), torch.zeros(4, 1, 2, 2)
+    loop.settled(module, iter([x, x + 1]))
+    assert module.norm.running_mean is not None
+    assert float(module.norm.running_mean) == pytest.approx((0 + 3 + 1 + 4) / 4)
+    assert module.frozen.running_mean is not None
+    assert float(module.frozen.running_mean) == 0

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fovea.errors import BadChoice
 from fovea.nets.glimpsing import Walk
 from fovea.train.recipe import LossPart
 from fovea.train.reinforce import Reinforce
@@ -82,3 +83,12 @@ def test_mixed_pictures_are_taken_by_their_larger_share() -> None:
     shares = torch.tensor([[0.7, 0.3]])
     loss = loss_of(policy=0.0).eval()(walk(EACH, CHANCE, (1, 2, 2)), shares)
     assert float(loss) == pytest.approx(0.7 * entropy(4 / 3, 1) + 0.3 * entropy(1, 4 / 3), rel=1e-5)
+
+
+def test_a_network_without_an_overview_has_nothing_to_judge_above_its_glimpses() -> None:
+    out = walk(EACH[:, 1:], CHANCE, (2, 2))
+    with pytest.raises(BadChoice, match="upto = 1"):
+        loss_of(whole=0.5, upto=1)(out, TRUTH)
+    # with nothing judged alone, the answer as a whole is all the reward there is
+    whole, none = loss_of(whole_reward=0.5, upto=1).eval(), loss_of().eval()
+    assert float(whole(out, TRUTH)) == pytest.approx(float(none(out, TRUTH)))

@@ -29,6 +29,7 @@ class Quarters(nn.Module):
 
     def __init__(self, overview: bool = True) -> None:
         super().__init__()
+        self.least = 0 if overview else 1
         self.overview, self.gain, self.noise = overview, nn.Linear(1, 2, bias=False), nn.Dropout(0.5)
         self.gain.weight.data = torch.tensor([[0.0], [2.0]])
 
@@ -146,7 +147,7 @@ def test_a_network_without_an_overview() -> None:
     ]
     assert [one.number for one in answer.after] == [1, 2]
     answer.figure()
-    with pytest.raises(BadChoice, match="no overview to answer from: give at least 1"):
+    with pytest.raises(BadChoice, match="reads 1 to 4 glimpses of a picture; got 0"):
         fovea.zoom(quarters(overview=False), picture(), glimpses=0)
 
 
@@ -262,9 +263,9 @@ def test_the_network_is_left_as_found() -> None:
 def test_what_cannot_zoom(pooled: nn.Module, tnet: Network) -> None:
     with pytest.raises(BadChoice, match=r"Pooled reads pictures as a whole and cannot zoom.*fovea models tnet"):
         fovea.zoom(pooled, picture())
-    with pytest.raises(BadChoice, match="reads at most 25 glimpses of a picture; got 26"):
+    with pytest.raises(BadChoice, match="reads 0 to 25 glimpses of a picture; got 26"):
         fovea.zoom(tnet, picture(), glimpses=26)
-    with pytest.raises(BadChoice, match="at most 4 glimpses"):
+    with pytest.raises(BadChoice, match="0 to 4 glimpses of a picture; got -1"):
         fovea.zoom(Quarters(), picture(), glimpses=-1)
     with pytest.raises(BadChoice, match="no transform, so it takes tensors only"):
         fovea.zoom(Quarters(), picture())

@@ -79,7 +79,7 @@ def test_nothing_that_can_be_read(run: Run, weights: Path) -> None:
 
 def test_wrong_usage(run: Run, weights: Path) -> None:
     code, _, err = run("photos", "--net", weights, "--glimpses", 26)
-    assert (code, "reads at most 25 glimpses" in err) == (2, True)
+    assert (code, "reads 0 to 25 glimpses" in err) == (2, True)
     assert not Path("out").exists()
     code, _, err = run("photos", "--net", "smallnet", "--untrained")
     assert (code, "cannot zoom" in err) == (2, True)
@@ -100,9 +100,15 @@ def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("fovea.zoo.ours", lambda: {"efficientnet_lite0-cub100": {}})
     code, _, err = run("photos/a.png")
     assert (code, "fovea train recipes/tnet-gtsdb.toml" in err) == (2, True)
-    monkeypatch.setattr("fovea.zoo.ours", lambda: {"anchornet": {}, "tnet-digits": {}})
+    monkeypatch.setattr("fovea.zoo.ours", lambda: {"tnet-digits": {}, "tnet-imagenette": {}})
+    code, out, _ = run("photos/a.png")
+    assert (code, "by tnet-imagenette" in out) == (0, True)  # digits are not photographs
+    monkeypatch.setattr("fovea.zoo.ours", lambda: {"tnet-imagenette": {}, "tnet-gtsdb": {}})
     assert run("photos/a.png")[0] == 0
-    monkeypatch.setattr("fovea.zoo.ours", lambda: {"tnet-digits": {}, "tnet-gtsdb": {}})
-    assert run("photos/a.png")[0] == 0
-    assert asked == ["tnet-digits", "tnet-gtsdb"]
+    assert asked == ["tnet-imagenette", "tnet-gtsdb"]
     assert common.load is not load
+
+
+def test_an_architecture_alone_says_that_it_is_not_trained(run: Run) -> None:
+    code, _, err = run("photos/a.png", "--net", "tnet-bagnet77", "--glimpses", 0)
+    assert (code, "comes untrained" in err) == (0, True)

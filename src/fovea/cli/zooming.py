@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-USUAL = "tnet-gtsdb"
+USUAL = ("tnet-gtsdb", "tnet-imagenette")
 
 
 @app.command(
@@ -25,8 +25,8 @@ def zoom(
         str | None,
         typer.Option(
             "--net",
-            help="A network that reads glimpses ('fovea models tnet'; saccader; dram), or a .safetensors file of one. "
-            f"If not given: {USUAL}, or the first TNet that comes with fovea.",
+            help="A TNet that comes with fovea ('fovea models tnet'), or the .safetensors file of a TNet, Saccader or "
+            f"DRAM that you trained. If not given: {' or '.join(USUAL)}, whichever comes with fovea.",
         ),
     ] = None,
     glimpses: Annotated[
@@ -47,7 +47,12 @@ def zoom(
     from fovea.zooming import zoom_batches
     from fovea.zooming.writing import Writer
 
-    network = load(net or _usual(), weights, untrained)
+    name = net or _usual()
+    network = load(name, weights, untrained)
+    if net is None:
+        say.print(f"by {name}", markup=False)
+    if weights is None and not untrained and _begins_untrained(name):
+        warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'", markup=False)
     about = {"net": network.name, "glimpses": glimpses}
     notes: dict[str, int] = {}
     with Writer(out, about) as writer, bar("zooming") as advance:
@@ -66,13 +71,20 @@ def zoom(
 def _usual() -> str:
     from fovea.zoo import ours
 
-    shipped = [name for name in ours() if name.startswith("tnet")]
+    shipped = [name for name in USUAL if name in ours()]
     if not shipped:
         raise BadChoice(
-            f"no TNet comes with this fovea: train one (fovea train recipes/{USUAL}.toml) and name the file, "
-            "--net FILE.safetensors"
+            f"no TNet for photographs comes with this fovea: train one (fovea train recipes/{USUAL[0]}.toml) and name "
+            "the file, --net FILE.safetensors"
         )
-    return USUAL if USUAL in shipped else shipped[0]
+    return shipped[0]
+
+
+def _begins_untrained(name: str) -> bool:
+    """Whether a name stands for an architecture alone, or for one with a new last layer."""
+    from fovea.nets import NETS
+
+    return name in NETS or name.startswith("tnet/")
 
 
 def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:

@@ -26,10 +26,10 @@ def hook_cut_anywhere(network: Network, batch: Tensor) -> Cut:
     """Watch every layer once and take the last that gives a map the output still reads."""
     name = _last_watched(network, network.module, batch) or _last_watched(network, stirred(network.module), batch)
     if name is None:
-        zooms = "; it reads glimpses: fovea.zoom tells which" if isinstance(network.module, Glimpsing) else ""
+        glimpses = isinstance(network.module, Glimpsing)
+        way = "fovea.zoom tells what it reads" if glimpses else "name one with layer=, or wrap a network that has one"
         raise BadNetwork(
-            f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on{zooms}; "
-            "name one with layer=, or wrap a network that has one"
+            f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on; {way}"
         )
     return _hook_cut(network, name)
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from fovea.data import digits, mnist
 from fovea.data.options import Size, splits_asked
-from fovea.data.places import find
+from fovea.data.places import at_home, find
 from fovea.data.samples import Box, DataSet, Sample
 from fovea.errors import BadChoice
 
@@ -63,13 +63,13 @@ def open_megapixel(
             "take a larger canvas= or a smaller digit="
         )
     crowd = round(width * height / digit**2 / CROWDED)
-    named = [one if one == "digits" else str(find(one, (), mnist.is_mnist).absolute()) for one in source.split("+")]
-    source = "+".join(named)
+    parts = [source] if at_home(source).is_dir() else source.split("+")
+    sources = tuple(one if one == "digits" else str(find(one, (), mnist.is_mnist).absolute()) for one in parts)
     scene = Scene(
         canvas, digit, copies, others, crowd if clutter is None else clutter, crowd if noise is None else noise,
-        seed, part, source,
+        seed, part, sources,
     )  # fmt: skip
-    glyphs(source, part)  # a source that is not there is said now
+    glyphs(sources, part)  # a source that is not there is said now
     row = {"split": part}
     labels = np.random.default_rng([seed, part == "test"]).integers(10, size=count)
     drawn = [Canvas(scene, i, int(label)) for i, label in enumerate(labels)]
@@ -89,7 +89,7 @@ class Scene:
     noise: int
     seed: int
     split: str
-    source: str  # "digits", the folder of MNIST's files, or several with + between them
+    sources: tuple[str, ...]  # "digits", or folders of MNIST's files
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Glyphs:
 
 
 @lru_cache(maxsize=4)
-def glyphs(source: str, split: str) -> Glyphs:
+def glyphs(wanted: tuple[str, ...], split: str) -> Glyphs:
     """Read once a process, so that a canvas is cheap to send to another. Several sources are equally likely."""
-    sources = [_glyphs(one, split) for one in source.split("+")]
+    sources = [_glyphs(one, split) for one in wanted]
     side = max(images.shape[1] for images, _ in sources)
     images = np.concatenate([_enlarged(images, side) for images, _ in sources])
     starts = np.cumsum([0, *(len(labels) for _, labels in sources)])
@@ -109,7 +109,7 @@ def glyphs(source: str, split: str) -> Glyphs:
     for name in range(10):
         found = [np.flatnonzero(labels == name) + start for (_, labels), start in zip(sources, starts, strict=False)]
         if not all(map(len, found)):
-            raise BadChoice(f"megapixel: the {split} digits of {source} lack a class")
+            raise BadChoice(f"megapixel: the {split} digits of {' and '.join(wanted)} lack a class")
         most = max(map(len, found))
         of_class.append(np.concatenate([np.resize(one, most) for one in found]))  # a smaller source is repeated
     return Glyphs(images, tuple(of_class))
@@ -161,7 +161,7 @@ class Canvas:
 
     def _digits(self, random: np.random.Generator) -> list[tuple[Image.Image, int, int, bool]]:
         """The digits, their corners, and whether they are the label's; drawn first, so boxes need nothing else."""
-        scene, known = self.scene, glyphs(self.scene.source, self.scene.split)
+        scene, known = self.scene, glyphs(self.scene.sources, self.scene.split)
         rest = [one for one in range(10) if one != self.label] * (scene.copies - 1)
         classes = [self.label] * scene.copies
         classes += [rest[i] for i in random.permutation(len(rest))[: scene.others]] if scene.others else []
@@ -217,7 +217,7 @@ def _draw_strokes(image: Image.Image, scene: Scene, random: np.random.Generator)
 
 def _paste_fragments(pixels: NDArray[np.uint8], scene: Scene, random: np.random.Generator) -> None:
     """Squares cut from any digits, where their strokes are."""
-    images = glyphs(scene.source, scene.split).images
+    images = glyphs(scene.sources, scene.split).images
     native, side = images.shape[1], max(2, round(scene.digit * FRAGMENT))
     cut = native * FRAGMENT
     which = random.integers(len(images), size=scene.clutter).tolist()

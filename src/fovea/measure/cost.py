@@ -20,7 +20,7 @@ from fovea.measure.speed import peak_megabytes
 from fovea.measure.stream import blank
 from fovea.nets.anchornet_sound import Spectrogram
 from fovea.nets.glimpsing import Glimpsing, Pixels, Walk
-from fovea.nets.tnet import Statistics
+from fovea.nets.norms import Statistics
 from fovea.network import Network, as_found
 from fovea.pictures import read
 from fovea.texts import Reading

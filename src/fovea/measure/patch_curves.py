@@ -18,12 +18,13 @@ from fovea.errors import BadChoice
 from fovea.lip import Settings, pick
 from fovea.localizing.downstream import translated
 from fovea.localizing.scales import SIDE, Look, look
+from fovea.measure.cost import answered
 from fovea.measure.curve_kinds import KINDS
 from fovea.measure.curves import Curve, area_under, curve, joined
 from fovea.measure.figures import Figures
 from fovea.measure.patch_parts import Part, demand_anchored, demand_read, demand_same_classes, parts
 from fovea.measure.random_control import RANDOM
-from fovea.nets.glimpsing import Glimpsing, Pixels
+from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network, as_found
 
 COUNTS = (1, 2, 3, 5, 8, 12)
@@ -119,7 +120,7 @@ def _glimpsed(rival: Network, tensors: Tensor, wanted: Sequence[int]) -> Tensor:
     """Where the first glimpses lie, as `_patches` gives it; what is an overview is none."""
     assert isinstance(rival.module, Glimpsing)
     with as_found(rival), torch.no_grad():
-        walk = rival.module.walk(Pixels(tensors), min(wanted[-1], rival.module.most))
+        walk = answered(rival, tensors, min(wanted[-1], rival.module.most))
     boxes = walk.boxes[:, [i for i, level in enumerate(walk.levels) if level > 1]].cpu().float()
     boxes = F.pad(boxes, (0, 0, 0, wanted[-1] - boxes.shape[1]))  # fewer than asked for: the others of no size
     return covered(boxes, (tensors.shape[2], tensors.shape[3]))[:, [number - 1 for number in wanted]]

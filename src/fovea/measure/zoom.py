@@ -145,27 +145,17 @@ class Run:
 
 def _runs(network: Network, asked: Sequence[int] | None) -> Iterator[Run]:
     """One for each number of glimpses that the network can read."""
-    picture = blank(network)
     with as_found(network), torch.no_grad():
-        walks = isinstance(answered(network, picture), Walk)
-        if not walks:  # a Saccader whose policy is not trained yet answers by all cells
-            yield Run(network, None)
-            return
-        assert isinstance(network.module, Glimpsing)
-        most, usual = network.module.most, LADDER if asked is None else sorted(set(asked))
-        own = [count for count in usual if 0 <= count <= most and (count or _reads_none(network, picture))]
+        walks = isinstance(answered(network, blank(network)), Walk)
+    if not walks:  # a Saccader whose policy is not trained yet answers by all cells
+        yield Run(network, None)
+        return
+    assert isinstance(network.module, Glimpsing)
+    least, most = network.module.least, network.module.most
+    own = [count for count in (LADDER if asked is None else sorted(set(asked))) if least <= count <= most]
     if not own:
-        raise BadChoice(f"{network.name} reads up to {most} glimpses of a picture; none of {list(usual)}")
+        raise BadChoice(f"{network.name} reads {least} to {most} glimpses of a picture; none of {list(asked or ())}")
     yield from (Run(network, count) for count in own)
-
-
-def _reads_none(network: Network, picture: Tensor) -> bool:
-    """Whether it answers by an overview alone."""
-    try:
-        answered(network, picture, 0)
-    except BadChoice:
-        return False
-    return True
 
 
 def _transform(network: Network) -> Any:

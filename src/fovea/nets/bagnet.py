@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.errors import BadChoice
+from fovea.nets.norms import scaled
 from fovea.network import Network
 from fovea.transforms import Prepare
 
@@ -71,8 +72,8 @@ class Bag(nn.Module):
 
     def __init__(self, width: float = 1.0, dropout: float = 0.0) -> None:
         super().__init__()
-        stem, out = _scaled(STEM, width), _scaled(OUT, width)
-        rows = [(kernel, _scaled(channels, width), stride, padded) for kernel, channels, stride, padded in BLOCKS]
+        stem, out = scaled(STEM, width), scaled(OUT, width)
+        rows = [(kernel, scaled(channels, width), stride, padded) for kernel, channels, stride, padded in BLOCKS]
         given = [stem, *(row[1] for row in rows)]
         blocks = [ConvBlock(wide, row) for wide, row in zip(given, rows, strict=False)]
         self.stem = nn.Conv2d(3, stem, 3)
@@ -120,11 +121,6 @@ def glorot(module: nn.Module) -> None:
             nn.init.xavier_normal_(one.weight)
             if one.bias is not None:
                 nn.init.zeros_(one.bias)
-
-
-def _scaled(channels: int, width: float) -> int:
-    """A multiple of 8, of which a quarter is a whole number."""
-    return max(8, round(channels * width / 8) * 8)
 
 
 def logits_of(out: Output) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from fovea.errors import BadChoice
 from fovea.nets.glimpsing import Pixels, Scene, Walk, boxes_of, logits_of
-from fovea.nets.saccader import scaled
-from fovea.nets.tnet import Statistics
+from fovea.nets.norms import Statistics, scaled
 from fovea.network import Network
 from fovea.transforms import Prepare
 
@@ -58,6 +57,11 @@ class Dram(nn.Module):
         self.classifier, self.emit = nn.Linear(units, classes), nn.Linear(units, 2)
 
     @property
+    def least(self) -> int:
+        """One: of the overview the answer sees nothing."""
+        return 1
+
+    @property
     def most(self) -> int:
         """As many as it was built for."""
         return self.locations
@@ -70,14 +74,13 @@ class Dram(nn.Module):
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         count = self.locations if glimpses is None else glimpses
         if not 1 <= count <= self.most:
-            raise BadChoice(
-                f"this DRAM is built for 1 to {self.most} glimpses; got {count}. For more: options locations={count}"
-            )
+            more = f". For more: options locations={count}" if count > self.most else ""
+            raise BadChoice(f"this DRAM is built for 1 to {self.most} glimpses; got {count}{more}")
         weight = self.emit.weight
         extent = self._extents(scene)[0]
         height, width = scene.size
-        whole = weight.new_tensor([width, height])  # as places are: x, y
-        own = weight.new_tensor([extent[1], extent[0]])
+        whole = torch.tensor([float(width), float(height)], device=weight.device)  # as places are: x, y
+        own = torch.tensor([float(extent[1]), float(extent[0])], device=weight.device)
         reach = 1 - own / whole  # places whose glimpse lies in the picture
         context, _ = self.recognise(self._seen(self._overview(scene), 0))
         after, boxes, logs = [self.classifier(context)], [self._frame(scene)], list[Tensor]()
@@ -85,7 +88,7 @@ class Dram(nn.Module):
         heading: tuple[Tensor, Tensor] = self.steer(context.detach())
         for turn in range(count):
             with torch.autocast(weight.device.type, enabled=False):  # half precision cannot tell near places apart
-                said = self.emit(heading[0].to(weight.dtype)).tanh() * reach  # N,2
+                said = self.emit(heading[0].to(weight.dtype)).tanh().float() * reach  # N,2
             place = torch.normal(said.detach(), self.spread) if self.training else said.detach()
             logs.append(log_normal(place, said, self.spread).sum(1))
             middle = (place.clamp(-reach, reach) + 1) / 2 * whole
@@ -109,6 +112,7 @@ class Dram(nn.Module):
             (-1, *(0,) * count),
             torch.stack(logs, 1),
             share,
+            density=True,
         )
 
     def _extents(self, scene: Scene) -> list[tuple[int, int]]:

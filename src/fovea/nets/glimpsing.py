@@ -92,6 +92,7 @@ class Walk:
     parents: tuple[int, ...]  # V: in which of the things read it was chosen; -1: in none
     log_probability: Tensor  # N,G: that each glimpse was chosen, what REINFORCE goes by
     share: Tensor | None = None  # N,V: how much each counts in the answer; alike unless given
+    density: bool = False  # log_probability is of a density, as of a place anywhere in the plane
 
     @property
     def glimpses(self) -> int:
@@ -100,9 +101,12 @@ class Walk:
 
 @runtime_checkable
 class Glimpsing(Protocol):
-    """A network that walks through a scene; `most` is how many glimpses it can read of one."""
+    """A network that walks through a scene and reads `least` to `most` glimpses of it; 0 is an overview alone."""
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk: ...
+
+    @property
+    def least(self) -> int: ...
 
     @property
     def most(self) -> int: ...

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from fovea.errors import BadChoice, nearest
 from fovea.nets.glimpsing import Scene, Walk, logits_of, running_mean
+from fovea.nets.norms import scaled
 from fovea.network import Network
 from fovea.transforms import Prepare
 
@@ -199,6 +200,11 @@ class Saccader(nn.Module):
         self.cell.requires_grad_(stage != "representation")
 
     @property
+    def least(self) -> int:
+        """One: there is no overview."""
+        return 1
+
+    @property
     def most(self) -> int:
         """As many as there are cells."""
         return cells_along(self.side) ** 2
@@ -293,11 +299,6 @@ def patches(cells: Tensor, columns: int, scale: tuple[float, float]) -> Tensor:
 
 def cells_along(side: int) -> int:
     return max((side - PATCH) // STEP + 1, 0)
-
-
-def scaled(channels: int, width: float) -> int:
-    """A multiple of 8."""
-    return max(8, round(channels * width / 8) * 8)
 
 
 def build(

@@ -6,9 +6,8 @@ on. All features, each with its place and scale added, are averaged and classifi
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 from fovea.errors import BadChoice
 from fovea.nets import bagnet
 from fovea.nets.glimpsing import Pixels, Scene, Walk, boxes_of, logits_of, running_mean, shared_out
+from fovea.nets.norms import Statistics
 from fovea.network import Network
 from fovea.transforms import Prepare
 
@@ -24,18 +24,12 @@ TINY = 1e-10  # beside a probability whose logarithm is taken
 FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
 
 
-class Extractor(Protocol):
-    """A feature extraction module: a map to choose locations by, and a vector. `level` counts from 0."""
-
-    channels: int  # of the map
-    width: int  # of the vector
-    base: int  # side of what it reads
-
-    def __call__(self, x: Tensor, level: int) -> tuple[Tensor, Tensor]: ...  # N,C,h,w and N,D
-
-
 class BagExtractor(nn.Module):
-    """Table 4's: BagNet-77 on windows of 77 pixels."""
+    """Table 4's: BagNet-77 on windows of 77 pixels.
+
+    An extractor takes windows, N,C,base,base, and their level, counted from 0. It gives a map of `channels` channels to
+    choose locations by, and a vector of `width` numbers.
+    """
 
     def __init__(self, base: int, width: float, dropout: float) -> None:
         super().__init__()
@@ -91,52 +85,6 @@ class B0Extractor(nn.Module):
         seen = blocks[:4](x)  # 1 + 2 + 2 + 3 MBConvs
         last = net.bn2(net.conv_head(blocks[4:](seen)))  # type: ignore[operator]
         return seen, net.forward_head(last, pre_logits=True)  # type: ignore[operator]
-
-
-class Statistics(nn.Module):
-    """Running means and variances of a network's batch norms, a set for each level."""
-
-    mean: Tensor  # 1,L,C
-    var: Tensor
-
-    def __init__(self, module: nn.Module, levels: int) -> None:
-        super().__init__()
-        norms = list(self._norms(module))
-        for name, kept in (("mean", "running_mean"), ("var", "running_var")):
-            values = torch.cat([getattr(one, kept) for one in norms]) if norms else torch.empty(0)
-            self.register_buffer(name, values.expand(1, levels, -1).clone())
-        for one in norms:  # elsewhere they are nobody's
-            one.running_mean = one.running_var = None
-
-    @staticmethod
-    def _norms(module: nn.Module) -> Iterator[nn.modules.batchnorm._BatchNorm]:
-        for one in module.modules():
-            if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.track_running_stats:
-                yield one
-
-    @contextmanager
-    def of(self, module: nn.Module, level: int) -> Iterator[None]:
-        """The network with the statistics of a level; of the deepest known for those below it."""
-        mean, var = (one[0, min(level, one.shape[1] - 1)] for one in (self.mean, self.var))
-        norms, start = list(self._norms(module)), 0
-        for one in norms:
-            own = slice(start, start + one.num_features)
-            one.running_mean, one.running_var = mean[own], var[own]
-            start = own.stop
-        try:
-            yield
-        finally:
-            for one in norms:
-                one.running_mean = one.running_var = None
-
-    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
-        """Of a network with fewer levels: the new ones begin as its last. Of one with more, the first ones."""
-        for name, own in (("mean", self.mean), ("var", self.var)):
-            given = state.get(prefix + name)
-            if given is not None and given.ndim == 3 and given.shape[1] != own.shape[1]:
-                levels = [min(i, given.shape[1] - 1) for i in range(own.shape[1])]
-                state[prefix + name] = given[:, levels]
-        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
 
 
 class Location(nn.Module):
@@ -301,8 +249,9 @@ class TNet(nn.Module):
         self.antialias, self.sequential = antialias, sequential
 
     def forward(self, x: Tensor) -> Walk:
-        if x.ndim != 4:
-            raise BadChoice(f"TNet takes pictures, N,C,H,W; got {tuple(x.shape)}")
+        channels = next(one.in_channels for one in self.extractor.modules() if isinstance(one, nn.Conv2d))
+        if x.ndim != 4 or x.shape[1] != channels:
+            raise BadChoice(f"this TNet takes pictures of {channels} channels, N,{channels},H,W; got {tuple(x.shape)}")
         return self.walk(Pixels(x, self.antialias))
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
@@ -368,6 +317,11 @@ class TNet(nn.Module):
             curious = torch.rand(len(scores), 1, 1, device=scores.device) < self.explore
             scores = torch.where(curious, drawn, scores)
         return scores.topk(most, dim=2).indices
+
+    @property
+    def least(self) -> int:
+        """None: the overview answers, too."""
+        return 0
 
     @property
     def most(self) -> int:
@@ -476,14 +430,20 @@ def build_timm(
 
     `norms`: "level" gives each level its own running statistics of batch norm, "shared" is one set for all.
     """
+    if grid < 1 or not 0 < fraction <= 1:
+        raise BadChoice(f"a grid is at least 1 and its regions a share of at most 1; got {grid} and {fraction}")
     _check(levels, glimpses, grid**2, explore)
     plan(glimpses if while_training is None else while_training, levels, grid**2)
     if norms not in ("level", "shared"):
         raise BadChoice(f"norms is level or shared; got {norms!r}")
-    if grid < 1 or not 0 < fraction <= 1:
-        raise BadChoice(f"a grid is at least 1 and its regions a share of at most 1; got {grid} and {fraction}")
     if not hasattr(features.module, "forward_intermediates") or not getattr(features.module, "feature_info", None):
         raise BadChoice(f"{features.name or 'this network'} gives no maps between its layers (forward_intermediates)")
+    stages = len(list(features.module.feature_info))  # type: ignore[arg-type]
+    if stage is not None and not 0 <= stage < stages:
+        raise BadChoice(f"{features.name or 'this network'} has the maps 0 to {stages - 1}; got stage={stage}")
+    for name, given in (("base", base), ("side", side)):
+        if given is not None and given < 1:
+            raise BadChoice(f"{name} is at least one pixel; got {given}")
     prepare = features.transform
     assert isinstance(prepare, Prepare)
     base = prepare.size[0] if base is None else base

@@ -73,10 +73,10 @@ def feed(
     """Held where it fits, or where the recipe says so; streamed otherwise."""
     prepare = preparing(network)
     side = part.side or round(max(prepare.size) * 8 / 7)
-    channels = 1 if part.grey else len(prepare.mean)
-    held = part.hold is True or (part.hold == "auto" and len(data) * channels * side * side <= room(device))
+    size = len(data) * len(prepare.mean) * side * side
+    held = part.hold is True or (part.hold == "auto" and size <= room(device))
     return (
-        Held(prepare, data, side, augment, device, progress, part.grey)
+        Held(prepare, data, side, augment, device, progress)
         if held
         else Streamed(prepare, data, part.workers, augment, device)
     )
@@ -99,13 +99,11 @@ class Held:
         augment: AugmentPart,
         device: torch.device,
         progress: Progress,
-        grey: bool = False,
     ) -> None:
         self.prepare, self.augment, self.device = prepare, augment, device
         self.skipped: list[tuple[str, str]] = []
-        channels = 1 if grey else len(prepare.mean)
-        shown = Prepare((side, side), prepare.mean[:channels], prepare.std[:channels], None, prepare.interpolation)
-        pixels = torch.empty(len(data), channels, side, side, dtype=torch.uint8)
+        shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
+        pixels = torch.empty(len(data), len(prepare.mean), side, side, dtype=torch.uint8)
         kept: list[tuple[Sample, tuple[int, int]]] = []
         stream = _decoded(data, lambda image: (shown.pixels(image), image.size), self.skipped, progress)
         for i, (sample, (shrunk, size)) in enumerate(stream):

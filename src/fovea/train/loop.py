@@ -10,6 +10,7 @@ import logging
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -418,23 +419,34 @@ def averages(module: nn.Module, decay: float) -> AveragedModel:
 
 @torch.no_grad()
 def settled(module: nn.Module, batches: Iterator[Tensor]) -> None:
-    """Batch norm's statistics as they are for these weights: means over batches, all alike.
+    """Batch norm's statistics as they are for these weights: means over all that they see, however often in a forward.
 
     Those gathered in training are of weights that have changed since, or, of averaged ones, were never there at all.
     Where most of a picture is empty, a channel hardly varies, and a small change of its mean is a large one for it.
     """
+    module.train()  # what stays as it is in training, since it is frozen, stays so here
+    norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.training]
     module.eval()
-    norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
-    before = [one.momentum for one in norms]
-    for one in norms:
-        one.train()
-    for count, inputs in enumerate(batches, 1):
-        for one in norms:
-            one.momentum = 1 / count
-        module(inputs)
-    for one, momentum in zip(norms, before, strict=True):
-        one.momentum = momentum
-    module.eval()
+    before, dtype = [one.momentum for one in norms], next(module.parameters()).dtype
+    calls: Counter[int] = Counter()
+
+    def count(norm: nn.Module, _: Any) -> None:
+        assert isinstance(norm, nn.modules.batchnorm._BatchNorm)
+        assert norm.running_mean is not None
+        place = norm.running_mean.data_ptr()  # of a network with a set for each level, each has its own
+        calls[place] += 1
+        norm.momentum = 1 / calls[place]
+
+    hooks = [one.train().register_forward_pre_hook(count) for one in norms]
+    try:
+        for inputs in batches:
+            module(inputs.to(dtype))
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for one, momentum in zip(norms, before, strict=True):
+            one.momentum = momentum
+        module.eval()
 
 
 def mixing(part: AugmentPart, classes: int) -> Any:
@@ -472,7 +484,6 @@ def _repeatable(fabric: Fabric, threads: int | None) -> Iterator[None]:
     if on_cpu:
         torch.use_deterministic_algorithms(True, warn_only=True)
         guards.fill_uninitialized_memory = False  # a safeguard that costs a tenth of the time
-    torch.backends.cudnn.benchmark = not on_cpu
     try:
         yield
     finally:

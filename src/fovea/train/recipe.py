@@ -41,7 +41,6 @@ class DataPart(Part):
     test: Name | None = None
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
-    grey: bool = False  # held pictures are kept without colour, in a third of the space
     workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
     localizer: str | None = None  # train on what this network localises
 
@@ -71,6 +70,13 @@ class DistilPart(Part):
     temperature: Positive = 1.0
 
 
+OWN: dict[str, frozenset[str]] = {  # the settings of each loss
+    "cross_entropy": frozenset({"smoothing", "distil", "weights"}),
+    "reinforce": frozenset({"smoothing", "policy", "whole", "whole_reward", "upto", "baseline"}),
+    "sorted_locations": frozenset(),
+}
+
+
 class LossPart(Part):
     name: Literal["cross_entropy", "reinforce", "sorted_locations"] = "cross_entropy"
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -84,11 +90,10 @@ class LossPart(Part):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "LossPart":
-        reinforced = {"policy", "whole", "whole_reward", "upto", "baseline"}
-        stray = sorted(self.model_fields_set & (reinforced if self.name != "reinforce" else {"distil", "weights"}))
+        stray = sorted(self.model_fields_set - {"name"} - OWN[self.name])
         if stray:
-            whose = "reinforce" if stray[0] in reinforced else "cross_entropy"
-            raise ValueError(f"{stray[0]} belongs to the loss {whose!r}; this one is {self.name!r}")
+            whose = " or ".join(repr(name) for name, own in OWN.items() if stray[0] in own)
+            raise ValueError(f"{stray[0]} belongs to the loss {whose}; this one is {self.name!r}")
         return self
 
 

@@ -41,11 +41,11 @@ class Walked:
                 known = torch.from_numpy(values[~np.isnan(values)])
                 both = torch.tensor([float(known.sum()), len(known)], dtype=torch.float64)
                 found[key] = found.get(key, torch.zeros_like(both)) + both
-        score = shares(counts, fabric, 0)
-        for key in sorted(one for one in found if one.startswith("found_at_")):
-            both = found[key].to(fabric.device)
-            if fabric.world_size > 1:
-                both = torch.as_tensor(fabric.all_reduce(both, reduce_op="sum"))
-            if both[1] > 0:
-                score[key] = float(both[0] / both[1])
-        return score
+        score = shares(counts, fabric, len(network.labels or ()))
+        names = [f"found_at_{level}" for level in range(2, int(getattr(module, "levels", 2)) + 1)]
+        nothing = torch.zeros(2, dtype=torch.float64)
+        all_of_them = torch.stack([found.get(key, nothing) for key in names]) if names else nothing.view(1, 2)
+        if fabric.world_size > 1:  # a process without a picture takes part, too
+            all_of_them = torch.as_tensor(fabric.all_reduce(all_of_them.to(fabric.device), reduce_op="sum"))
+        told = zip(names, all_of_them.tolist(), strict=False)
+        return score | {key: hit / count for key, (hit, count) in told if count > 0}

@@ -43,7 +43,7 @@ def zoom(
     max_pixels: int = MAX_PIXELS,
 ) -> Answers:
     """What pictures are taken for by a network that reads `glimpses` regions of each, and which; as many as it usually
-    does unless given. 0 glimpses is its overview alone.
+    does unless given. 0 glimpses of a TNet is its overview alone.
 
     `net` is a network, or the name of one: a TNet, Saccader, DRAM. Pictures are read window by window at their own
     size. Tensors, N,C,H,W, are taken as already prepared, `batch` of them at a time, and boxes are in their pixels.
@@ -71,7 +71,6 @@ def zoom_batches(
 ) -> Iterator[Step]:
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
     module = _checked(network, glimpses, batch)
-    has_overview = glimpses != 0  # asked of the network only when there is nothing else to read
     for one in _scenes(network, pictures, batch, max_pixels):
         answers: list[Answer] = []
         skipped = list(one.skipped)
@@ -79,9 +78,6 @@ def zoom_batches(
             seen = Counted(one.scene)
             try:
                 with as_found(network), torch.no_grad():
-                    has_overview = has_overview or module.walk(one.scene, min(1, module.most)).levels[0] == 1
-                    if not has_overview:
-                        raise BadChoice(f"{_name(network)} has no overview to answer from: give at least 1 glimpse")
                     walk = module.walk(seen, glimpses)
             except BadPicture as reason:
                 skipped += [(shown.name, str(reason)) for shown in one.shown]
@@ -98,11 +94,12 @@ def _name(network: Network) -> str:
 def _checked(network: Network, glimpses: int | None, batch: int) -> Glimpsing:
     if not isinstance(network.module, Glimpsing):
         raise BadChoice(
-            f"{_name(network)} reads pictures as a whole and cannot zoom; name a network that reads glimpses: "
-            "'fovea models tnet' lists them, and there are saccader and dram"
+            f"{_name(network)} reads pictures as a whole and cannot zoom; name a network that reads glimpses: a TNet "
+            "that comes with fovea ('fovea models tnet'), or the file of one, of a Saccader or a DRAM that you trained"
         )
-    if glimpses is not None and not 0 <= glimpses <= network.module.most:
-        raise BadChoice(f"{_name(network)} reads at most {network.module.most} glimpses of a picture; got {glimpses}")
+    least, most = network.module.least, network.module.most
+    if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
+        raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
     return network.module
@@ -223,9 +220,9 @@ def _boxes(walk: Walk, picture: int) -> list[Box]:
 def _chosen(walk: Walk, picture: int) -> list[float | None]:
     """The probability of each glimpse's place, where the network chose among places: a density is none."""
     logs = walk.log_probability[picture].float().tolist()
-    if len(logs) != walk.glimpses:
+    if walk.density or len(logs) != walk.glimpses:
         return [None] * walk.glimpses
-    return [math.exp(log) if log <= 0 else None for log in logs]
+    return [math.exp(log) for log in logs]
 
 
 def _note(seen: Counted) -> str:

@@ -1,5 +1,6 @@
 """A picture of a descent: where the network looked, what it saw there, and how its answer came about."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -161,7 +162,9 @@ def _chart(answer: Answer, width: int) -> Image.Image:
             at, small = (middle, y - 3), drawing.font(11)
             pen.text(at, said, fill="black", font=small, anchor="mb", stroke_width=2, stroke_fill="white")
         name = "overview" if one.number == 0 else str(one.number)
-        name = name if drawing.font(12).getlength(name) <= step else "0"
+        if drawing.font(12).getlength(name) > step:
+            every = math.ceil(drawing.font(12).getlength("000") / step)
+            name = "0" if one.number == 0 else name if one.number % every == 0 else ""
         pen.text((middle, top + high + 4), name, fill="black", font=drawing.font(12), anchor="mt")
         if room and one.label != answer.label:
             ahead = _short(one.label, 11, step - 4)

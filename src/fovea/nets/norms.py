@@ -1,0 +1,58 @@
+"""Batch norm of networks that see unlike things, and widths that networks are scaled by."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+def scaled(channels: int, width: float) -> int:
+    """A number of channels times a width: a multiple of 8, of which a quarter is a whole number."""
+    return max(8, round(channels * width / 8) * 8)
+
+
+class Statistics(nn.Module):
+    """Running means and variances of a network's batch norms, a set for each level."""
+
+    mean: Tensor  # 1,L,C
+    var: Tensor
+
+    def __init__(self, module: nn.Module, levels: int) -> None:
+        super().__init__()
+        norms = list(self._norms(module))
+        for name, kept in (("mean", "running_mean"), ("var", "running_var")):
+            values = torch.cat([getattr(one, kept) for one in norms]) if norms else torch.empty(0)
+            self.register_buffer(name, values.expand(1, levels, -1).clone())
+        for one in norms:  # elsewhere they are nobody's
+            one.running_mean = one.running_var = None
+
+    @staticmethod
+    def _norms(module: nn.Module) -> Iterator[nn.modules.batchnorm._BatchNorm]:
+        for one in module.modules():
+            if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.track_running_stats:
+                yield one
+
+    @contextmanager
+    def of(self, module: nn.Module, level: int) -> Iterator[None]:
+        """The network with the statistics of a level; of the deepest known for those below it."""
+        mean, var = (one[0, min(level, one.shape[1] - 1)] for one in (self.mean, self.var))
+        norms, start = list(self._norms(module)), 0
+        for one in norms:
+            own = slice(start, start + one.num_features)
+            one.running_mean, one.running_var = mean[own], var[own]
+            start = own.stop
+        try:
+            yield
+        finally:
+            for one in norms:
+                one.running_mean = one.running_var = None
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+        """Of a network with fewer levels: the new ones begin as its last. Of one with more, the first ones."""
+        for name, own in (("mean", self.mean), ("var", self.var)):
+            given = state.get(prefix + name)
+            if given is not None and given.ndim == 3 and given.shape[1] != own.shape[1]:
+                levels = [min(i, given.shape[1] - 1) for i in range(own.shape[1])]
+                state[prefix + name] = given[:, levels]
+        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
