@@ -28,7 +28,7 @@ SENTENCES = (  # three of the paper's own, and two to try
     "a warm , funny and beautifully acted story that never talks down to its audience .",
     "two hours of noise , and not one scene that anybody will remember .",
 )
-CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3,seed=1"
+CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3"
 SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
 METHODS = {
     "cam": "each cell's share of the class's logit",
