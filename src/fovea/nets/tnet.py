@@ -6,6 +6,7 @@ on. All features, each with its place and scale added, are averaged and classifi
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ class B0Extractor(nn.Module):
         return seen, net.forward_head(last, pre_logits=True)  # type: ignore[operator]
 
 
-class Location(nn.Module):
+class Location(nn.Module, ABC):
     """How probable it is that each cell of the grid is attended. Nothing of its gradient reaches the features.
 
     `cells` are the rows, and columns, of the map that describe the grid's regions best (the paper's choice). None takes
@@ -115,8 +116,9 @@ class Location(nn.Module):
             logits = hidden.logsumexp(2)
         return F.normalize(logits.flatten(1), dim=1, eps=1e-12).softmax(1)
 
+    @abstractmethod
     def _with_context(self, seen: Tensor, vector: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Cells that know something of the whole window."""
 
     def _with_place(self, seen: Tensor) -> Tensor:
         n, _, h, w = seen.shape

@@ -1,20 +1,20 @@
 """What a recipe trains on: pictures or another medium. Each opens its data, builds its network, feeds and tests it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
 from fovea.data import DataSet, open_data
 from fovea.errors import BadChoice, nearest
-from fovea.measure.stream import rank_of
 from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network
 from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
 from fovea.train.recipe import NetworkPart, Recipe
+from fovea.train.scoring import Classified
 from fovea.train.sounds import SoundMedium
 from fovea.train.text import TextMedium, holds_sentences
 from fovea.train.walks import Walked
@@ -90,53 +90,6 @@ MEDIA: list[tuple[Callable[[str], bool], Callable[[Recipe], Medium]]] = [
     (lambda name: name == "sounds", SoundMedium),
     (holds_sentences, TextMedium),
 ]
-
-
-class Batches(Protocol):
-    """A test set that is one tensor a batch."""
-
-    skipped: list[tuple[str, str]]
-
-    def __len__(self) -> int: ...
-
-    def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]: ...
-
-
-class Classified:
-    """Top-1 and, of more than five classes, top-5."""
-
-    def __init__(self, held: Batches) -> None:
-        self.held = held
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        return self.held.skipped
-
-    def __len__(self) -> int:
-        return len(self.held)
-
-    @torch.no_grad()
-    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        module.eval()
-        counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
-        for inputs, labels in self.held.batches(size, fabric.global_rank, fabric.world_size):
-            output = network.read(module(inputs.to(dtype) if inputs.is_floating_point() else inputs))
-            counts += hits(output, labels)
-        return shares(counts, fabric, len(network.labels or ()))
-
-
-def hits(output: Tensor, labels: Tensor) -> Tensor:
-    """Pictures, those right, those right among the first five."""
-    rank = rank_of(output, labels)
-    return torch.tensor([len(labels), (rank < 1).sum(), (rank < 5).sum()], dtype=torch.float64)
-
-
-def shares(counts: Tensor, fabric: Fabric, classes: int) -> dict[str, float]:
-    """The score of all processes together."""
-    if fabric.world_size > 1:
-        counts = torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
-    images, top1, top5 = counts.tolist()
-    return {"top1": top1 / images} | ({"top5": top5 / images} if classes > 5 else {})
 
 
 def network_of(part: NetworkPart, labels: tuple[str, ...]) -> Network:

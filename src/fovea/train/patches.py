@@ -14,8 +14,9 @@ from fovea.localizing.scales import Anchored, look
 from fovea.network import Network
 from fovea.train.augment import crops, cut_out, recolour
 from fovea.train.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing
-from fovea.train.media import Classified, Pictures, Tested, hits, shares
+from fovea.train.media import Pictures, Tested
 from fovea.train.recipe import AugmentPart, Recipe
+from fovea.train.scoring import Classified, hits, shares
 from fovea.transforms import Prepare
 from fovea.zoo import load
 

@@ -12,25 +12,16 @@ from fovea.measure.zoom import where_it_looked
 from fovea.nets.glimpsing import Walk
 from fovea.network import Network
 from fovea.train.feed import HeldOut
+from fovea.train.scoring import Classified, hits, shares
 
 
-class Walked:
+class Walked(Classified):
     """Top-1 and, at each level, the share of pictures with boxes where a glimpse has a box's middle in it."""
 
-    def __init__(self, held: HeldOut) -> None:
-        self.held = held
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        return self.held.skipped
-
-    def __len__(self) -> int:
-        return len(self.held)
+    held: HeldOut
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        from fovea.train.media import hits, shares
-
         module.eval()
         counts, found, dtype = torch.zeros(3, dtype=torch.float64), dict[str, Tensor](), next(module.parameters()).dtype
         for inputs, labels, boxes in self.held.with_boxes(size, fabric.global_rank, fabric.world_size):
