@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-USUAL = ("tnet-gtsdb", "tnet-imagenette")
+USUAL = "tnet-imagenette"
 
 
 @app.command(
-    epilog="Examples:  fovea zoom street.jpg --glimpses 4  |  fovea zoom photos/ --net tnet-imagenette --out zooms/"
+    epilog="Examples:  fovea zoom photo.jpg --glimpses 3  |  fovea zoom canvases/ --net tnet-digits --out zooms/"
 )
 def zoom(
     pictures: Annotated[list[str], typer.Argument(help="Files, folders (searched through) or 'globs'.")],
@@ -26,7 +26,7 @@ def zoom(
         typer.Option(
             "--net",
             help="A TNet that comes with fovea ('fovea models tnet'), or the .safetensors file of a TNet, Saccader or "
-            f"DRAM that you trained. If not given: {' or '.join(USUAL)}, whichever comes with fovea.",
+            f"DRAM that you trained. If not given: {USUAL}.",
         ),
     ] = None,
     glimpses: Annotated[
@@ -71,13 +71,12 @@ def zoom(
 def _usual() -> str:
     from fovea.zoo import ours
 
-    shipped = [name for name in USUAL if name in ours()]
-    if not shipped:
+    if USUAL not in ours():
         raise BadChoice(
-            f"no TNet for photographs comes with this fovea: train one (fovea train recipes/{USUAL[0]}.toml) and name "
-            "the file, --net FILE.safetensors"
+            f"no TNet for photographs comes with this fovea: train one (fovea train recipes/{USUAL}.toml) and name the "
+            "file, --net FILE.safetensors"
         )
-    return shipped[0]
+    return USUAL
 
 
 def _begins_untrained(name: str) -> bool:
