@@ -79,3 +79,19 @@ def test_time_of_patches() -> None:
     rows = json.loads((ROOT / "results/bench-patches.json").read_text())["rows"]
     (resnet,) = (row for row in rows if row["net"] == "timm/resnet50")
     assert f"takes {resnet['ratio']:.2f} of the time" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("data", "net", "counts", "whole"),
+    [
+        ("digits", "tnet-digits", (0, 1, 2, 4), "resnet10t-digits-224"),
+        ("imagenette", "tnet-imagenette", (0, 1, 2, 3), "bagnet77-imagenette"),
+    ],
+)
+def test_glimpses(data: str, net: str, counts: tuple[int, ...], whole: str) -> None:
+    rows = json.loads((ROOT / f"results/zoom-{data}.json").read_text())["rows"]
+    (line,) = (cells for cells in table("## Zoom") if cells[0].startswith(data))
+    wanted = [(net, count) for count in counts] + [(whole, None)]
+    for cell, (name, count) in zip(line[1:], wanted, strict=True):
+        (row,) = (row for row in rows if (row["net"], row["glimpses"]) == (name, count))
+        assert cell == f"{row['top1']:.3f} ({row['macs'] / 1e9:.2f} G)"
