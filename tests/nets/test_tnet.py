@@ -94,7 +94,8 @@ def test_no_probability_is_out_of_the_bounds_of_normalised_logits(cells: int, lo
     network = bag() if cells == 25 else timm_one()
     location, extractor = network.module.location, network.module.extractor
     assert isinstance(location, Location)
-    found = location(1e4 * torch.randn(6, extractor.channels, 9, 9), 1e4 * torch.randn(6, extractor.width))
+    with torch.no_grad():
+        found = location(1e4 * torch.randn(6, extractor.channels, 9, 9), 1e4 * torch.randn(6, extractor.width))
     assert found.shape == (6, cells)
     assert torch.allclose(found.sum(1), torch.ones(6))
     assert float(found.min()) >= low - 1e-4
