@@ -1,38 +1,30 @@
-"""Maps of many pictures into a folder, as they come; what was done so far is never lost."""
+"""Maps of many pictures into a folder, as they come."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fovea.heatmap import Names, about, write_json
+from fovea.folder import Filling, told
+from fovea.heatmap import about
 
 if TYPE_CHECKING:
     from fovea.explaining import Step
 
-SECONDS = 5.0  # between two writings of the manifest
-
 
 @dataclass
-class Writer:
+class Writer(Filling):
     """Overlays, .npy values and manifest.json."""
 
-    folder: Path
-    settings: dict[str, Any]
+    file: ClassVar[str] = "manifest.json"
+
     rows: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     blank: Counter[str] = field(default_factory=Counter)  # why maps are blank, and how many
     explained: int = 0
-    names: Names = field(default_factory=Names)
-    written: float = 0.0
 
-    def __enter__(self) -> "Writer":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
-            self.finish()
+    def begun(self) -> bool:
+        return bool(self.rows)
 
     def add(self, step: "Step") -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -46,11 +38,7 @@ class Writer:
             self.blank.update(reasons)
             self.explained += len(reasons) < len(maps)
         self.skipped += step.skipped
-        if time.monotonic() - self.written > SECONDS:
-            self.finish()
+        self.now_and_then()
 
-    def finish(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        skipped = [{"picture": name, "reason": reason} for name, reason in self.skipped]
-        write_json(self.folder / "manifest.json", {**self.settings, "pictures": self.rows, "skipped": skipped})
-        self.written = time.monotonic()
+    def content(self) -> dict[str, Any]:
+        return {"pictures": self.rows, "skipped": told(self.skipped)}
