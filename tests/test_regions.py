@@ -67,3 +67,32 @@ def test_iou_is_symmetric_and_one_only_for_equals(a: tuple[int, ...], b: tuple[i
     assert there == back
     assert 0 <= there <= 1
     assert (there == 1) == (a == b)
+
+
+def test_the_box_of_a_percentile_holds_all_that_is_above_it_connected_or_not() -> None:
+    values = np.zeros((10, 10))
+    values[1, 2] = values[2, 2] = values[8, 5] = values[8, 6] = 1.0  # 4 of 100 pixels
+    assert regions.percentile_box(values, 97).tolist() == [2, 1, 7, 9]  # the 97th percentile is 1
+    assert regions.percentile_box(values, 95).tolist() == [0, 0, 10, 10]  # the 95th is 0, which all pixels reach
+    values[8] -= 0.5
+    assert regions.percentile_box(values, 99).tolist() == [2, 1, 3, 3]
+
+
+@pytest.mark.parametrize("values", [np.zeros((3, 3)), np.full((2, 2), 5.0), np.array([[0.0, np.nan], [1.0, 2.0]])])
+def test_a_map_without_a_percentile_has_no_box(values: np.ndarray) -> None:
+    assert regions.percentile_box(values).tolist() == [0, 0, 0, 0]
+
+
+def test_wrong_percentile() -> None:
+    with pytest.raises(BadChoice, match="between 0 and 100"):
+        regions.percentile_box(np.eye(3), 101)
+    with pytest.raises(BadChoice, match="rows and columns"):
+        regions.percentile_box(np.arange(3.0))
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 100))
+def test_a_higher_percentile_has_a_box_inside(seed: int, percentile: float) -> None:
+    values = np.random.default_rng(seed).random((7, 9))
+    outer, inner = regions.percentile_box(values, percentile / 2), regions.percentile_box(values, percentile)
+    assert (outer[:2] <= inner[:2]).all()
+    assert (outer[2:] >= inner[2:]).all()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fovea.heatmap import HeatMap as HeatMap
     from fovea.localizing import localize as localize
     from fovea.localizing.downstream import classify_patches as classify_patches
+    from fovea.looking import look_longer as look_longer
     from fovea.network import Network as Network
     from fovea.network import wrap as wrap
     from fovea.targets import each as each
@@ -34,6 +35,7 @@ _HOME = {
     "localize": "fovea.localizing",
     "classify_patches": "fovea.localizing.downstream",
     "zoom": "fovea.zooming",
+    "look_longer": "fovea.looking",
     "L2CAF": "fovea.explaining.l2caf",
     "CAM": "fovea.explaining.cam",
     "GradCAM": "fovea.explaining.gradcam",

@@ -52,6 +52,22 @@ def box_of(values: NDArray[np.floating], threshold: float = THRESHOLD) -> NDArra
     return largest
 
 
+def percentile_box(values: NDArray[np.floating], percentile: float = 95.0) -> NDArray[np.int64]:
+    """The box of all pixels at or above a percentile of the map, connected or not, as ProtoPNet draws it: x0 y0 x1 y1.
+
+    All zeros for a map that is the same everywhere, or not finite.
+    """
+    if values.ndim != 2:
+        raise BadChoice(f"a percentile's box is drawn on a map of rows and columns; got shape {values.shape}")
+    if not 0 <= percentile <= 100:
+        raise BadChoice(f"a percentile is between 0 and 100; got {percentile}")
+    if not values.size or not np.isfinite(values).all() or values.max() <= values.min():
+        return np.zeros(4, dtype=np.int64)
+    mask = values >= np.percentile(values, percentile)
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], dtype=np.int64)
+
+
 def iou(boxes: ArrayLike, others: ArrayLike) -> NDArray[np.float64]:
     """Intersection over union of every box (A,4) with every other (B,4): A,B."""
     a, b = (np.asarray(one, dtype=np.float64).reshape(-1, 4) for one in (boxes, others))

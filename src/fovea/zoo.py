@@ -64,7 +64,7 @@ def load(
         network = _like(OURS / f"{name}.safetensors", classes, options)
         network.name = name
         return network
-    kind = _facts(OURS / f"{name}.safetensors")["fovea.network"] if name in ours() else name
+    kind = kind_of(name)
     if weights is None:
         network = _build(kind, pretrained, classes, options)
     else:
@@ -91,6 +91,11 @@ def ours() -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in cards}
 
 
+def kind_of(name: str) -> str:
+    """The name that builds a network: what a weights file of ours is for, any other name itself."""
+    return _facts(OURS / f"{name}.safetensors")["fovea.network"] if name in ours() else name
+
+
 def _build(
     name: str, pretrained: bool, classes: int | None = None, options: Mapping[str, Any] | None = None
 ) -> Network:
@@ -114,8 +119,12 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
         return _load_timm(own, pretrained, classes, options)
     if source == "torchvision" and own:
         return _load_torchvision(own, pretrained, classes, options)
+    if source == "protopnet" and own:
+        return _load_protopnet(own, pretrained, classes, options)
     if source == "tnet" and own:
         return _load_tnet(own, pretrained, classes, options)
+    if source == "twostream" and own:
+        return _load_twostream(own, pretrained, classes, options)
     known = [one for names in models().values() for one in names]
     raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
 
@@ -301,6 +310,25 @@ def _load_tnet(name: str, pretrained: bool, classes: int | None, options: dict[s
     else:
         features = _load_timm(name, pretrained, 0, options)
     return tnet.build_timm(features, 10 if classes is None else classes, **own)
+
+
+def _load_protopnet(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """ProtoPNet over any network's features; the options that are not ProtoPNet's are for that."""
+    from fovea.nets import protopnet
+
+    known = [key for key in inspect.signature(protopnet.build).parameters if key not in ("features", "classes")]
+    own = {key: options.pop(key) for key in known if key in options}
+    return protopnet.build(load(name, None, pretrained, None, options), 10 if classes is None else classes, **own)
+
+
+def _load_twostream(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """Two streams over any loadable network's features; the options that are not theirs are for the features."""
+    from fovea.nets import twostream
+
+    known = [key for key in inspect.signature(twostream.build).parameters if key not in ("backbone", "classes")]
+    own = {key: options.pop(key) for key in known if key in options}
+    backbone = load(name, pretrained=pretrained, options=options)
+    return twostream.build(backbone, 10 if classes is None else classes, **own)
 
 
 def _load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

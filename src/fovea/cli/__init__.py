@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from fovea.cli import benching, explaining, localizing, measuring, reporting, training, zooming
+from fovea.cli import (
+    benching,
+    explaining,
+    finer_measuring,
+    localizing,
+    measuring,
+    patch_finding,
+    prototyping,
+    reporting,
+    training,
+    twostream_measuring,
+    zooming,
+)
 from fovea.cli.common import bar, say, warn
 from fovea.errors import BadPicture, FoveaError
 
@@ -22,7 +34,12 @@ app.add_typer(explaining.app)
 app.add_typer(localizing.app)
 app.add_typer(zooming.app)
 app.add_typer(training.app)
+app.add_typer(patch_finding.app)
+app.add_typer(prototyping.app)
 app.add_typer(reporting.app)
+measuring.app.add_typer(patch_finding.measures)
+measuring.app.add_typer(twostream_measuring.app)
+measuring.app.add_typer(finer_measuring.app)
 app.add_typer(measuring.app, name="measure")
 app.add_typer(benching.app, name="bench")
 
@@ -65,6 +82,8 @@ def models(
         raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
     if not pattern:
         say.print("and tnet/NAME, TNet over the features of timm's NAME;", markup=False)
+        say.print("and twostream/NAME, two streams over those of any NAME;", markup=False)
+        say.print("and protopnet/NAME, ProtoPNet over those of any NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
 

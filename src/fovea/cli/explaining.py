@@ -9,6 +9,8 @@ from fovea.cli.common import Json, Net, Untrained, Weights, bar, load, say, warn
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
+    from fovea.looking.writing import Writer as LookedWriter
+    from fovea.network import Network
     from fovea.writing import Writer
 
 app = typer.Typer()
@@ -25,7 +27,7 @@ def explain(
         typer.Option(
             metavar="NAME",
             help="l2caf (default), cam, gradcam, gradcam-abs, l2caf-sum, l2caf-signed, l2caf-oblivious. "
-            "Repeat, or separate by commas.",
+            "Repeat, or separate by commas. Of a two-stream network one: gradcam (default), l2caf or self-attention.",
         ),
     ] = None,
     target: Annotated[
@@ -45,19 +47,44 @@ def explain(
     squash: Annotated[
         bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
     ] = False,
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS", help="What the pictures are: a two-stream network's strips tell right from wrong."
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
     max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
 ) -> None:
-    """Show where a network looks: an overlay a map, the raw values, and a manifest."""
+    """Show where a network looks: an overlay a map, the raw values, and a manifest; of a two-stream network, a strip."""
     from fovea.explaining import explain_batches, find
+    from fovea.looking import METHODS
+    from fovea.nets.twostream import TwoStream
     from fovea.writing import Writer
 
-    found = [find(name.strip()) for names in method or ["l2caf"] for name in names.split(",") if name.strip()]
+    names = [name.strip() for names in method or [] for name in names.split(",") if name.strip()]
+    for name in names:
+        if name not in METHODS:
+            find(name)  # a wrong one is told before the weights are read
     network = load(net, weights, untrained)
-    network = network.squashed() if squash else network
-    aim: Any = None if not target else target[0] if len(target) == 1 else target
     if out.exists() and not out.is_dir():
         raise BadChoice(f"--out {out} is a file; name a folder")
+    if isinstance(network.module, TwoStream) and network.module.local is not None:
+        if layer is not None or squash:
+            raise BadChoice(
+                f"{'--layer' if layer is not None else '--squash'}: a two-stream network looks at its own two maps, of its "
+                "own two windows; leave it out"
+            )
+        if len(names) > 1 or len(target or ()) > 1:
+            raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
+        how, of = names[0] if names else "gradcam", target[0] if target else None
+        _look_longer(network, pictures, how, of, truth, out, batch, max_pixels)
+        return
+    if truth is not None:
+        raise BadChoice(f"--truth is of two-stream networks, whose steps are right or wrong; {net} is none")
+    found = [find(name) for name in (names if method else ["l2caf"])]
+    network = network.squashed() if squash else network
+    aim: Any = None if not target else target[0] if len(target) == 1 else target
     settings = {"net": net, "layer": layer, "methods": [one.name for one in found], "target": target}
     with Writer(out, settings) as writer, bar("explaining") as advance:
         for step in explain_batches(network, pictures, found, aim, layer, batch, max_pixels=max_pixels):
@@ -66,7 +93,31 @@ def explain(
     _report(writer)
 
 
-def _report(writer: "Writer") -> None:
+def _look_longer(
+    network: "Network",
+    pictures: list[str],
+    method: str,
+    target: str | None,
+    truth: str | None,
+    out: Path,
+    batch: int,
+    max_pixels: int,
+) -> None:
+    """The same of a two-stream network: a strip a picture."""
+    from fovea.looking import look_batches
+    from fovea.looking.writing import Writer
+
+    settings = {"net": network.name, "method": method, "target": target}
+    with Writer(out, settings) as writer, bar("looking") as advance:
+        for part in look_batches(network, pictures, method, target, truth, batch, max_pixels):
+            writer.add(part.looks, part.skipped)
+            for one in part.looks:
+                say.print(f"{one.name}: {one.line()}", markup=False)
+            advance(part.done, part.total)
+    _report(writer)
+
+
+def _report(writer: "Writer | LookedWriter") -> None:
     for _, reason in writer.skipped[:10]:
         warn.print(f"skipped: {reason}", markup=False)
     if len(writer.skipped) > 10:

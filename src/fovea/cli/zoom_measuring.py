@@ -54,7 +54,7 @@ def measure_zoom(
     from fovea.measure.figures import Figures
 
     counts = None if glimpses is None else whole_numbers(glimpses, "--glimpses")
-    networks = [_loaded(name, device) for name in net]
+    networks = [loaded(name, device) for name in net]
     opened = open_data(data, split, networks[0].labels).first(limit)
     with bar(f"zooming into {opened.name}") as advance:
         found = zoom.measure(networks, opened, counts, batch, seed, time, advance)
@@ -67,7 +67,7 @@ def measure_zoom(
         say.print(str(figure), markup=False)
 
 
-def _loaded(name: str, device: str | None) -> "Network":
+def loaded(name: str, device: str | None) -> "Network":
     """A run's weights.safetensors is called as the run's folder."""
     import torch
 

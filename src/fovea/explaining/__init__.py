@@ -19,6 +19,7 @@ from fovea.explaining.inputs import Inputs, groups
 from fovea.explaining.l2caf import L2CAF
 from fovea.explaining.look import Found, Look, mark, without_lost
 from fovea.heatmap import HeatMap, Shown, concat
+from fovea.nets.twostream import TwoStream
 from fovea.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS
 from fovea.targets import Aim, Each
@@ -140,6 +141,11 @@ def explain_batches(
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[Step]:
     """Batch after batch, so that a folder of any size needs the memory of one."""
+    if isinstance(network.module, TwoStream) and network.module.local is not None:
+        raise BadChoice(
+            f"{network.name or 'this network'} has two streams and looks in steps: use fovea.look_longer, which gives a "
+            "map of the whole picture, and one of every patch at every step"
+        )
     targeting.check(target, network)
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(METHODS)})")
@@ -185,21 +191,34 @@ def look_at(
         batch = batch.clone() if batch.is_inference() else batch
         made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
-        opened, lost = without_lost(opened)
-        aims = targeting.aims(target, network, opened.output)
-        look = Look(opened, differentiable, len(aims))
-        told = tuple(
-            replace(one, predictions=best) for one, best in zip(shown, predictions(network, opened.output), strict=True)
-        )
-        maps: dict[str, HeatMap] = {}
-        for method in methods:
-            if method.name in maps:
-                raise BadChoice(f"two methods are called {method.name!r}: explain with one after the other")
-            # a method that is oblivious of classes has one map, whatever was asked for
-            own = targeting.aims("output", network, opened.output) if getattr(method, "oblivious", False) else aims
-            found = [mark(method(look, aim), lost) for aim in own]
-            maps[method.name] = _heatmap(network, method, found, own, opened, told, made.layer)
-        return maps, opened.output.detach()
+        return look_into(network, opened, shown, methods, target, made.layer, differentiable)
+
+
+def look_into(
+    network: Network,
+    opened: Opened,
+    shown: Sequence[Shown],
+    methods: Sequence[Method],
+    target: Target,
+    layer: str,
+    differentiable: bool = False,
+) -> tuple[dict[str, HeatMap], Tensor]:
+    """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode."""
+    opened, lost = without_lost(opened)
+    aims = targeting.aims(target, network, opened.output)
+    look = Look(opened, differentiable, len(aims))
+    told = tuple(
+        replace(one, predictions=best) for one, best in zip(shown, predictions(network, opened.output), strict=True)
+    )
+    maps: dict[str, HeatMap] = {}
+    for method in methods:
+        if method.name in maps:
+            raise BadChoice(f"two methods are called {method.name!r}: explain with one after the other")
+        # a method that is oblivious of classes has one map, whatever was asked for
+        own = targeting.aims("output", network, opened.output) if getattr(method, "oblivious", False) else aims
+        found = [mark(method(look, aim), lost) for aim in own]
+        maps[method.name] = _heatmap(network, method, found, own, opened, told, layer)
+    return maps, opened.output.detach()
 
 
 def _heatmap(

@@ -8,9 +8,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fovea.train.recipe import AugmentPart
+from fovea.windows import cut
 
 DRAWS = 8  # random numbers a picture: area, aspect, x, y, flip, brightness, contrast, saturation
 
@@ -60,13 +60,7 @@ def cut_out(pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, i
     whole = windows.new_tensor([0.0, 0.0, 1.0, 1.0])
     if pictures.shape[2:] == size and bool((windows == whole).all()) and not bool(flips.any()):
         return pictures.float()
-    x0, y0, x1, y1 = windows.unbind(1)
-    sign = 1 - 2 * flips.to(windows.dtype)
-    zero = torch.zeros_like(x0)
-    across = torch.stack([(x1 - x0) * sign, zero, x0 + x1 - 1], 1)
-    down = torch.stack([zero, y1 - y0, y0 + y1 - 1], 1)
-    grid = F.affine_grid(torch.stack([across, down], 1), [len(pictures), 1, *size], align_corners=False)
-    return F.grid_sample(pictures.float(), grid, padding_mode="border", align_corners=False)
+    return cut(pictures.float(), windows, size, flips)
 
 
 def recolour(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:

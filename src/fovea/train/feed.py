@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from fovea.data import DataSet, Sample
 from fovea.errors import BadChoice, BadPicture
 from fovea.measure.zoom import inwards
+from fovea.nets.twostream import Views
 from fovea.network import Network
 from fovea.train.augment import crops, cut_out, recolour
 from fovea.train.recipe import AugmentPart, DataPart
@@ -29,7 +30,7 @@ MOST_HELD = 8 * 2**30  # bytes that `hold = "auto"` keeps
 
 @dataclass(frozen=True)
 class Batch:
-    inputs: Tensor  # N,C,H,W
+    inputs: Tensor | Views  # N,C,H,W
     target: Tensor  # N
     index: Tensor  # N: which samples of the set
 
@@ -251,17 +252,17 @@ class HeldOut:
 
     def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and labels of this process's share of the set."""
-        for pixels, labels, _ in self._parts(size, rank, world):
+        for pixels, labels, _ in self.pixels(size, rank, world):
             yield self.prepare.normalise(pixels), labels
 
     def with_boxes(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
         """The same, and the boxes of each picture, K,4 in the input's pixels."""
-        for pixels, labels, shown in self._parts(size, rank, world):
+        for pixels, labels, shown in self.pixels(size, rank, world):
             boxes = [inwards(sample.boxes, self.prepare.placement(*own)) for sample, own in shown]
             yield self.prepare.normalise(pixels), labels, boxes
 
-    def _parts(
-        self, size: int, rank: int, world: int
+    def pixels(
+        self, size: int, rank: int = 0, world: int = 1
     ) -> Iterator[tuple[Tensor, Tensor, list[tuple[Sample, tuple[int, int]]]]]:
         if self.held is not None:
             pixels, labels = (one[rank::world] for one in self.held)

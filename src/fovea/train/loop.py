@@ -28,14 +28,17 @@ from torchvision.transforms import v2
 from fovea.errors import BadChoice, FoveaError
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
+from fovea.nets.twostream import Views
+from fovea.nets.protopnet import prototypes_of
 from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
 from fovea.train.augment import draw, draw_more, generator, mixed
 from fovea.train.feed import Batch, Wanted
 from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
-from fovea.train.media import medium_of
+from fovea.train.media import Pictures, medium_of
 from fovea.train.optimising import optimiser_of, set_rates, share
+from fovea.train.prototypes import project
 from fovea.train.recipe import AugmentPart, Part, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
@@ -129,6 +132,11 @@ class _Run:
         torch.manual_seed(mixed(recipe.seed))
         self.network = data.network()
         self.network.name = name
+        if recipe.project:  # refused now rather than at the end
+            prototypes_of(self.network)
+            if not isinstance(data, Pictures):
+                raise BadChoice(f"project = true is for sets of pictures, and {data.name} is none")
+        self.projected_on = data.data if isinstance(data, Pictures) and recipe.project else None
         checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
         self.about_data = {"labels": list(self.labels), "pictures": len(data)}
         self.known = None if fresh else checkpoint.load(out)
@@ -349,17 +357,25 @@ class _Run:
                 self.show.line(f"skipped {name}: {reason}")
                 self.told.add(name)
 
+    def _stored(self, module: nn.Module) -> dict[str, Tensor]:
+        """Weights as the file has them."""
+        state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
+        return {key: fit_for_half(value) for key, value in state.items()} if self.recipe.half else state
+
     def _finish(self, module: nn.Module, seconds: float) -> Trained:
         """The weights that are kept, scored as they are in the file, with their card."""
         if self.recipe.settle:
             settled(module, (one.inputs for one in self.feed.batches(islice(self._wanted(0), self.recipe.settle))))
-        state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
+        state = self._stored(module)
         if self.fabric.world_size > 1 and not self.recipe.sync_norm:
             state = self.fabric.broadcast(state)  # each process's norms have their own statistics
-        if self.recipe.half:
-            state = {key: fit_for_half(value) for key, value in state.items()}
         self.network.module.load_state_dict(state)
         self.network.module.eval()
+        if self.projected_on is not None:  # with the weights of the file, so that prototypes lie where they say
+            found = project(self.network, self.projected_on, progress=self.show.decoding)
+            self.show.line(found.line())
+            state = self._stored(self.network.module)
+            self.network.module.load_state_dict(state)
         score = self._score(self.network.module) if self.tested is not None else {}
         self._report_skipped()
         weights, card = self.out / WEIGHTS, self.out / CARD
@@ -418,7 +434,7 @@ def averages(module: nn.Module, decay: float) -> AveragedModel:
 
 
 @torch.no_grad()
-def settled(module: nn.Module, batches: Iterator[Tensor]) -> None:
+def settled(module: nn.Module, batches: Iterator[Tensor | Views]) -> None:
     """Batch norm's statistics as they are for these weights: means over all that they see, however often in a forward.
 
     Those gathered in training are of weights that have changed since, or, of averaged ones, were never there at all.

@@ -9,9 +9,11 @@ from torch.nn import functional as F
 
 from fovea.errors import BadChoice, nearest
 from fovea.network import Network
+from fovea.train.prototypes import Prototypes
 from fovea.train.recipe import DistilPart, LossPart
 from fovea.train.reinforce import Reinforce
 from fovea.train.sorted_locations import SortedLocations
+from fovea.train.two_streams import TwoStreams
 from fovea.transforms import Prepare
 
 
@@ -69,8 +71,10 @@ class ManyHeaded(Protocol):
 
 # losses of all that a network's output holds, and not of its logits alone
 OF_OUTPUTS: dict[str, Callable[[LossPart], nn.Module]] = {
+    "prototypes": Prototypes,
     "reinforce": Reinforce,
     "sorted_locations": lambda part: SortedLocations(),
+    "two_streams": TwoStreams,
 }
 
 

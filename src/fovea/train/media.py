@@ -18,7 +18,7 @@ from fovea.train.scoring import Classified
 from fovea.train.sounds import SoundMedium
 from fovea.train.text import TextMedium, holds_sentences
 from fovea.train.walks import Walked
-from fovea.zoo import keep_classes, load
+from fovea.zoo import keep_classes, kind_of, load
 
 
 class Tested(Protocol):
@@ -58,6 +58,10 @@ def medium_of(recipe: Recipe) -> Medium:
         from fovea.train.patches import PatchMedium
 
         return PatchMedium(recipe)
+    if kind_of(recipe.network.name).startswith("twostream/"):
+        from fovea.train.looking import TwoStreamMedium
+
+        return TwoStreamMedium(recipe)
     return Pictures(recipe)
 
 

@@ -48,6 +48,7 @@ class DataPart(Part):
 class AugmentPart(Part):
     area: Range = [1.0, 1.0]  # share of the picture that a random crop keeps
     aspect: Range | None = None  # width to height of the crop; unless given, the picture's own
+    patch_area: Range = [1.0, 1.0]  # likewise of a patch, for networks of two streams
     flip: bool = False
     brightness: Share = 0.0
     contrast: Share = 0.0
@@ -57,8 +58,9 @@ class AugmentPart(Part):
 
     @model_validator(mode="after")
     def _ranges(self) -> "AugmentPart":
-        if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(f"area is [least, most] with 0 < least <= most <= 1; got {self.area}")
+        for name, area in (("area", self.area), ("patch_area", self.patch_area)):
+            if not 0 < area[0] <= area[1] <= 1:
+                raise ValueError(f"{name} is [least, most] with 0 < least <= most <= 1; got {area}")
         if self.aspect is not None and not 0 < self.aspect[0] <= self.aspect[1]:
             raise ValueError(f"aspect is [least, most] with 0 < least <= most; got {self.aspect}")
         return self
@@ -72,13 +74,15 @@ class DistilPart(Part):
 
 OWN: dict[str, frozenset[str]] = {  # the settings of each loss
     "cross_entropy": frozenset({"smoothing", "distil", "weights"}),
+    "prototypes": frozenset({"smoothing", "cluster", "separation", "l1"}),
     "reinforce": frozenset({"smoothing", "policy", "whole", "whole_reward", "upto", "baseline"}),
     "sorted_locations": frozenset(),
+    "two_streams": frozenset({"smoothing", "rank", "margin", "detach_global"}),
 }
 
 
 class LossPart(Part):
-    name: Literal["cross_entropy", "reinforce", "sorted_locations"] = "cross_entropy"
+    name: Literal["cross_entropy", "prototypes", "reinforce", "sorted_locations", "two_streams"] = "cross_entropy"
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     distil: DistilPart | None = None
     weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given
@@ -87,6 +91,13 @@ class LossPart(Part):
     whole_reward: Share = 1.0  # likewise of REINFORCE
     upto: Count | None = None  # the deepest level whose glimpses are judged alone
     baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
+    cluster: NotNegative = 0.8  # of prototypes: how much it counts that each picture is near one of its own class's
+    separation: NotNegative = 0.08  # and far from those of others
+    l1: NotNegative = 1e-4  # of the last layer's weights between classes and others' prototypes
+
+    rank: NotNegative = 0.5  # of two_streams: the weight of the ranking loss (lambda)
+    margin: NotNegative = 0.5  # by which it wants the local stream surer of the true class than the global one
+    detach_global: bool = False  # the ranking loss teaches the local stream alone
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "LossPart":
@@ -153,6 +164,7 @@ class Recipe(Part):
     sync_norm: bool = True  # batch norm over all processes
     compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
     settle: Annotated[int, Field(ge=0)] = 0  # batches by which batch norm's statistics are taken anew at the end
+    project: bool = False  # at the end, prototypes become the nearest cells of training pictures
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs
     save_every: NotNegative = 30.0  # seconds between checkpoints; 0: at every step

@@ -1,0 +1,68 @@
+"""fovea measure finer: does the attention of a two-stream network narrow with its steps?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fovea.cli.common import Batch, Data, Json, Limit, Split, bar, report, say, write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fovea.measure.figures import Figures
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("finer")
+def measure_finer(
+    data: Data,
+    net: Annotated[str, typer.Option("--net", help="A two-stream network: a name, or a .safetensors file.")],
+    method: Annotated[
+        str, typer.Option(metavar="NAME,NAME,…", help="gradcam, l2caf, and self-attention where the network has it.")
+    ] = "gradcam,l2caf",
+    json: Json = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw area against step, as a picture.")] = None,
+    split: Split = None,
+    limit: Limit = None,
+    batch: Batch = 32,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; the GPU where there is one if not given.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")] = 0,
+) -> None:
+    """Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step."""
+    from fovea.cli.measuring import _listed, _part  # not above: it imports this module
+    from fovea.cli.zoom_measuring import loaded
+    from fovea.data import open_data
+    from fovea.measure import finer, finer_figure
+
+    network = loaded(net, device)
+    opened = open_data(data, split, network.labels).first(limit)
+    with bar(f"looking at {opened.name}") as advance:
+        found = finer.measure(network, opened, _listed(method), batch, seed, advance)
+    report(_by_step(found), f"{found.rows[0]['images']} pictures of {opened.name}, step by step", None)
+    for row in found.rows:
+        if "step" not in row:
+            say.print(finer.sentence(row, found.settings["steps"]), markup=False)
+            if row["blank"]:
+                say.print(f"{row['method']}: {row['blank']} blank map(s) left out", markup=False)
+    write(_part(found, data, split, limit), json, seed)
+    if out:
+        finer_figure.save(found, out)
+        say.print(str(out), markup=False)
+
+
+def _by_step(found: "Figures") -> "Figures":
+    """A row a step, the methods beside each other."""
+    from fovea.measure.figures import Figures
+
+    rows: dict[int, dict[str, Any]] = {}
+    for row in found.rows:
+        if "step" in row:
+            own = rows.setdefault(row["step"], {key: row[key] for key in ("step", "weight", "top1")})
+            own[f"area, {row['method']} (95 %)"] = _told(row)
+    return Figures("finer", {}, list(rows.values()), found.skipped)
+
+
+def _told(row: "Mapping[str, Any]") -> str | None:
+    return None if row["area"] is None else f"{row['area']:.3f} ({row['low']:.3f} to {row['high']:.3f})"

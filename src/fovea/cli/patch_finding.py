@@ -1,0 +1,103 @@
+"""fovea patches, which finds them in a data set, and fovea measure patch-sources, which compares where they lie."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fovea.cli.common import Batch, Data, Json, Limit, Split, _writable, bar, report, say, warn
+
+if TYPE_CHECKING:
+    from fovea.data import DataSet
+    from fovea.patching import Extracted
+
+app = typer.Typer()
+measures = typer.Typer()
+
+SOURCE = (
+    "KIND:NET,key=value,…, as l2caf:efficientnet_lite0-cub100, anchornet:anchornet-cub100, "
+    "prototypes:FILE.safetensors,count=5, whole, random:seed=0."
+)
+
+
+@app.command(
+    epilog="Example: fovea patches --data cub100:split=train --source l2caf:efficientnet_lite0-cub100 --sheet sheet.jpg"
+)
+def patches(
+    data: Data,
+    source: Annotated[str, typer.Option("--source", help=SOURCE)],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=_writable, help="Where they are kept; out/patches/… if not given."),
+    ] = None,
+    split: Split = None,
+    limit: Limit = None,
+    batch: Batch = 16,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever the file holds.")] = False,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=_writable, help="Draw 24 pictures with their patches.")
+    ] = None,
+) -> None:
+    """Find patches in every picture of a data set, without boxes. Stopped at any moment, it goes on where it was."""
+    from fovea.data import open_data
+    from fovea.patching import extract, open_source
+
+    opened = open_source(source, _device())
+    pictures = open_data(data, split).first(limit)
+    with bar(f"looking for patches in {pictures.name}") as advance:
+        found = extract(pictures, opened, out, batch, fresh, progress=advance)
+    for name, reason in found.skipped[:10]:
+        warn.print(f"skipped {name}: {reason}", markup=False)
+    if len(found.skipped) > 10:
+        warn.print(f"… and {len(found.skipped) - 10} more")
+    number = sum(len(one.boxes) for one in found.values())
+    before = f", {found.already} pictures already there" if found.already else ""
+    left_out = f", {len(found.skipped)} skipped" if found.skipped else ""
+    say.print(f"{number} patches of {len(found)} pictures{before}{left_out}", markup=False)
+    _say_where(pictures, found)
+    say.print(str(found.file), markup=False)
+    if sheet:
+        from fovea.patching.sheet import sheet as drawn
+
+        sheet.parent.mkdir(parents=True, exist_ok=True)
+        drawn(pictures, found).save(sheet)
+        say.print(str(sheet), markup=False)
+
+
+def _say_where(data: "DataSet", found: "Extracted") -> None:
+    """Where true boxes are known, how many first patches have their centre in one."""
+    from fovea.measure.patch_sources import centres_inside
+
+    own = [one for one in data.with_boxes().samples if one.boxes and one.name in found]
+    if own:
+        inside = sum(bool(centres_inside(found[one.name], one.boxes)[0]) for one in own)
+        say.print(f"centre of the first patch in a true box: {inside / len(own):.3f} of {len(own)} pictures")
+
+
+@measures.command("patch-sources")
+def measure_sources(
+    data: Data,
+    source: Annotated[list[str], typer.Option("--source", help=f"{SOURCE} Repeat to compare.")],
+    json: Json = None,
+    split: Split = None,
+    limit: Limit = None,
+    batch: Batch = 16,
+) -> None:
+    """Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost."""
+    from fovea.cli.measuring import _part
+    from fovea.data import open_data
+    from fovea.measure import patch_sources
+    from fovea.patching import open_source
+
+    opened = [open_source(one, _device()) for one in source]
+    pictures = open_data(data, split).first(limit)
+    with bar(f"looking for patches in {pictures.name}") as advance:
+        figures = patch_sources.measure(opened, pictures, batch, advance)
+    report(_part(figures, data, split, limit), f"patches of {pictures.name}", json)
+
+
+def _device() -> str:
+    """On the GPU where there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

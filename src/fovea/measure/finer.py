@@ -1,0 +1,188 @@
+"""Does attention narrow with the steps, as the thesis says? The part of a patch above half of its map's maximum, by step.
+
+The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from fovea.data import DataSet, Sample
+from fovea.errors import BadChoice, BadPicture
+from fovea.heatmap import Shown
+from fovea.looking.reading import Streams
+from fovea.measure.figures import Figures
+from fovea.measure.matching import Matching, match
+from fovea.measure.stream import batches, input_of, prepared, rank_of
+from fovea.network import Network, as_found
+
+RESAMPLES, AT_ONCE = 10_000, 500  # of the pictures; so many are drawn at a time
+
+Values = NDArray[np.float64]
+
+
+def area(maps: Tensor, side: int) -> Tensor:
+    """The share of a map (M,h,w), bilinearly upsampled to side x side, above half of its maximum: M, NaN where blank."""
+    large = F.interpolate(maps.unsqueeze(1).float(), (side, side), mode="bilinear", align_corners=False)  # M,1,S,S
+    large = large.flatten(1)
+    most = large.amax(1, keepdim=True)
+    share = (large > most / 2).float().mean(1)
+    return torch.where(most[:, 0] > 0, share, torch.nan)
+
+
+def measure(
+    network: Network,
+    data: DataSet,
+    methods: Sequence[str] = ("gradcam",),
+    batch: int = 16,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
+    """A row a method: how much smaller or larger the area is at the last step than at the first, and in how many
+    pictures it is smaller. Then a row for every method and step: the area, how often the step alone is right, and its
+    mean weight. Maps are of the network's answer; a picture's area is the mean over its patches."""
+    streams = Streams.of(network, *methods)
+    if not methods or len(set(methods)) < len(methods):
+        raise BadChoice(f"name one or more methods, each once; got {list(methods)}")
+    if streams.local.steps < 2:
+        raise BadChoice(f"{network.name or 'this network'} looks once at a patch: nothing can narrow in a single step")
+    skipped: list[tuple[str, str]] = []
+    found = _Found(streams, methods)
+    for samples, images in batches(data, batch, skipped):
+        tensors, shown, _ = prepared(network, samples, images)
+        found.add(data, samples, tensors, shown)
+        progress(found.images + len(skipped), len(data))
+    if not found.images:
+        raise BadPicture(f"no picture of {data.name} could be measured: {skipped[0][1] if skipped else 'it is empty'}")
+    about = {"net": network.name or "network", "data": data.name, "images": found.images}
+    areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,T
+    rows = [{**about, "method": one, **_change(areas[one], seed), "blank": sum(found.blank[one])} for one in methods]
+    rows += [{**about, "method": one, **row} for one in methods for row in _steps(found, one, areas[one], seed)]
+    source = getattr(streams.module.finder, "text", None) if streams.module.localiser is None else "embedded"
+    settings = {
+        "data": data.name,
+        "input": input_of(network),
+        "labels": f"matched by {found.matching.how}",
+        "steps": streams.local.steps,
+        "patches": f"{found.patches} a picture" + (f", by {source}" if source else ""),
+        "class": "the network's answer",
+        "area": f"share of the patch above half of its map's maximum, upsampled bilinearly to {streams.module.patch} "
+        "pixels a side; blank maps are left out",
+        "change": "area at the last step less that at the first, of the pictures that have both",
+        "interval": f"95 %, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
+        "skipped": len(skipped),
+    }
+    return Figures("finer", settings, rows, skipped)
+
+
+@dataclass
+class _Found:
+    """What batches gave, as they come."""
+
+    streams: Streams
+    methods: Sequence[str]
+    areas: dict[str, list[Values]] = field(default_factory=dict)  # N,T a method; NaN where all maps are blank
+    blank: dict[str, list[int]] = field(default_factory=dict)  # T a method: maps, not pictures
+    right: list[NDArray[np.bool_]] = field(default_factory=list)  # N,T: the step alone
+    weights: list[Values] = field(default_factory=list)  # N,T
+    matching: Matching = field(default_factory=lambda: Matching({}, ""))
+    images: int = 0
+    patches: int = 0
+
+    def add(self, data: DataSet, samples: Sequence[Sample], tensors: Tensor, shown: Sequence[Shown]) -> None:
+        streams, steps = self.streams, self.streams.local.steps
+        if not self.images:
+            self.matching = match(streams.network, data, streams.classes)
+        labels = self.matching.of(samples)
+        with as_found(streams.network):
+            seen = streams.read(tensors)
+            count, self.patches = seen.boxes.shape[:2]
+            classes, places = seen.out.logits.argmax(1), streams.patches(seen, shown)
+            for method in self.methods:
+                maps = streams.step_maps(seen, method, classes, places)
+                areas = torch.stack([area(one.values[:, 0], streams.module.patch) for one in maps], 1)  # N*K,T
+                own = areas.unflatten(0, (count, -1)).nanmean(1).cpu().numpy().astype(np.float64)  # N,T
+                self.areas.setdefault(method, []).append(own)
+                before = self.blank.get(method, [0] * steps)
+                self.blank[method] = [a + b for a, b in zip(before, areas.isnan().sum(0).tolist(), strict=True)]
+        each = seen.steps.each.unflatten(0, (count, -1)).mean(1)  # N,T,classes: patches count alike
+        self.right.append(np.stack([rank_of(one, labels) < 1 for one in each.unbind(1)], 1))
+        weights = seen.steps.weights.unflatten(0, (count, -1)).mean(1)  # N,T
+        self.weights.append(weights.cpu().numpy().astype(np.float64))
+        self.images += count
+
+
+def _change(areas: Values, seed: int) -> dict[str, Any]:
+    """From the first step to the last."""
+    both = areas[:, [0, -1]]
+    both = both[~np.isnan(both).any(1)]  # N,2
+    if not len(both):
+        return {
+            "change": None,
+            "low": None,
+            "high": None,
+            "first": None,
+            "last": None,
+            "narrowed": None,
+            "attention": None,
+        }
+    change = both[:, 1] - both[:, 0]
+    (low,), (high,) = interval(change[:, None], seed)
+    return {
+        "change": float(change.mean()),
+        "low": low,
+        "high": high,
+        "first": float(both[:, 0].mean()),
+        "last": float(both[:, 1].mean()),
+        "narrowed": float((change < 0).mean()),
+        "attention": verdict(low, high),
+    }
+
+
+def verdict(low: float, high: float) -> str:
+    """What an interval of the change says."""
+    return "narrows" if high < 0 else "widens" if low > 0 else "does not change"
+
+
+def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[str, Any]]:
+    right, weights = np.concatenate(found.right), np.concatenate(found.weights)
+    low, high = interval(areas, seed)
+    rows = []
+    for step in range(areas.shape[1]):
+        seen = areas[~np.isnan(areas[:, step]), step]
+        row = {"step": step + 1, "area": float(seen.mean()) if len(seen) else None}
+        row |= {"low": low[step], "high": high[step]} if len(seen) else {"low": None, "high": None}
+        row |= {"top1": float(right[:, step].mean()), "weight": float(weights[:, step].mean())}
+        rows.append(row | {"blank": found.blank[method][step]})
+    return rows
+
+
+def interval(values: Values, seed: int) -> tuple[list[float], list[float]]:
+    """The 95 % percentile interval of the mean of every column (N,S) over resamples of the rows; NaN counts for nothing."""
+    known, count = ~np.isnan(values), len(values)
+    filled = np.where(known, values, 0.0)
+    random = np.random.default_rng(seed)
+    means = []
+    for start in range(0, RESAMPLES, AT_ONCE):
+        # how often each picture is in a resample, which is all that a mean needs
+        drawn = random.multinomial(count, np.full(count, 1 / count), min(AT_ONCE, RESAMPLES - start)).astype(np.float64)
+        means.append((drawn @ filled) / np.maximum(drawn @ known, 1))
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
+    return low.tolist(), high.tolist()
+
+
+def sentence(row: Mapping[str, Any], steps: int) -> str:
+    """A method's row in words."""
+    if row["change"] is None:
+        return f"{row['method']}: all maps of the first or the last step are blank, so nothing can be said"
+    return (
+        f"{row['method']}: attention {row['attention']}: {row['first']:.3f} of the patch at step 1, {row['last']:.3f} at "
+        f"step {steps}, a change of {row['change']:+.3f} (95 %: {row['low']:+.3f} to {row['high']:+.3f}); "
+        f"narrower in {100 * row['narrowed']:.0f} % of {row['images']} pictures"
+    )

@@ -1,0 +1,517 @@
+"""The two-stream network that looks longer (Shroff, "Search for finer attention details", 2020, chapters 3 and 7).
+
+The global stream sees the whole picture and the local stream a patch of it. The patch's features go into stacked LSTMs
+at each of T steps, the steps' outputs are weighed by attention, and the two streams' logits are added:
+
+    F = W * patch, phi_t = LSTM_t(mean of F)                      (3.3, 3.4)
+    A = sum_t alpha_t phi_t, alpha = softmax_t(W_t . phi_t)        (3.5, 3.6)
+    L = W_l A + b_l,   G = W_g mean of (W * picture) + b_g         (3.7, 3.2)
+
+A network is given whole pictures; the global stream sees their middle, the local stream what a patch source finds.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fovea.errors import BadChoice
+from fovea.nets.norms import Statistics
+from fovea.nets.selfattention import SelfAttention
+from fovea.nets.trunks import Trunk, trunk_of
+from fovea.network import Network
+from fovea.transforms import Prepare
+from fovea.windows import cut, inside, middle
+
+Local = Literal["none", "cnn", "lstm", "attention"]
+Box = tuple[float, float, float, float]
+EMBEDDED = "embedded"  # the source that is a part of the network
+SMALLEST = 0.15  # side of an embedded localiser's window, as a share of what the global stream sees
+
+
+class Views(NamedTuple):
+    """Pictures, and what of them is seen: windows are x0 y0 x1 y1 in shares of a picture's width and height."""
+
+    pictures: Tensor  # N,C,S,S
+    boxes: Tensor | None = None  # N,K,4: the patches; None has them found
+    whole: Tensor | None = None  # N,4: what the global stream sees; None is the middle
+    flips: Tensor | None = None  # N: mirrored before they are seen
+
+    @property
+    def device(self) -> torch.device:
+        return self.pictures.device
+
+    @property
+    def ndim(self) -> int:
+        return self.pictures.ndim
+
+    def is_floating_point(self) -> bool:
+        return self.pictures.is_floating_point()
+
+    def to(self, *args: Any, **kwargs: Any) -> "Views":
+        """The pictures, as a tensor's own `to`."""
+        return self._replace(pictures=self.pictures.to(*args, **kwargs))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the local stream made of M patches in T steps."""
+
+    features: Tensor  # M,T,D: phi_t
+    weights: Tensor  # M,T: alpha_t, which sum to 1
+    each: Tensor  # M,T,classes: what each step says alone
+    logits: Tensor  # M,classes
+    maps: Tensor | None = None  # M,T,h,w: where self-attention looks
+
+
+@dataclass(frozen=True)
+class Output:
+    logits: Tensor  # N,classes: whole + weight * local
+    whole: Tensor  # N,classes: the global stream's
+    local: Tensor | None  # N,classes: the local stream's, the mean over the patches
+    weight: float  # lambda' of the loss and of the prediction alike
+    steps: Steps | None  # of N*K patches
+    seen: Tensor  # N,4: the global stream's windows
+    boxes: Tensor | None  # N,K,4: the patches
+    every_step: bool = False  # the local stream is trained at all steps, not at its answer
+
+
+def logits_of(out: Output) -> Tensor:
+    return out.logits
+
+
+class GlobalStream(nn.Module):
+    """A trunk, its mean over the cells, one linear layer (Eq. 3.2)."""
+
+    def __init__(self, trunk: Trunk, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.trunk, self.dropout, self.classifier = trunk, nn.Dropout(dropout), nn.Linear(trunk.channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classify(self.trunk(x))
+
+    def classify(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
+        return logits
+
+
+class Recurrent(nn.Module):
+    """Stacked LSTMs from zero states that are given the same vector at every step (Eq. 3.4).
+
+    With self-attention, the first layer's output asks the map, and the answer is what the second layer is given.
+    """
+
+    def __init__(self, channels: int, hidden: int, layers: int, steps: int, ask: SelfAttention | None = None) -> None:
+        super().__init__()
+        self.steps, self.ask = steps, ask
+        first = layers if ask is None else 1
+        self.lstm = nn.LSTM(channels, hidden, first, batch_first=True)
+        self.after = None if ask is None else nn.LSTM(ask.width, hidden, layers - 1, batch_first=True)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """M,C,h,w to M,T,D, and where self-attention looked, M,T,h,w."""
+        same = features.mean((2, 3)).unsqueeze(1).expand(-1, self.steps, -1).contiguous()  # M,T,C
+        found, _ = self.lstm(same)  # M,T,D
+        if self.ask is None or self.after is None:
+            return found, None
+        answers, maps = self.ask(features, found)
+        return self.after(answers)[0], maps
+
+
+class LocalStream(nn.Module):
+    """From a patch's map to its classes. `kind` is Table 6.1's row: the CNN alone, the LSTM's last step, attention.
+
+    `readout` replaces what the steps are made one by: "attention", "last", "mean", "sum:3" (of steps 1 to 3, Table 6.2)
+    or "step:5" (that step alone, Fig. 6.1).
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        kind: Local,
+        steps: int,
+        hidden: int,
+        layers: int,
+        shared: bool,
+        ask: SelfAttention | None,
+        readout: str,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.kind, self.readout = kind, readout
+        self.recurrent = None if kind == "cnn" else Recurrent(channels, hidden, layers, steps, ask)
+        width = channels if self.recurrent is None else hidden
+        # zeros are mean pooling, from which each step's weights are learned
+        self.attention = nn.Parameter(torch.zeros(1 if shared else steps, width)) if kind == "attention" else None
+        self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(width, classes)
+
+    @property
+    def steps(self) -> int:
+        return 1 if self.recurrent is None else self.recurrent.steps
+
+    def forward(self, features: Tensor) -> Steps:
+        if self.recurrent is None:
+            found, maps = features.mean((2, 3)).unsqueeze(1), None  # M,1,C
+        else:
+            found, maps = self.recurrent(features)
+        weights = self.weigh(found, self.readout)
+        return Steps(found, weights, self.classifier(found), self.answer(found, weights), maps)
+
+    def answer(self, found: Tensor, weights: Tensor) -> Tensor:
+        """M,T,D and M,T to M,classes."""
+        pooled = (weights.to(found.dtype).unsqueeze(2) * found).sum(1)  # M,D, Eq. 3.5
+        logits: Tensor = self.classifier(self.dropout(pooled))
+        return logits
+
+    def weigh(self, found: Tensor, readout: str) -> Tensor:
+        """How much each step counts: M,T. Attention's, Eq. 3.6, sum to 1, and so do all but the sum's."""
+        kind, _, number = readout.partition(":")
+        if kind == "attention":
+            if self.attention is None:
+                raise BadChoice(f"a local stream of kind {self.kind!r} has no attention: its readout is another")
+            return (found * self.attention).sum(2).float().softmax(1)
+        weights = torch.zeros(found.shape[:2], device=found.device)
+        upto = int(number or self.steps)
+        if kind == "sum":
+            weights[:, :upto] = 1
+        elif kind == "mean":
+            weights[:] = 1 / self.steps
+        else:
+            weights[:, upto - 1] = 1
+        return weights
+
+
+class Localiser(nn.Module):
+    """The thesis' future work: a localiser inside the network, trained through the patch that it cuts.
+
+    A 1x1 convolution of the global stream's map and a softmax give a probability a cell; the window is around its mean,
+    `reach` standard deviations to each side, so that every pixel of the patch tells it where to move.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.score = nn.Conv2d(channels, 1, 1)
+        nn.init.zeros_(self.score.weight)  # at first every cell alike: the whole of what the global stream sees
+        self.reach = nn.Parameter(torch.tensor(3**0.5))  # of a uniform density, to its ends
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Windows in shares of what the map is of: N,4."""
+        share = self.score(features)[:, 0].float().flatten(1).softmax(1).view(-1, *features.shape[2:])  # N,h,w
+        spans = [_span(share.sum(axis), self.reach) for axis in (1, 2)]
+        (x0, x1), (y0, y1) = spans
+        return torch.stack([x0, y0, x1, y1], 1)
+
+
+def _span(density: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """From where to where along one axis, inside 0 to 1; `density` is N,n over cells of the same width."""
+    n = density.shape[1]
+    places = (torch.arange(n, device=density.device) + 0.5) / n
+    mean = (density * places).sum(1)
+    variance = (density * (places - mean.unsqueeze(1)) ** 2).sum(1) + 1 / (12 * n**2)  # also within a cell
+    half = (reach * variance.sqrt()).clamp(SMALLEST / 2, 0.5)
+    mean = torch.minimum(torch.maximum(mean, half), 1 - half)
+    return mean - half, mean + half
+
+
+Finder = Callable[[Sequence[Image.Image], torch.device], list[Sequence[Box]]]
+
+
+class TwoStream(nn.Module):
+    """`whole` gives logits of pictures. `trunk` gives the local stream's map; None shares the global stream's, with
+    batch-norm statistics of its own. `patches` of a picture are read when it is used, the best ones, and their answers
+    averaged: the same picture always has the same answer."""
+
+    def __init__(
+        self,
+        whole: nn.Module,
+        local: LocalStream | None,
+        trunk: Trunk | None,
+        localiser: Localiser | None,
+        size: int,
+        patch: int,
+        crop: float,
+        weight: float,
+        patches: int,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+    ) -> None:
+        super().__init__()
+        self.whole, self.local, self.trunk, self.localiser = whole, local, trunk, localiser
+        self.size, self.patch, self.crop, self.weight, self.patches = size, patch, crop, weight, patches
+        self.mean, self.std = mean, std
+        self.finder: Finder | None = None  # of what is given without boxes
+        shares = local is not None and trunk is None and isinstance(whole, GlobalStream)
+        self.statistics = Statistics(whole.trunk, 2) if shares else None  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor | Views) -> Output:
+        views = x if isinstance(x, Views) else Views(x)
+        if views.pictures.ndim != 4 or views.pictures.shape[1] != len(self.mean):
+            raise BadChoice(
+                f"a two-stream network takes pictures N,{len(self.mean)},H,W; got {tuple(views.pictures.shape)}"
+            )
+        count = len(views.pictures)
+        window = middle(count, self.crop, views.pictures.float()) if views.whole is None else views.whole
+        features, whole = self._global(self._middle(views, window))
+        if self.local is None:
+            return Output(whole, whole, None, 0.0, None, window, None)
+        boxes = self._boxes(views, window, features)
+        patches = self.cut(views, boxes)  # N*K,C,h,w
+        steps = self.local(self.features(patches))
+        local = steps.logits.view(count, -1, steps.logits.shape[1]).mean(1)
+        logits = whole + self.weight * local
+        return Output(logits, whole, local, self.weight, steps, window, boxes, self.local.kind == "lstm")
+
+    def _middle(self, views: Views, window: Tensor) -> Tensor:
+        as_it_is = views.whole is None and views.flips is None and self.crop == 1
+        if as_it_is and views.pictures.shape[2:] == (self.size, self.size):
+            return views.pictures
+        return cut(views.pictures, window, (self.size, self.size), views.flips)
+
+    def cut(self, views: Views, boxes: Tensor) -> Tensor:
+        """The patches N,K,4 of every picture, as the local stream takes them: N*K,C,h,w."""
+        each = boxes.shape[1]
+        pictures = views.pictures.repeat_interleave(each, 0)
+        flips = None if views.flips is None else views.flips.repeat_interleave(each)
+        return cut(pictures, boxes.flatten(0, 1), (self.patch, self.patch), flips)
+
+    def features(self, patches: Tensor) -> Tensor:
+        """The local stream's map of patches."""
+        if self.trunk is not None:
+            found: Tensor = self.trunk(patches)
+            return found
+        assert isinstance(self.whole, GlobalStream)
+        assert self.statistics is not None
+        with self.statistics.of(self.whole.trunk, 1):
+            shared: Tensor = self.whole.trunk(patches)
+            return shared
+
+    def _global(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
+        if not isinstance(self.whole, GlobalStream):
+            return None, self.whole(x)
+        if self.statistics is None:
+            features = self.whole.trunk(x)
+        else:
+            with self.statistics.of(self.whole.trunk, 0):
+                features = self.whole.trunk(x)
+        return features, self.whole.classify(features)
+
+    def _boxes(self, views: Views, window: Tensor, features: Tensor | None) -> Tensor:
+        if self.localiser is not None and features is not None:
+            own = self.localiser(features)
+            if views.flips is not None:  # found in a mirrored view, and cut out of the picture as it was
+                turned = torch.stack([1 - own[:, 2], own[:, 1], 1 - own[:, 0], own[:, 3]], 1)
+                own = torch.where(views.flips.unsqueeze(1), turned, own)
+            return inside(own, window.to(own.dtype)).unsqueeze(1)
+        if views.boxes is not None:
+            return views.boxes
+        return self.find(views.pictures)
+
+    def find(self, pictures: Tensor) -> Tensor:
+        """The best patches of pictures as the network takes them, by the source that it was given: N,K,4."""
+        if self.finder is None:
+            raise BadChoice(
+                "this two-stream network has no patch source: build it with options source=KIND:NET, as "
+                "'l2caf:efficientnet_lite0-cub100', or give Views with boxes"
+            )
+        height, width = pictures.shape[2:]
+        found = self.finder(as_images(pictures, self.mean, self.std), pictures.device)
+        boxes = torch.tensor([filled(own, self.patches) for own in found], dtype=torch.float32)
+        return (boxes / boxes.new_tensor([width, height, width, height])).to(pictures.device)
+
+    def reset_classifier(self, classes: int) -> None:
+        """New, untrained last layers for so many classes."""
+        for stream in (self.whole, self.local):
+            if stream is not None and hasattr(stream, "classifier"):
+                old: Any = stream.classifier
+                stream.classifier = nn.Linear(old.in_features, classes).to(old.weight)
+
+
+def filled(boxes: Sequence[Box], count: int) -> list[Box]:
+    """The first so many; of a picture with fewer, its own again, the best first."""
+    return [boxes[i % len(boxes)] for i in range(count)]
+
+
+@torch.no_grad()
+def as_images(pictures: Tensor, mean: Sequence[float], std: Sequence[float]) -> list[Image.Image]:
+    """What a network is given, as pictures again."""
+    shift, scale = (pictures.new_tensor(one).view(-1, 1, 1) for one in (mean, std))
+    values = ((pictures.float() * scale + shift) * 255).round().clamp(0, 255).byte()
+    rows = values.permute(0, 2, 3, 1).cpu().numpy()
+    return [
+        Image.fromarray(row[..., 0] if row.shape[2] == 1 else np.ascontiguousarray(row)).convert("RGB") for row in rows
+    ]
+
+
+def build(
+    backbone: Network,
+    classes: int,
+    local: Local = "attention",
+    steps: int = 10,
+    hidden: int = 512,
+    layers: int = 2,
+    shared_attention: bool = False,
+    self_attention: bool = False,
+    keys: int | None = None,
+    places: int = 64,
+    readout: str | None = None,
+    share: bool = False,
+    last_pool: bool = False,
+    side: int = 448,
+    size: int | None = None,
+    patch: int = 224,
+    crop: float = 1.0,
+    weight: float = 1.0,
+    patches: int = 1,
+    dropout: float = 0.0,
+    source: str | None = None,
+) -> Network:
+    """Two streams over a backbone's features, as the thesis has them unless told otherwise.
+
+    `local`: Table 6.1's row: none (the global stream alone), cnn, lstm, attention. `shared_attention`: one weight
+    vector for all steps. `self_attention`: chapter 7's, `keys` of the channels being keys, `places` numbers for the place.
+    `share`: one trunk for both streams. `last_pool`: the local stream keeps a max-pool that the map comes from.
+    Pictures come as `side` x `side`, of which the global stream sees the middle `crop` at `size`, and the local stream
+    windows at `patch`. `weight`: of the local stream. `patches`: of a picture, read when it is used. `source`: where
+    patches come from, as fovea.patching takes it, or "embedded" for a localiser inside the network.
+    """
+    prepare = _checked(backbone, local, steps, hidden, layers, side, patch, crop, weight, patches, self_attention)
+    whole = GlobalStream(trunk_of(backbone), classes, dropout)
+    apart = local != "none" and not share
+    trunk = trunk_of(backbone, last_pool) if apart else None
+    stream = _local(
+        (trunk or whole.trunk).channels, classes, local, steps, hidden, layers, shared_attention, self_attention, keys,
+        places, readout, dropout,
+    )  # fmt: skip
+    localiser = Localiser(whole.trunk.channels) if source == EMBEDDED and stream is not None else None
+    net = TwoStream(
+        whole, stream, trunk, localiser, size or side, patch, crop, weight, patches, prepare.mean, prepare.std
+    )
+    return _network(net, prepare, side, tuple(map(str, range(classes))), source)
+
+
+def add_local_stream(
+    classifier: Network,
+    source: str,
+    backbone: Network | None = None,
+    local: Local = "attention",
+    steps: int = 10,
+    hidden: int = 512,
+    layers: int = 2,
+    shared_attention: bool = False,
+    self_attention: bool = False,
+    keys: int | None = None,
+    places: int = 64,
+    readout: str | None = None,
+    last_pool: bool = False,
+    patch: int = 224,
+    weight: float = 1.0,
+    patches: int = 1,
+    dropout: float = 0.0,
+) -> Network:
+    """Any classifier as the global stream of a two-stream network: its own answer, to which a local stream adds.
+
+    The local stream's features start as a copy of the classifier's, or of `backbone`'s. The classifier itself is not
+    copied: training trains it, too, unless its parameters are frozen.
+    """
+    if classifier.labels is None:
+        raise BadChoice("a local stream is added to a classifier, and this network has no labels: wrap it with labels=")
+    prepare = _checked(classifier, local, steps, hidden, layers, 1, patch, 1.0, weight, patches, self_attention)
+    if local == "none":
+        raise BadChoice("without a local stream nothing is added: local is cnn, lstm or attention")
+    if source == EMBEDDED:
+        raise BadChoice(
+            "an embedded localiser reads the global stream's map, which a classifier as a whole does not give"
+        )
+    trunk = trunk_of(backbone or classifier, last_pool)
+    stream = _local(
+        trunk.channels, len(classifier.labels), local, steps, hidden, layers, shared_attention, self_attention, keys,
+        places, readout, dropout,
+    )  # fmt: skip
+    size = prepare.size[0]
+    net = TwoStream(
+        Answering(classifier), stream, trunk, None, size, patch, 1.0, weight, patches, prepare.mean, prepare.std
+    )
+    network = _network(net, prepare, size, classifier.labels, source)
+    network.transform = prepare  # what the classifier sees stays what it was
+    return network
+
+
+class Answering(nn.Module):
+    """A classifier whose module gives more than logits, giving logits."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.module, self._read = network.module, network.read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._read(self.module(x))
+
+
+def _local(
+    channels: int, classes: int, local: Local, steps: int, hidden: int, layers: int, shared: bool, asks: bool,
+    keys: int | None, places: int, readout: str | None, dropout: float,
+) -> LocalStream | None:  # fmt: skip
+    if local == "none":
+        return None
+    usual = {"cnn": "last", "lstm": "last", "attention": "attention"}[local]
+    how = check_readout(usual if readout is None else readout, 1 if local == "cnn" else steps)
+    ask = SelfAttention(channels, hidden, keys, places) if asks else None
+    return LocalStream(channels, classes, local, steps, hidden, layers, shared, ask, how, dropout)
+
+
+def _network(net: TwoStream, prepare: Prepare, side: int, labels: tuple[str, ...], source: str | None) -> Network:
+    if source is not None and source != EMBEDDED and net.local is not None:
+        from fovea.patching.finder import Finding
+
+        net.finder = Finding(source)
+    transform = replace(prepare, size=(side, side), crop=1.0)
+    return Network(net, transform, labels, output=logits_of)
+
+
+def check_readout(text: str, steps: int) -> str:
+    """A readout as it is written, or an error that says how one is."""
+    kind, colon, number = text.partition(":")
+    numbered = kind in ("sum", "step") and number.isdecimal() and 1 <= int(number) <= steps
+    if not numbered and (colon or kind not in ("attention", "last", "mean")):
+        raise BadChoice(f"a readout is attention, last, mean, sum:N or step:N with N from 1 to {steps}; got {text!r}")
+    return text
+
+
+def with_readout(network: Network, text: str) -> Network:
+    """The same network, its weights shared, the steps made one in another way."""
+    assert isinstance(network.module, TwoStream)
+    if network.module.local is None:
+        raise BadChoice("this network has no local stream whose steps could be read another way")
+    module, local = copy.copy(network.module), copy.copy(network.module.local)
+    module._modules = {**network.module._modules, "local": local}
+    local.readout = check_readout(text, local.steps)
+    return replace(network, module=module, _cuts={})
+
+
+def _checked(
+    network: Network, local: str, steps: int, hidden: int, layers: int, side: int, patch: int, crop: float,
+    weight: float, patches: int, self_attention: bool,
+) -> Prepare:  # fmt: skip
+    if local not in get_args(Local):
+        raise BadChoice(f"local is {', '.join(get_args(Local))}; got {local!r}")
+    counts = {"steps": steps, "hidden": hidden, "layers": layers, "side": side, "patch": patch, "patches": patches}
+    for name, given in counts.items():
+        if given < 1:
+            raise BadChoice(f"{name} is at least 1; got {given}")
+    if self_attention and (layers < 2 or local == "cnn"):
+        raise BadChoice(
+            "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
+        )
+    if not 0 < crop <= 1:
+        raise BadChoice(f"crop is the share of the picture's side that the global stream sees, up to 1; got {crop}")
+    if weight < 0:
+        raise BadChoice(f"weight is the local stream's share, 0 or more; got {weight}")
+    if not isinstance(network.transform, Prepare):
+        raise BadChoice(f"{network.name or 'the network'} has no transform that tells how its pictures are normalised")
+    return network.transform

@@ -1,0 +1,63 @@
+"""Patches looked for in pictures as a network takes them, so that they are found in what it will be shown."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fovea.data import DataSet, Sample
+from fovea.data.samples import Source
+from fovea.errors import BadChoice
+from fovea.nets.twostream import EMBEDDED, TwoStream, filled
+from fovea.network import Network
+from fovea.patching.cache import Extracted, extract
+from fovea.patching.finder import Finding
+from fovea.patching.sources import Patches
+from fovea.transforms import Prepare
+
+
+@dataclass(frozen=True)
+class AsTaken:
+    """A picture as a network takes it."""
+
+    source: Source
+    prepare: Prepare
+
+    def read(self) -> Image.Image:
+        pixels = self.prepare.pixels(self.source.read()).permute(1, 2, 0).numpy()  # H,W,C
+        return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels)).convert("RGB")
+
+
+def patches_of(
+    network: Network,
+    data: DataSet,
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    file: Path | None = None,
+) -> Extracted | None:
+    """The patches of every picture by a two-stream network's own source, in pixels of its input, kept on disk; None
+    where the network has no local stream, or a localiser inside it."""
+    module, prepare = network.module, network.transform
+    assert isinstance(module, TwoStream)
+    assert isinstance(prepare, Prepare)
+    if module.local is None or module.localiser is not None:
+        return None
+    if not isinstance(module.finder, Finding):
+        raise BadChoice(
+            "the network has no patch source: give the option source=KIND:NET, as l2caf:efficientnet_lite0-cub100, or "
+            f"{EMBEDDED!r} (in a recipe network.options.source)"
+        )
+    taken = tuple(replace(one, source=AsTaken(one.source, prepare)) for one in data.samples)
+    seen = replace(data, name=f"{data.name}-{prepare.size[1]}", samples=taken)
+    return extract(seen, module.finder.text, file, device=device, progress=progress)
+
+
+def in_shares(patches: Mapping[str, Patches], samples: Sequence[Sample], size: tuple[int, int], count: int) -> Tensor:
+    """The best `count` patches of each sample, in shares of the input's width and height: N,count,4."""
+    rows = torch.tensor([filled(patches[one.name].boxes, count) for one in samples], dtype=torch.float32)
+    height, width = size
+    return rows / rows.new_tensor([width, height, width, height])

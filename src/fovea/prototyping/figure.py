@@ -1,0 +1,106 @@
+"""Prototypes and answers as pictures: parts of pictures side by side, what they are of and how alike they are."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from PIL import Image
+
+from fovea import drawing
+from fovea.data import DataSet
+from fovea.prototyping.found import Box, Likeness, LooksLike, Patch, Prototype
+
+PICTURE, PART = (240, 180), (180, 180)  # pixels that a whole picture, and a part of one, fit in
+ROWS = 20  # of a sheet
+
+
+def fitted(image: Image.Image, room: tuple[int, int]) -> Image.Image:
+    zoom = min(room[0] / image.width, room[1] / image.height)
+    size = max(round(image.width * zoom), 1), max(round(image.height * zoom), 1)
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def boxed(image: Image.Image, box: Box) -> Image.Image:
+    """The whole picture with the box."""
+    drawn = fitted(image, PICTURE)
+    across, down = drawn.width / image.width, drawn.height / image.height
+    drawing.draw_box(drawn, (box[0] * across, box[1] * down, box[2] * across, box[3] * down))
+    return drawn
+
+
+def cropped(image: Image.Image, box: Box) -> Image.Image:
+    """The part in the box."""
+    return fitted(image.crop(box), PART)
+
+
+class Shelf:
+    """Pictures of a data set by number, a few of them kept decoded."""
+
+    def __init__(self, data: DataSet) -> None:
+        self.read = lru_cache(64)(lambda number: data.samples[number].source.read())
+
+    def whole(self, patch: Patch) -> Image.Image:
+        return boxed(self.read(patch.number), patch.box)
+
+    def part(self, patch: Patch) -> Image.Image:
+        return cropped(self.read(patch.number), patch.box)
+
+
+def prototype_sheet(prototypes: Sequence[Prototype], shelf: Shelf) -> Image.Image:
+    """A row each: where it comes from, and what looks like it. Of many, the first of each class."""
+    shown = list(prototypes)
+    if len(shown) > ROWS:
+        shown = list({one.label: one for one in reversed(shown)}.values())[::-1][:ROWS]
+    return _framed(drawing.grid([_prototype_row(one, shelf) for one in shown], 10))
+
+
+def _prototype_row(one: Prototype, shelf: Shelf) -> list[Image.Image]:
+    row = []
+    if one.own is not None:
+        row.append(_named(shelf.whole(one.own), PICTURE, one.label, f"prototype {one.number}, weight {one.weight:.2f}"))
+        row.append(_named(shelf.part(one.own), PART, "the prototype", one.own.name))
+    for patch in one.nearest:
+        row.append(_named(shelf.part(patch), PART, patch.label, f"similarity {patch.similarity:.2f}"))
+    return row or [_named(Image.new("RGB", (1, 1), "white"), PICTURE, one.label, f"prototype {one.number}")]
+
+
+def answer_sheet(answer: LooksLike, shelf: Shelf) -> Image.Image:
+    """A row for each reason: this part of the picture looks like that prototype."""
+    image = answer.image()
+    rows = [_reason_row(image, one, shelf) for one in answer.reasons]
+    told = f"{answer.name.rpartition('/')[2]}: {answer.label} {answer.probability:.2f}"
+    shown = sum(one.contribution for one in answer.reasons)
+    below = f"logit {answer.logit:.2f}: {shown:.2f} of these prototypes, {answer.logit - shown:+.2f} of all others"
+    return _framed(drawing.titled(drawing.grid(rows, 10), told, below))
+
+
+def _reason_row(image: Image.Image, one: Likeness, shelf: Shelf) -> list[Image.Image]:
+    row = [
+        _named(boxed(image, one.box), PICTURE, f"{one.similarity:.2f} x {one.weight:.2f} = {one.contribution:.2f}", ""),
+        _named(cropped(image, one.box), PART, "this looks like", ""),
+    ]
+    if one.own is not None:
+        row.append(_named(shelf.part(one.own), PART, "that", f"prototype {one.prototype}"))
+        row.append(_named(shelf.whole(one.own), PICTURE, one.label, one.own.name))
+    return row
+
+
+def _named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) -> Image.Image:
+    """In the middle of a tile, under its name, cut off where it is too long for a line."""
+    canvas = Image.new("RGB", room, "white")
+    canvas.paste(image, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
+    return drawing.titled(canvas, _short(title, 15, room[0]), _short(subtitle or " ", 12, room[0]))
+
+
+def _short(text: str, size: int, width: int) -> str:
+    font, room = drawing.font(size), width - 8
+    if font.getlength(text) <= room:
+        return text
+    while text and font.getlength(text + "…") > room:
+        text = text[:-1]
+    return text + "…"
+
+
+def _framed(image: Image.Image, edge: int = 8) -> Image.Image:
+    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + 2 * edge), "white")
+    canvas.paste(image, (edge, edge))
+    return canvas

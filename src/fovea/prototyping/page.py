@@ -1,0 +1,126 @@
+"""Prototypes, or answers by them, into a folder: a page to open in a browser, a sheet, and JSON."""
+
+import base64
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from fovea.data import DataSet
+from fovea.folder import told
+from fovea.heatmap import Names, write_json
+from fovea.prototyping import figure
+from fovea.prototyping.found import Answers, Likeness, LooksLike, Nearest, Patch, Prototype
+
+PAGE, SHEET, JSON = "index.html", "sheet.jpg", "prototypes.json"
+STYLE = """.strip { display: flex; flex-wrap: wrap; gap: 14px; align-items: flex-end; margin: 12px 0 20px }
+.strip figure { max-width: 250px } .strip img { width: auto; max-width: 100% }
+.own { border-right: 1px solid var(--line); padding-right: 14px } .same { color: var(--bar); font-weight: 600 }"""
+
+
+def write_prototypes(found: Nearest, data: DataSet, folder: Path, settings: Mapping[str, Any]) -> Path:
+    """`folder`/index.html, sheet.jpg and prototypes.json; the page's path comes back."""
+    shelf = figure.Shelf(data)
+    classes: dict[str, list[Prototype]] = {}
+    for one in found.prototypes:
+        classes.setdefault(one.label, []).append(one)
+    sections = (
+        f"<section><h2>{html.escape(label)}</h2>{''.join(_prototype(one, shelf) for one in own)}</section>"
+        for label, own in classes.items()
+    )
+    lead = (
+        "Every prototype is a part of one training picture, the box in the first picture of a row. Beside it are the "
+        "parts of other pictures that look most like it. A box holds the top 5 percent of the prototype's map."
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.prototype_sheet(found.prototypes, shelf).save(folder / SHEET, quality=88)
+    rows = [asdict(one) for one in found.prototypes]
+    write_json(folder / JSON, {**settings, "prototypes": rows, "skipped": told(list(found.skipped))})
+    return _write(folder, "Prototypes", lead, sections, settings)
+
+
+def write_answers(found: Answers, data: DataSet, folder: Path, settings: Mapping[str, Any]) -> Path:
+    """`folder`/index.html, a sheet for each picture and prototypes.json; the page's path comes back."""
+    shelf, names = figure.Shelf(data), Names()
+    lead = (
+        "Each picture is named for the prototypes that its parts look like: similarity x weight is what a prototype "
+        "contributes to the answer's logit."
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, sections = [], []
+    for answer in found.pictures:
+        sheet = f"{names.take(Path(answer.name).stem or 'picture', answer.name)}.jpg"
+        figure.answer_sheet(answer, shelf).save(folder / sheet, quality=88)
+        reasons = [asdict(one) | {"contribution": one.contribution} for one in answer.reasons]
+        known = {"picture": answer.name, "label": answer.label, "probability": answer.probability}
+        rows.append({**known, "logit": answer.logit, "reasons": reasons, "sheet": sheet})
+        sections.append(_answer(answer, shelf))
+    write_json(folder / JSON, {**settings, "pictures": rows, "skipped": told(list(found.skipped))})
+    return _write(folder, "This looks like that", lead, sections, settings)
+
+
+def _write(folder: Path, title: str, lead: str, sections: Iterable[str], settings: Mapping[str, Any]) -> Path:
+    about = ", ".join(f"{key}: {value}" for key, value in settings.items())
+    style = files("fovea").joinpath("demo.css").read_text() + STYLE
+    page = folder / PAGE
+    page.write_text(
+        f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>fovea: {html.escape(title.lower())}</title><style>{style}</style>
+<main><h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p><p class="dim">{html.escape(about)}</p>
+{"".join(sections)}</main></html>
+""",
+        encoding="utf-8",
+    )
+    return page
+
+
+def _prototype(one: Prototype, shelf: figure.Shelf) -> str:
+    words = f"prototype {one.number}, weight {one.weight:.2f}"
+    if one.own is None:
+        own = f'<p class="dim">{words}, not projected on a picture</p>'
+    else:
+        own = _figure(shelf.whole(one.own), f"<b>{words}</b><br>{html.escape(one.own.name)}")
+        own += _figure(shelf.part(one.own), "<b>the prototype</b><br>itself", "own")
+    return f'<div class="strip">{own}{"".join(_neighbour(patch, one.label, shelf) for patch in one.nearest)}</div>'
+
+
+def _neighbour(patch: Patch, label: str, shelf: figure.Shelf) -> str:
+    kind = ' class="same"' if patch.label == label else ""
+    return _figure(
+        shelf.part(patch), f"<span{kind}>{html.escape(patch.label)}</span><br>similarity {patch.similarity:.2f}"
+    )
+
+
+def _answer(answer: LooksLike, shelf: figure.Shelf) -> str:
+    image = answer.image()
+    shown = sum(one.contribution for one in answer.reasons)
+    reasons = "".join(_reason(image, one, shelf) for one in answer.reasons)
+    return f"""<section><h2>{html.escape(answer.label)} {answer.probability:.2f}</h2>
+<p class="dim">{html.escape(Path(answer.name).name)}; logit {answer.logit:.2f}: {shown:.2f} of these prototypes,
+{answer.logit - shown:+.2f} of all others</p>{reasons}</section>"""
+
+
+def _reason(image: Image.Image, one: Likeness, shelf: figure.Shelf) -> str:
+    sum_ = f"{one.similarity:.2f} x {one.weight:.2f} = {one.contribution:.2f}"
+    this = _figure(figure.boxed(image, one.box), f"<b>{sum_}</b><br>similarity x weight")
+    this += _figure(figure.cropped(image, one.box), "<b>this</b><br>looks like", "own")
+    if one.own is None:
+        that = f'<p class="dim">prototype {one.prototype} of {html.escape(one.label)}, not projected on a picture</p>'
+    else:
+        that = _figure(shelf.part(one.own), f"<b>that</b><br>prototype {one.prototype}")
+        that += _figure(shelf.whole(one.own), f"<b>{html.escape(one.label)}</b><br>{html.escape(one.own.name)}")
+    return f'<div class="strip">{this}{that}</div>'
+
+
+def _figure(image: Image.Image, caption: str, kind: str = "") -> str:
+    buffer = BytesIO()
+    image.convert("RGB").save(buffer, "jpeg", quality=85)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    picture = f'<img alt="" src="data:image/jpeg;base64,{data}">'
+    return f'<figure class="{kind}">{picture}<figcaption>{caption}</figcaption></figure>'

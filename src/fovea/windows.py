@@ -1,0 +1,28 @@
+"""Windows cut out of a batch of pictures, so that gradients reach the pictures and the windows."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def cut(pictures: Tensor, windows: Tensor, size: tuple[int, int], flips: Tensor | None = None) -> Tensor:
+    """Windows x0 y0 x1 y1 (N,4, in shares of width and height) of N,C,h,w, resized to `size`, flipped where asked."""
+    x0, y0, x1, y1 = windows.unbind(1)
+    sign = torch.ones_like(x0) if flips is None else 1 - 2 * flips.to(windows.dtype)
+    zero = torch.zeros_like(x0)
+    across = torch.stack([(x1 - x0) * sign, zero, x0 + x1 - 1], 1)
+    down = torch.stack([zero, y1 - y0, y0 + y1 - 1], 1)
+    grid = F.affine_grid(torch.stack([across, down], 1), [len(pictures), 1, *size], align_corners=False)
+    return F.grid_sample(pictures, grid.to(pictures.dtype), padding_mode="border", align_corners=False)
+
+
+def middle(count: int, share: float, like: Tensor) -> Tensor:
+    """The window in the middle that is this share of each side: count,4."""
+    edge = (1 - share) / 2
+    return like.new_tensor([edge, edge, 1 - edge, 1 - edge]).expand(count, 4)
+
+
+def inside(inner: Tensor, outer: Tensor) -> Tensor:
+    """Windows given in shares of other windows, in shares of the pictures that those are of: N,4."""
+    corner, extent = outer[:, :2].repeat(1, 2), (outer[:, 2:] - outer[:, :2]).repeat(1, 2)
+    return corner + inner * extent
