@@ -60,7 +60,8 @@ def test_prototypes_begin_in_the_unit_cube_and_classes_with_their_own() -> None:
     module = tiny().module
     assert isinstance(module, ProtoPNet)
     assert module.prototypes.shape == (3, 2, 4)
-    assert 0 <= float(module.prototypes.min()) <= float(module.prototypes.max()) <= 1
+    start = module.prototypes.detach()
+    assert 0 <= float(start.min()) <= float(start.max()) <= 1
     assert module.owner.tolist() == [0, 0, 1, 1, 2, 2]
     expected = [[1, 1, -0.5, -0.5, -0.5, -0.5], [-0.5, -0.5, 1, 1, -0.5, -0.5], [-0.5, -0.5, -0.5, -0.5, 1, 1]]
     assert module.last.weight.tolist() == expected

@@ -15,7 +15,7 @@ from fovea.nets.protopnet import Output, ProtoPNet, logits_of
 from fovea.nets.trunks import Trunk
 from fovea.network import Network
 from fovea.train import loop
-from fovea.train.prototypes import Prototypes, project
+from fovea.train.prototypes import Prototypes, place, project
 from fovea.train.recipe import LossPart, Recipe, check
 from fovea.transforms import Prepare
 
@@ -115,7 +115,7 @@ def test_prototypes_become_the_nearest_cells_of_their_own_class(tmp_path: Path) 
             sample = data.samples[int(module.picture[label, k])]
             assert sample.label == label
             tensor, _ = network.prepare(sample.source.read())
-            apart = module.distances(module.embedded(tensor[None])).view(2, 2, 2, 2)[label, k]
+            apart = module.distances(module.embedded(tensor[None])).detach().view(2, 2, 2, 2)[label, k]
             assert float(apart[tuple(module.cell[label, k].tolist())]) == 0
 
 
@@ -164,6 +164,7 @@ def recipe(**changes: Any) -> Recipe:
         "batch": 16,
         "half": True,
         "ema": 0.5,
+        "place": True,
         "project": True,
         "network": {
             "name": "protopnet/timm/resnet10t",
@@ -189,12 +190,14 @@ def test_a_run_ends_with_prototypes_on_pictures_and_a_second_moves_the_last_laye
         sample = data.samples[int(module.picture[label, k])]
         assert sample.label == label
         tensor, _ = first.network.prepare(sample.source.read())
-        apart = module.distances(module.embedded(tensor[None]))[0, label * 2 + k]
+        apart = module.distances(module.embedded(tensor[None])).detach()[0, label * 2 + k]
         assert float(apart[tuple(module.cell[label, k].tolist())]) < 1e-5  # what fp16 in the file leaves
     frozen = [{"match": one, "lr": 0} for one in ("features.*", "add_on.*", "prototypes")]
     network = recipe().network.model_dump() | {"weights": str(first.weights)}
     optimiser = {"name": "adam", "lr": 1e-2, "groups": frozen}
-    second = loop.train(recipe(project=False, network=network, optimiser=optimiser), tmp_path / "b", device="cpu")
+    second = loop.train(
+        recipe(place=False, project=False, network=network, optimiser=optimiser), tmp_path / "b", device="cpu"
+    )
     state = fovea.load(second.weights).module.state_dict()
     moved = {key for key, value in module.state_dict().items() if not torch.equal(value, state[key])}
     assert moved == {"last.weight"}
@@ -205,3 +208,18 @@ def test_only_networks_with_prototypes_are_projected(tmp_path: Path) -> None:
     network = {"name": "smallnet", "options": {"side": 32, "widths": [8, 8]}}
     with pytest.raises(BadChoice, match="no prototypes"):
         loop.train(recipe(network=network, loss={}, optimiser={}), tmp_path, device="cpu")
+
+
+def test_prototypes_begin_as_the_strongest_cells_of_pictures_of_their_class(tmp_path: Path) -> None:
+    data = pictures(
+        tmp_path,
+        {"a": [[DARK, DARK, GREEN, DARK], [RED, DARK, DARK, DARK]], "b": [[BLUE, (0, 0, 204), DARK, DARK]]},
+    )
+    network = pixelwise([[[0.5] * 3] * 2] * 2)
+    place(network, data, torch.Generator().manual_seed(0))
+    first, second = network.module.prototypes.tolist()
+    assert sorted(first) == [[0, 1, 0], [1, 0, 0]]  # one picture each
+    assert second == [[0, 0, 1], pytest.approx([0, 0, 0.8])]  # there is one picture alone: its two strongest cells
+    again = pixelwise([[[0.5] * 3] * 2] * 2)
+    place(again, data, torch.Generator().manual_seed(0), size=1)
+    assert torch.equal(again.module.prototypes, network.module.prototypes)

@@ -15,6 +15,9 @@ SMALL = {
 }
 
 
+NOT_RUN = ("twostream-vgg19-cub", "twostream-resnet34-cub")  # the thesis', whose weights come from a hub
+
+
 def said(**changes: object) -> str:
     with pytest.raises(fovea.BadChoice) as error:
         check(SMALL | changes)
@@ -25,6 +28,8 @@ def said(**changes: object) -> str:
 def test_recipes_that_come_with_fovea(path: Path) -> None:
     found = read(path)
     assert f"recipes/{path.name}" in found.command
+    if path.stem in NOT_RUN:
+        return
     assert found.expected, "a recipe states its score"
     assert found.took is not None, "and the time it took"
 

@@ -56,7 +56,7 @@ def explain(
     batch: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
     max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
 ) -> None:
-    """Show where a network looks: an overlay a map, the raw values, and a manifest; of a two-stream network, a strip."""
+    """Show where a network looks: an overlay a map, raw values and a manifest; of a two-stream network a strip, too."""
     from fovea.explaining import explain_batches, find
     from fovea.looking import METHODS
     from fovea.nets.twostream import TwoStream
@@ -72,8 +72,8 @@ def explain(
     if isinstance(network.module, TwoStream) and network.module.local is not None:
         if layer is not None or squash:
             raise BadChoice(
-                f"{'--layer' if layer is not None else '--squash'}: a two-stream network looks at its own two maps, of its "
-                "own two windows; leave it out"
+                f"{'--squash' if squash else '--layer'}: a two-stream network looks at its own two maps, of its own "
+                "two windows; leave it out"
             )
         if len(names) > 1 or len(target or ()) > 1:
             raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")

@@ -20,8 +20,12 @@ def measure_finer(
     data: Data,
     net: Annotated[str, typer.Option("--net", help="A two-stream network: a name, or a .safetensors file.")],
     method: Annotated[
-        str, typer.Option(metavar="NAME,NAME,…", help="gradcam, l2caf, and self-attention where the network has it.")
-    ] = "gradcam,l2caf",
+        str,
+        typer.Option(
+            metavar="NAME,NAME,…",
+            help="gradcam, l2caf (slow without a GPU), and self-attention where the network has it.",
+        ),
+    ] = "gradcam",
     json: Json = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw area against step, as a picture.")] = None,
     split: Split = None,

@@ -143,8 +143,8 @@ def explain_batches(
     """Batch after batch, so that a folder of any size needs the memory of one."""
     if isinstance(network.module, TwoStream) and network.module.local is not None:
         raise BadChoice(
-            f"{network.name or 'this network'} has two streams and looks in steps: use fovea.look_longer, which gives a "
-            "map of the whole picture, and one of every patch at every step"
+            f"{network.name or 'this network'} has two streams and looks in steps: use fovea.look_longer, which gives "
+            "a map of the whole picture, and one of every patch at every step"
         )
     targeting.check(target, network)
     if not methods:

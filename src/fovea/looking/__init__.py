@@ -1,4 +1,4 @@
-"""fovea.look_longer: what a two-stream network says of a picture, and where it looks at every step (thesis, chapter 5)."""
+"""fovea.look_longer: what a two-stream network says of a picture, and where it looks at every step."""
 
 import warnings
 from collections.abc import Iterator, Sequence

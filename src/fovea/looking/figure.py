@@ -31,7 +31,7 @@ def draw(looked: Looked) -> Image.Image:
     below = [
         f"global stream: {_spaced(str(looked.whole_said))}",
         f"local stream: {_spaced(str(looked.local_said))}",
-        f"maps: {looked.method}, of {_spaced(looked.target)}",
+        _maps(looked),
         "bars: how much each step counts" + (", thin line: if all counted alike" if _shared(looked) else ""),
     ]
     return _headed(strip, _wrapped(title, TITLE, strip.width), _wrapped(" · ".join(below), TEXT, strip.width))
@@ -52,6 +52,11 @@ def _headed(strip: Image.Image, title: Sequence[str], below: Sequence[str]) -> I
 def _spaced(label: str) -> str:
     """Names of classes are often written with underscores, which would never be broken into lines."""
     return label.replace("_", " ")
+
+
+def _maps(looked: Looked) -> str:
+    told = f"{looked.whole.method}, of {_spaced(looked.target)}"
+    return f"maps: {told}" if looked.whole.method == looked.method else f"maps: {looked.method}; the whole: {told}"
 
 
 def _shared(looked: Looked) -> bool:

@@ -1,4 +1,4 @@
-"""Does attention narrow with the steps, as the thesis says? The part of a patch above half of its map's maximum, by step.
+"""Does attention narrow with the steps, as the thesis says? How much of a patch is above half of its map's maximum.
 
 The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set.
 """
@@ -28,7 +28,7 @@ Values = NDArray[np.float64]
 
 
 def area(maps: Tensor, side: int) -> Tensor:
-    """The share of a map (M,h,w), bilinearly upsampled to side x side, above half of its maximum: M, NaN where blank."""
+    """The share of maps (M,h,w), upsampled bilinearly to side x side, above half of their maximum: M, NaN if blank."""
     large = F.interpolate(maps.unsqueeze(1).float(), (side, side), mode="bilinear", align_corners=False)  # M,1,S,S
     large = large.flatten(1)
     most = large.amax(1, keepdim=True)
@@ -61,7 +61,7 @@ def measure(
     if not found.images:
         raise BadPicture(f"no picture of {data.name} could be measured: {skipped[0][1] if skipped else 'it is empty'}")
     about = {"net": network.name or "network", "data": data.name, "images": found.images}
-    areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,T
+    areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,K,T
     rows = [{**about, "method": one, **_change(areas[one], seed), "blank": sum(found.blank[one])} for one in methods]
     rows += [{**about, "method": one, **row} for one in methods for row in _steps(found, one, areas[one], seed)]
     source = getattr(streams.module.finder, "text", None) if streams.module.localiser is None else "embedded"
@@ -74,7 +74,7 @@ def measure(
         "class": "the network's answer",
         "area": f"share of the patch above half of its map's maximum, upsampled bilinearly to {streams.module.patch} "
         "pixels a side; blank maps are left out",
-        "change": "area at the last step less that at the first, of the pictures that have both",
+        "change": "area at the last step less that at the first, of the patches that have a map at both",
         "interval": f"95 %, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
         "skipped": len(skipped),
     }
@@ -87,7 +87,7 @@ class _Found:
 
     streams: Streams
     methods: Sequence[str]
-    areas: dict[str, list[Values]] = field(default_factory=dict)  # N,T a method; NaN where all maps are blank
+    areas: dict[str, list[Values]] = field(default_factory=dict)  # N,K,T a method; NaN where a map is blank
     blank: dict[str, list[int]] = field(default_factory=dict)  # T a method: maps, not pictures
     right: list[NDArray[np.bool_]] = field(default_factory=list)  # N,T: the step alone
     weights: list[Values] = field(default_factory=list)  # N,T
@@ -107,31 +107,30 @@ class _Found:
             for method in self.methods:
                 maps = streams.step_maps(seen, method, classes, places)
                 areas = torch.stack([area(one.values[:, 0], streams.module.patch) for one in maps], 1)  # N*K,T
-                own = areas.unflatten(0, (count, -1)).nanmean(1).cpu().numpy().astype(np.float64)  # N,T
+                own = areas.view(count, -1, steps).cpu().numpy().astype(np.float64)
                 self.areas.setdefault(method, []).append(own)
                 before = self.blank.get(method, [0] * steps)
                 self.blank[method] = [a + b for a, b in zip(before, areas.isnan().sum(0).tolist(), strict=True)]
-        each = seen.steps.each.unflatten(0, (count, -1)).mean(1)  # N,T,classes: patches count alike
+        each = seen.steps.each.view(count, self.patches, steps, -1).mean(1)  # N,T,classes: patches count alike
         self.right.append(np.stack([rank_of(one, labels) < 1 for one in each.unbind(1)], 1))
-        weights = seen.steps.weights.unflatten(0, (count, -1)).mean(1)  # N,T
+        weights = seen.steps.weights.view(count, -1, steps).mean(1)  # N,T
         self.weights.append(weights.cpu().numpy().astype(np.float64))
         self.images += count
 
 
+def _over_patches(areas: Values) -> Values:
+    """The mean of a picture's patches that have any: N,K,S to N,S; NaN where none has."""
+    mean: Values = torch.from_numpy(areas).nanmean(1).numpy()
+    return mean
+
+
 def _change(areas: Values, seed: int) -> dict[str, Any]:
-    """From the first step to the last."""
-    both = areas[:, [0, -1]]
-    both = both[~np.isnan(both).any(1)]  # N,2
+    """From the first step to the last, of the patches that have a map at both."""
+    both = areas[:, :, [0, -1]]
+    both = _over_patches(np.where(np.isnan(both).any(2, keepdims=True), np.nan, both))  # N,2
+    both = both[~np.isnan(both).any(1)]
     if not len(both):
-        return {
-            "change": None,
-            "low": None,
-            "high": None,
-            "first": None,
-            "last": None,
-            "narrowed": None,
-            "attention": None,
-        }
+        return dict.fromkeys(("change", "low", "high", "first", "last", "narrowed", "attention")) | {"measured": 0}
     change = both[:, 1] - both[:, 0]
     (low,), (high,) = interval(change[:, None], seed)
     return {
@@ -142,6 +141,7 @@ def _change(areas: Values, seed: int) -> dict[str, Any]:
         "last": float(both[:, 1].mean()),
         "narrowed": float((change < 0).mean()),
         "attention": verdict(low, high),
+        "measured": len(both),
     }
 
 
@@ -152,6 +152,7 @@ def verdict(low: float, high: float) -> str:
 
 def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[str, Any]]:
     right, weights = np.concatenate(found.right), np.concatenate(found.weights)
+    areas = _over_patches(areas)  # N,T
     low, high = interval(areas, seed)
     rows = []
     for step in range(areas.shape[1]):
@@ -164,7 +165,7 @@ def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[st
 
 
 def interval(values: Values, seed: int) -> tuple[list[float], list[float]]:
-    """The 95 % percentile interval of the mean of every column (N,S) over resamples of the rows; NaN counts for nothing."""
+    """The 95 % percentile interval of every column's mean (N,S) over resamples of the rows; NaN counts for nothing."""
     known, count = ~np.isnan(values), len(values)
     filled = np.where(known, values, 0.0)
     random = np.random.default_rng(seed)
@@ -182,7 +183,7 @@ def sentence(row: Mapping[str, Any], steps: int) -> str:
     if row["change"] is None:
         return f"{row['method']}: all maps of the first or the last step are blank, so nothing can be said"
     return (
-        f"{row['method']}: attention {row['attention']}: {row['first']:.3f} of the patch at step 1, {row['last']:.3f} at "
-        f"step {steps}, a change of {row['change']:+.3f} (95 %: {row['low']:+.3f} to {row['high']:+.3f}); "
-        f"narrower in {100 * row['narrowed']:.0f} % of {row['images']} pictures"
+        f"{row['method']}: attention {row['attention']}: {row['first']:.3f} of the patch at step 1, {row['last']:.3f} "
+        f"at step {steps}, a change of {row['change']:+.3f} (95 %: {row['low']:+.3f} to {row['high']:+.3f}); "
+        f"narrower in {100 * row['narrowed']:.0f} % of {row['measured']} pictures"
     )

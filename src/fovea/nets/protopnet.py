@@ -60,7 +60,7 @@ class ProtoPNet(nn.Module):
         )
         for layer in self.add_on:
             if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(layer.weight)  # by fan-in: no sigmoid begins at its ends
                 assert layer.bias is not None
                 nn.init.zeros_(layer.bias)
         self.width, self.per_class = width, prototypes
@@ -93,7 +93,9 @@ class ProtoPNet(nn.Module):
 
     def embedded(self, x: Tensor) -> Tensor:
         """The vectors that prototypes are compared with, in 0..1: N,width,h,w."""
-        features = self.features(x)
+        return self.embedded_of(self.features(x))
+
+    def embedded_of(self, features: Tensor) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
             found: Tensor = self.add_on(features.to(self.prototypes.dtype))
         return found

@@ -106,16 +106,25 @@ class Recurrent(nn.Module):
     With self-attention, the first layer's output asks the map, and the answer is what the second layer is given.
     """
 
-    def __init__(self, channels: int, hidden: int, layers: int, steps: int, ask: SelfAttention | None = None) -> None:
+    def __init__(
+        self,
+        channels: int,
+        hidden: int,
+        layers: int,
+        steps: int,
+        ask: SelfAttention | None = None,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.steps, self.ask = steps, ask
+        self.steps, self.ask, self.dropout = steps, ask, nn.Dropout(dropout)
         first = layers if ask is None else 1
         self.lstm = nn.LSTM(channels, hidden, first, batch_first=True)
         self.after = None if ask is None else nn.LSTM(ask.width, hidden, layers - 1, batch_first=True)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
         """M,C,h,w to M,T,D, and where self-attention looked, M,T,h,w."""
-        same = features.mean((2, 3)).unsqueeze(1).expand(-1, self.steps, -1).contiguous()  # M,T,C
+        vector = self.dropout(features.mean((2, 3)))  # M,C: dropped once, so that every step sees the same
+        same = vector.unsqueeze(1).expand(-1, self.steps, -1).contiguous()  # M,T,C
         found, _ = self.lstm(same)  # M,T,D
         if self.ask is None or self.after is None:
             return found, None
@@ -145,7 +154,7 @@ class LocalStream(nn.Module):
     ) -> None:
         super().__init__()
         self.kind, self.readout = kind, readout
-        self.recurrent = None if kind == "cnn" else Recurrent(channels, hidden, layers, steps, ask)
+        self.recurrent = None if kind == "cnn" else Recurrent(channels, hidden, layers, steps, ask, dropout)
         width = channels if self.recurrent is None else hidden
         # zeros are mean pooling, from which each step's weights are learned
         self.attention = nn.Parameter(torch.zeros(1 if shared else steps, width)) if kind == "attention" else None
@@ -374,7 +383,7 @@ def build(
     """Two streams over a backbone's features, as the thesis has them unless told otherwise.
 
     `local`: Table 6.1's row: none (the global stream alone), cnn, lstm, attention. `shared_attention`: one weight
-    vector for all steps. `self_attention`: chapter 7's, `keys` of the channels being keys, `places` numbers for the place.
+    vector for all steps. `self_attention`: chapter 7's, with `keys` of the channels and `places` for the place.
     `share`: one trunk for both streams. `last_pool`: the local stream keeps a max-pool that the map comes from.
     Pictures come as `side` x `side`, of which the global stream sees the middle `crop` at `size`, and the local stream
     windows at `patch`. `weight`: of the local stream. `patches`: of a picture, read when it is used. `source`: where

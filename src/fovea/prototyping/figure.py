@@ -54,13 +54,15 @@ def prototype_sheet(prototypes: Sequence[Prototype], shelf: Shelf) -> Image.Imag
 
 
 def _prototype_row(one: Prototype, shelf: Shelf) -> list[Image.Image]:
-    row = []
-    if one.own is not None:
-        row.append(_named(shelf.whole(one.own), PICTURE, one.label, f"prototype {one.number}, weight {one.weight:.2f}"))
+    words, nothing = f"prototype {one.number}, weight {one.weight:.2f}", Image.new("RGB", (1, 1), "white")
+    if one.own is None:
+        row = [_named(nothing, PICTURE, one.label, words), _named(nothing, PART, "not projected", "")]
+    else:
+        row = [_named(shelf.whole(one.own), PICTURE, one.label, words)]
         row.append(_named(shelf.part(one.own), PART, "the prototype", one.own.name))
     for patch in one.nearest:
         row.append(_named(shelf.part(patch), PART, patch.label, f"similarity {patch.similarity:.2f}"))
-    return row or [_named(Image.new("RGB", (1, 1), "white"), PICTURE, one.label, f"prototype {one.number}")]
+    return row
 
 
 def answer_sheet(answer: LooksLike, shelf: Shelf) -> Image.Image:

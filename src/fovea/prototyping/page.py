@@ -18,8 +18,9 @@ from fovea.prototyping import figure
 from fovea.prototyping.found import Answers, Likeness, LooksLike, Nearest, Patch, Prototype
 
 PAGE, SHEET, JSON = "index.html", "sheet.jpg", "prototypes.json"
-STYLE = """.strip { display: flex; flex-wrap: wrap; gap: 14px; align-items: flex-end; margin: 12px 0 20px }
-.strip figure { max-width: 250px } .strip img { width: auto; max-width: 100% }
+STYLE = """.strip { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 14px;
+margin: 14px 0 24px; align-items: end } .strip img { width: auto; max-width: 100% }
+figcaption { overflow-wrap: anywhere; min-height: 3em }
 .own { border-right: 1px solid var(--line); padding-right: 14px } .same { color: var(--bar); font-weight: 600 }"""
 
 
@@ -81,11 +82,11 @@ def _write(folder: Path, title: str, lead: str, sections: Iterable[str], setting
 
 
 def _prototype(one: Prototype, shelf: figure.Shelf) -> str:
-    words = f"prototype {one.number}, weight {one.weight:.2f}"
+    words = f"<b>prototype {one.number}</b><br>weight {one.weight:.2f}"
     if one.own is None:
         own = f'<p class="dim">{words}, not projected on a picture</p>'
     else:
-        own = _figure(shelf.whole(one.own), f"<b>{words}</b><br>{html.escape(one.own.name)}")
+        own = _figure(shelf.whole(one.own), f"{words}, {_breaking(one.own.name)}")
         own += _figure(shelf.part(one.own), "<b>the prototype</b><br>itself", "own")
     return f'<div class="strip">{own}{"".join(_neighbour(patch, one.label, shelf) for patch in one.nearest)}</div>'
 
@@ -93,7 +94,7 @@ def _prototype(one: Prototype, shelf: figure.Shelf) -> str:
 def _neighbour(patch: Patch, label: str, shelf: figure.Shelf) -> str:
     kind = ' class="same"' if patch.label == label else ""
     return _figure(
-        shelf.part(patch), f"<span{kind}>{html.escape(patch.label)}</span><br>similarity {patch.similarity:.2f}"
+        shelf.part(patch), f"<span{kind}>{_breaking(patch.label)}</span><br>similarity {patch.similarity:.2f}"
     )
 
 
@@ -114,8 +115,13 @@ def _reason(image: Image.Image, one: Likeness, shelf: figure.Shelf) -> str:
         that = f'<p class="dim">prototype {one.prototype} of {html.escape(one.label)}, not projected on a picture</p>'
     else:
         that = _figure(shelf.part(one.own), f"<b>that</b><br>prototype {one.prototype}")
-        that += _figure(shelf.whole(one.own), f"<b>{html.escape(one.label)}</b><br>{html.escape(one.own.name)}")
+        that += _figure(shelf.whole(one.own), f"<b>{_breaking(one.label)}</b><br>{_breaking(one.own.name)}")
     return f'<div class="strip">{this}{that}</div>'
+
+
+def _breaking(name: str) -> str:
+    """A long name may go on in the next line."""
+    return html.escape(name).replace("_", "_<wbr>")
 
 
 def _figure(image: Image.Image, caption: str, kind: str = "") -> str:

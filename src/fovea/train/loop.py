@@ -28,8 +28,8 @@ from torchvision.transforms import v2
 from fovea.errors import BadChoice, FoveaError
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
-from fovea.nets.twostream import Views
 from fovea.nets.protopnet import prototypes_of
+from fovea.nets.twostream import Views
 from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
 from fovea.train.augment import draw, draw_more, generator, mixed
@@ -38,7 +38,7 @@ from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
 from fovea.train.media import Pictures, medium_of
 from fovea.train.optimising import optimiser_of, set_rates, share
-from fovea.train.prototypes import project
+from fovea.train.prototypes import place, project
 from fovea.train.recipe import AugmentPart, Part, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
@@ -132,11 +132,11 @@ class _Run:
         torch.manual_seed(mixed(recipe.seed))
         self.network = data.network()
         self.network.name = name
-        if recipe.project:  # refused now rather than at the end
+        self.pictures = data.data if isinstance(data, Pictures) else None
+        if recipe.place or recipe.project:  # refused now rather than at the end
             prototypes_of(self.network)
-            if not isinstance(data, Pictures):
-                raise BadChoice(f"project = true is for sets of pictures, and {data.name} is none")
-        self.projected_on = data.data if isinstance(data, Pictures) and recipe.project else None
+            if self.pictures is None:
+                raise BadChoice(f"place and project are for sets of pictures, and {data.name} is none")
         checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
         self.about_data = {"labels": list(self.labels), "pictures": len(data)}
         self.known = None if fresh else checkpoint.load(out)
@@ -170,6 +170,8 @@ class _Run:
             stepper.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimiser = optimiser_of(recipe.optimiser, stepper)
         stepper.to(fabric.device)
+        if recipe.place and self.pictures is not None and known is None:
+            place(self.network, self.pictures, generator(recipe.seed), progress=self.show.decoding)
         averaged = averages(stepper.module, recipe.ema) if recipe.ema else None
         if recipe.compile:
             stepper.module.compile()
@@ -371,8 +373,8 @@ class _Run:
             state = self.fabric.broadcast(state)  # each process's norms have their own statistics
         self.network.module.load_state_dict(state)
         self.network.module.eval()
-        if self.projected_on is not None:  # with the weights of the file, so that prototypes lie where they say
-            found = project(self.network, self.projected_on, progress=self.show.decoding)
+        if self.recipe.project and self.pictures is not None:  # with the weights of the file, of which it must be true
+            found = project(self.network, self.pictures, progress=self.show.decoding)
             self.show.line(found.line())
             state = self._stored(self.network.module)
             self.network.module.load_state_dict(state)

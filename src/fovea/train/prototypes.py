@@ -1,6 +1,6 @@
 """How ProtoPNet is trained (Chen et al. 2019): what is minimised, and the projection of prototypes on pictures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,41 @@ class Projected:
     def line(self) -> str:
         words = [f"{self.prototypes - self.left} prototypes projected, {self.coinciding} on another's very cell"]
         return "; ".join(words + [f"{self.left} of classes without pictures left as they were"] * bool(self.left))
+
+
+@torch.no_grad()
+def place(
+    network: Network,
+    data: DataSet,
+    random: torch.Generator,
+    size: int = 64,
+    progress: Progress = lambda done, total: None,
+) -> None:
+    """Every prototype begins as a cell of a picture of its own class: the one with the longest vector of features, or,
+    where a class has fewer pictures than prototypes, the next longest. Pictures are drawn at random.
+
+    The paper begins anywhere in the unit cube. From there most prototypes are too far from any cell to be drawn to one
+    for some ten thousand steps, which is as long as the paper trains.
+    """
+    module = prototypes_of(network)
+    each = module.prototypes.shape[1]
+    wanted: dict[int, list[tuple[int, int, int]]] = {}  # of a picture: class, prototype, rank of the cell
+    for label in range(len(module.prototypes)):
+        own = [number for number, sample in enumerate(data.samples) if sample.label == label]
+        order = torch.randperm(len(own), generator=random).tolist()
+        for k in range(each if own else 0):
+            wanted.setdefault(own[order[k % len(own)]], []).append((label, k, k // len(own)))
+    numbers = sorted(wanted)
+    part = replace(data, samples=tuple(data.samples[number] for number in numbers))
+    with as_found(network), torch.no_grad():
+        for batch in batches(network, part, size, [], progress):
+            features = module.features(batch.inputs)
+            strength = features.flatten(2).norm(dim=1)  # N,hw
+            cells = strength.argsort(dim=1, descending=True, stable=True)
+            embedded = module.embedded_of(features).flatten(2)  # N,width,hw
+            for i, number in enumerate(batch.numbers):
+                for label, k, rank in wanted[numbers[number]]:
+                    module.prototypes[label, k] = embedded[i, :, cells[i, rank % cells.shape[1]]]
 
 
 @torch.no_grad()

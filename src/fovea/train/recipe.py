@@ -164,6 +164,7 @@ class Recipe(Part):
     sync_norm: bool = True  # batch norm over all processes
     compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
     settle: Annotated[int, Field(ge=0)] = 0  # batches by which batch norm's statistics are taken anew at the end
+    place: bool = False  # at the start, prototypes are cells of training pictures
     project: bool = False  # at the end, prototypes become the nearest cells of training pictures
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs
