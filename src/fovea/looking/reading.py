@@ -12,7 +12,7 @@ from fovea.errors import BadChoice, nearest
 from fovea.explaining import find, look_at, look_into
 from fovea.heatmap import HeatMap, Shown
 from fovea.layout import Layout
-from fovea.nets.twostream import GlobalStream, LocalStream, Output, Steps, TwoStream, Views
+from fovea.nets.twostream import GlobalStream, LocalStream, Output, Steps, TwoStream
 from fovea.network import Network, wrap
 from fovea.placement import Placement
 
@@ -23,10 +23,9 @@ WHOLE, LOCAL = "global stream", "local stream"  # what the maps that are looked 
 
 @dataclass(frozen=True)
 class Read:
-    """What the network made of N pictures, and the features that it made it of, K patches a picture."""
+    """What the network made of N pictures and K patches of each."""
 
     out: Output
-    whole: Tensor  # N,C,S,S: what the global stream was shown
     cells: Tensor  # N*K,C,h,w: F of every patch
     steps: Steps  # of the N*K patches
     boxes: Tensor  # N,K,4 in shares of the input
@@ -70,9 +69,8 @@ class Streams:
         out: Output = self.module(batch)
         assert out.boxes is not None  # there is a local stream
         assert out.steps is not None
-        views = Views(batch)
-        cells = self.module.features(self.module.cut(views, out.boxes))
-        return Read(out, self.module._middle(views, out.seen), cells, out.steps, out.boxes)
+        assert out.cells is not None
+        return Read(out, out.cells, out.steps, out.boxes)
 
     def patches(self, seen: Read, shown: Sequence[Shown]) -> list[Shown]:
         """Every patch as a part of its picture: N*K."""
@@ -85,12 +83,11 @@ class Streams:
         windows = zip(shown, seen.out.seen.tolist(), strict=True)
         placed = [windowed(one, window, self.module.size) for one, window in windows]
         if self.classifier is not None:
-            return look_at(self.classifier, seen.whole, placed, [own], classes)[0][own.name]
+            assert seen.out.view is not None
+            return look_at(self.classifier, seen.out.view, placed, [own], classes)[0][own.name]
         assert isinstance(self.module.whole, GlobalStream)
-        with torch.no_grad():
-            features, _ = self.module._global(seen.whole)
-        assert features is not None
-        root, classify = features.detach().requires_grad_(), self.module.whole.classify
+        assert seen.out.map is not None
+        root, classify = seen.out.map.detach().requires_grad_(), self.module.whole.classify
         opened = _opened(root, classify(root), classify)
         return look_into(self.network, opened, placed, [own], classes, WHOLE)[0][own.name]
 

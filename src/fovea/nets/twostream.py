@@ -79,6 +79,9 @@ class Output:
     seen: Tensor  # N,4: the global stream's windows
     boxes: Tensor | None  # N,K,4: the patches
     every_step: bool = False  # the local stream is trained at all steps, not at its answer
+    view: Tensor | None = None  # N,C,S,S: what the global stream was shown
+    map: Tensor | None = None  # N,C,h,w: its map, where it is a trunk and not any classifier
+    cells: Tensor | None = None  # N*K,C,h,w: the local stream's map of every patch
 
 
 def logits_of(out: Output) -> Tensor:
@@ -266,15 +269,17 @@ class TwoStream(nn.Module):
             )
         count = len(views.pictures)
         window = middle(count, self.crop, views.pictures.float()) if views.whole is None else views.whole
-        features, whole = self._global(self._middle(views, window))
+        view = self._middle(views, window)
+        features, whole = self._global(view)
         if self.local is None:
-            return Output(whole, whole, None, 0.0, None, window, None)
+            return Output(whole, whole, None, 0.0, None, window, None, False, view, features)
         boxes = self._boxes(views, window, features)
-        patches = self.cut(views, boxes)  # N*K,C,h,w
-        steps = self.local(self.features(patches))
+        cells = self.features(self.cut(views, boxes))  # N*K,C,h,w
+        steps = self.local(cells)
         local = steps.logits.view(count, -1, steps.logits.shape[1]).mean(1)
         logits = whole + self.weight * local
-        return Output(logits, whole, local, self.weight, steps, window, boxes, self.local.kind == "lstm")
+        at_every_step = self.local.kind == "lstm"
+        return Output(logits, whole, local, self.weight, steps, window, boxes, at_every_step, view, features, cells)
 
     def _middle(self, views: Views, window: Tensor) -> Tensor:
         as_it_is = views.whole is None and views.flips is None and self.crop == 1
