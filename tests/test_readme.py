@@ -95,3 +95,23 @@ def test_glimpses(data: str, net: str, counts: tuple[int, ...], whole: str) -> N
     for cell, (name, count) in zip(line[1:], wanted, strict=True):
         (row,) = (row for row in rows if (row["net"], row["glimpses"]) == (name, count))
         assert cell == f"{row['top1']:.3f} ({row['macs'] / 1e9:.2f} G)"
+
+
+@pytest.mark.parametrize(
+    ("row", "net", "result"),
+    [
+        ("global stream alone", "twostream-none", "twostream-cub100"),
+        ("+ local stream: CNN", "twostream-cnn", "twostream-cub100"),
+        ("+ LSTM, last step", "twostream-lstm", "twostream-cub100"),
+        ("+ attention over the steps", "twostream-cub100", "twostream-cub100"),
+        ("+ self-attention", "twostream-self", "twostream-cub100-more"),
+        ("attention, a trunk for each stream", "twostream-apart", "twostream-cub100"),
+    ],
+)
+def test_two_streams(row: str, net: str, result: str) -> None:
+    rows = json.loads((ROOT / f"results/{result}.json").read_text())["rows"]
+    (line,) = (cells for cells in table("## Look longer") if cells[0] == row)
+    own = next(one for one in rows if one["net"] == net)  # its own way of putting steps together comes first
+    assert own["seeds"] == 3
+    gain = f"{own['gain']:.3f} ({own['gain_low']:.3f} to {own['gain_high']:.3f})" if own["local"] != "none" else ""
+    assert line[1:3] == [f"{own['top1']:.3f}", gain]

@@ -157,3 +157,24 @@ def test_without_a_source_the_recipe_is_told(tmp_path: Path) -> None:
     pictures = coloured_squares(tmp_path / "pictures")
     with pytest.raises(BadChoice, match="network has no patch source"):
         loop.train(read(pictures, ["network.options={side=40, patch=32}"]), tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["twostream-vgg19-cub", "twostream-resnet34-cub"])
+def test_the_thesis_recipes_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A step of each on small pictures: their weights come from a hub."""
+    monkeypatch.chdir(tmp_path)
+    pictures = coloured_squares(tmp_path / "pictures")
+    changes = [f"data.train={pictures}", f"data.test={pictures}", "network.pretrained=false", "epochs=0.2", "batch=4"]
+    changes += [
+        "network.options.side=64",
+        "network.options.patch=64",
+        "network.options.source=random",
+        "precision=fp32",
+    ]
+    done = loop.train(recipe.read(Path(__file__).parents[2] / f"recipes/{name}.toml", changes), tmp_path / "out")
+    module = done.network.module
+    assert isinstance(module, TwoStream)
+    assert module.local is not None
+    assert module.local.recurrent is not None
+    assert (module.local.recurrent.ask is not None) == ("resnet34" in name)
+    assert module.local.steps == 10
