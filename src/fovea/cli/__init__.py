@@ -83,6 +83,7 @@ def models(
     if not pattern:
         say.print("and tnet/NAME, TNet over the features of timm's NAME;", markup=False)
         say.print("and twostream/NAME, two streams over those of any NAME;", markup=False)
+        say.print("and local/NAME, a local stream beside any classifier NAME;", markup=False)
         say.print("and protopnet/NAME, ProtoPNet over those of any NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 

@@ -261,6 +261,13 @@ class TwoStream(nn.Module):
         shares = local is not None and trunk is None and isinstance(whole, GlobalStream)
         self.statistics = Statistics(whole.trunk, 2) if shares else None  # type: ignore[arg-type]
 
+    def train(self, mode: bool = True) -> "TwoStream":
+        """A global stream that is frozen stays as it is, its norms' statistics, too."""
+        super().train(mode)
+        if not any(one.requires_grad for one in self.whole.parameters()):
+            self.whole.eval()
+        return self
+
     def forward(self, x: Tensor | Views) -> Output:
         views = x if isinstance(x, Views) else Views(x)
         if views.pictures.ndim != 4 or views.pictures.shape[1] != len(self.mean):
@@ -362,6 +369,44 @@ def as_images(pictures: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
     ]
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a local stream is built, as the options have it."""
+
+    kind: Local
+    steps: int
+    hidden: int
+    layers: int
+    shared_attention: bool
+    self_attention: bool
+    keys: int | None
+    places: int
+    readout: str | None
+    dropout: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Local):
+            raise BadChoice(f"local is {', '.join(get_args(Local))}; got {self.kind!r}")
+        for name, given in (("steps", self.steps), ("hidden", self.hidden), ("layers", self.layers)):
+            if given < 1:
+                raise BadChoice(f"{name} is at least 1; got {given}")
+        if self.self_attention and (self.layers < 2 or self.kind == "cnn"):
+            raise BadChoice(
+                "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
+            )
+
+    def stream(self, channels: int, classes: int) -> LocalStream | None:
+        if self.kind == "none":
+            return None
+        usual = "attention" if self.kind == "attention" else "last"
+        readout = check_readout(self.readout or usual, 1 if self.kind == "cnn" else self.steps)
+        ask = SelfAttention(channels, self.hidden, self.keys, self.places) if self.self_attention else None
+        return LocalStream(
+            channels, classes, self.kind, self.steps, self.hidden, self.layers, self.shared_attention, ask, readout,
+            self.dropout,
+        )  # fmt: skip
+
+
 def build(
     backbone: Network,
     classes: int,
@@ -394,14 +439,13 @@ def build(
     windows at `patch`. `weight`: of the local stream. `patches`: of a picture, read when it is used. `source`: where
     patches come from, as fovea.patching takes it, or "embedded" for a localiser inside the network.
     """
-    prepare = _checked(backbone, local, steps, hidden, layers, side, patch, crop, weight, patches, self_attention)
+    prepare = _checked(backbone, side, patch, crop, weight, patches)
+    form = Form(
+        local, steps, hidden, layers, shared_attention, self_attention, keys, places, readout, dropout
+    )  # checked before anything is built
     whole = GlobalStream(trunk_of(backbone), classes, dropout)
-    apart = local != "none" and not share
-    trunk = trunk_of(backbone, last_pool) if apart else None
-    stream = _local(
-        (trunk or whole.trunk).channels, classes, local, steps, hidden, layers, shared_attention, self_attention, keys,
-        places, readout, dropout,
-    )  # fmt: skip
+    trunk = trunk_of(backbone, last_pool) if local != "none" and not share else None
+    stream = form.stream((trunk or whole.trunk).channels, classes)
     localiser = Localiser(whole.trunk.channels) if source == EMBEDDED and stream is not None else None
     net = TwoStream(
         whole, stream, trunk, localiser, size or side, patch, crop, weight, patches, prepare.mean, prepare.std
@@ -431,11 +475,13 @@ def add_local_stream(
     """Any classifier as the global stream of a two-stream network: its own answer, to which a local stream adds.
 
     The local stream's features start as a copy of the classifier's, or of `backbone`'s. The classifier itself is not
-    copied: training trains it, too, unless its parameters are frozen.
+    copied: training trains it, too, unless its parameters are frozen. `fovea.load("local/NAME", options=...)` is
+    this for a classifier by name, so that recipes can train it.
     """
     if classifier.labels is None:
         raise BadChoice("a local stream is added to a classifier, and this network has no labels: wrap it with labels=")
-    prepare = _checked(classifier, local, steps, hidden, layers, 1, patch, 1.0, weight, patches, self_attention)
+    prepare = _checked(classifier, 1, patch, 1.0, weight, patches)
+    form = Form(local, steps, hidden, layers, shared_attention, self_attention, keys, places, readout, dropout)
     if local == "none":
         raise BadChoice("without a local stream nothing is added: local is cnn, lstm or attention")
     if source == EMBEDDED:
@@ -443,11 +489,10 @@ def add_local_stream(
             "an embedded localiser reads the global stream's map, which a classifier as a whole does not give"
         )
     trunk = trunk_of(backbone or classifier, last_pool)
-    stream = _local(
-        trunk.channels, len(classifier.labels), local, steps, hidden, layers, shared_attention, self_attention, keys,
-        places, readout, dropout,
-    )  # fmt: skip
+    stream = form.stream(trunk.channels, len(classifier.labels))
     size = prepare.size[0]
+    if prepare.size != (size, size):
+        raise BadChoice(f"a local stream is added to classifiers of square pictures; this one takes {prepare.size}")
     net = TwoStream(
         Answering(classifier), stream, trunk, None, size, patch, 1.0, weight, patches, prepare.mean, prepare.std
     )
@@ -465,18 +510,6 @@ class Answering(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self._read(self.module(x))
-
-
-def _local(
-    channels: int, classes: int, local: Local, steps: int, hidden: int, layers: int, shared: bool, asks: bool,
-    keys: int | None, places: int, readout: str | None, dropout: float,
-) -> LocalStream | None:  # fmt: skip
-    if local == "none":
-        return None
-    usual = {"cnn": "last", "lstm": "last", "attention": "attention"}[local]
-    how = check_readout(usual if readout is None else readout, 1 if local == "cnn" else steps)
-    ask = SelfAttention(channels, hidden, keys, places) if asks else None
-    return LocalStream(channels, classes, local, steps, hidden, layers, shared, ask, how, dropout)
 
 
 def _network(net: TwoStream, prepare: Prepare, side: int, labels: tuple[str, ...], source: str | None) -> Network:
@@ -508,20 +541,10 @@ def with_readout(network: Network, text: str) -> Network:
     return replace(network, module=module, _cuts={})
 
 
-def _checked(
-    network: Network, local: str, steps: int, hidden: int, layers: int, side: int, patch: int, crop: float,
-    weight: float, patches: int, self_attention: bool,
-) -> Prepare:  # fmt: skip
-    if local not in get_args(Local):
-        raise BadChoice(f"local is {', '.join(get_args(Local))}; got {local!r}")
-    counts = {"steps": steps, "hidden": hidden, "layers": layers, "side": side, "patch": patch, "patches": patches}
-    for name, given in counts.items():
+def _checked(network: Network, side: int, patch: int, crop: float, weight: float, patches: int) -> Prepare:
+    for name, given in (("side", side), ("patch", patch), ("patches", patches)):
         if given < 1:
             raise BadChoice(f"{name} is at least 1; got {given}")
-    if self_attention and (layers < 2 or local == "cnn"):
-        raise BadChoice(
-            "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
-        )
     if not 0 < crop <= 1:
         raise BadChoice(f"crop is the share of the picture's side that the global stream sees, up to 1; got {crop}")
     if weight < 0:

@@ -36,7 +36,7 @@ from fovea.transforms import Prepare
 from fovea.zooming import zoom_batches
 
 ALIKE = 0.7  # a prototype's box is left out where its IoU with one before it is above this
-UNTRAINED = ("tnet/", "protopnet/", "twostream/")  # what is built over trained features is not trained itself
+UNTRAINED = ("tnet/", "protopnet/", "twostream/", "local/")  # what is built over trained features is not trained itself
 EVERYTHING = sys.maxsize  # pictures are decoded already: their size was accepted then
 
 Found = list[

@@ -58,7 +58,7 @@ def medium_of(recipe: Recipe) -> Medium:
         from fovea.train.patches import PatchMedium
 
         return PatchMedium(recipe)
-    if kind_of(recipe.network.name).startswith("twostream/"):
+    if kind_of(recipe.network.name).startswith(("twostream/", "local/")):
         from fovea.train.looking import TwoStreamMedium
 
         return TwoStreamMedium(recipe)
