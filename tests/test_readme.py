@@ -115,3 +115,16 @@ def test_two_streams(row: str, net: str, result: str) -> None:
     assert own["seeds"] == 3
     gain = f"{own['gain']:.3f} ({own['gain_low']:.3f} to {own['gain_high']:.3f})" if own["local"] != "none" else ""
     assert line[1:3] == [f"{own['top1']:.3f}", gain]
+
+
+@pytest.mark.parametrize("kind", ["l2caf", "whole", "anchornet", "prototypes", "tnet"])
+def test_patch_sources(kind: str) -> None:
+    text = (ROOT / "docs/twostream.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^\| `{kind}` \|(.+)\|$", text.split("## Which patches?")[1].split("\n## ")[0], re.M)
+    placed = json.loads((ROOT / "results/patch-sources-cub100.json").read_text())["rows"]
+    trained = json.loads((ROOT / "results/twostream-cub100.json").read_text())["rows"]
+    where = next(row for row in placed if row["kind"] == kind)
+    two = next(row for row in trained if (row["source"] or "").partition(":")[0] == kind and row["local"] == "attention"
+               and not row["net"].endswith("apart"))  # fmt: skip
+    told = [where["centre_in_box"], where["centre_in_box_all"], where["mean_area"], two["top1"], two["local_top1"]]
+    assert [float(cell) for cell in line.split("|")] == [pytest.approx(one, abs=0.0051) for one in told]
