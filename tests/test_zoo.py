@@ -33,6 +33,14 @@ def said(name: object, **options: object) -> str:
     return f"{type(error.value).__name__}: {error.value}"
 
 
+def test_a_file_in_a_folder_called_like_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = fovea.load("timm/resnet10t", pretrained=False, classes=3)
+    for folder in ("local", "tnet"):
+        net.save(tmp_path / folder / "net.safetensors")
+        assert len(fovea.load(f"{folder}/net.safetensors").labels or ()) == 3
+
+
 def test_offline_weights_labels_and_transform(lite0: fovea.Network) -> None:
     assert lite0.name == "efficientnet_lite0"
     assert not lite0.module.training

@@ -7,13 +7,16 @@ from torch.nn import functional as F
 
 def cut(pictures: Tensor, windows: Tensor, size: tuple[int, int], flips: Tensor | None = None) -> Tensor:
     """Windows x0 y0 x1 y1 (N,4, in shares of width and height) of N,C,h,w, resized to `size`, flipped where asked."""
+    windows = windows.float() if windows.dtype in (torch.float16, torch.bfloat16) else windows
     x0, y0, x1, y1 = windows.unbind(1)
     sign = torch.ones_like(x0) if flips is None else 1 - 2 * flips.to(windows.dtype)
     zero = torch.zeros_like(x0)
     across = torch.stack([(x1 - x0) * sign, zero, x0 + x1 - 1], 1)
     down = torch.stack([zero, y1 - y0, y0 + y1 - 1], 1)
     grid = F.affine_grid(torch.stack([across, down], 1), [len(pictures), 1, *size], align_corners=False)
-    return F.grid_sample(pictures, grid.to(pictures.dtype), padding_mode="border", align_corners=False)
+    # places are told apart in single precision at least, whatever pictures are in
+    found = F.grid_sample(pictures.to(grid.dtype), grid, padding_mode="border", align_corners=False)
+    return found.to(pictures.dtype)
 
 
 def middle(count: int, share: float, like: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def load(
     such as `{"drop_rate": 0.2}` for timm.
     """
     name = str(name)
-    if Path(name).suffix.lower() in WEIGHTS and not name.startswith(PREFIXES):
+    if Path(name).suffix.lower() in WEIGHTS and (Path(name).is_file() or not name.startswith(PREFIXES)):
         if not Path(name).is_file():
             raise _no_file(Path(name))
         if weights is not None:
@@ -81,7 +81,7 @@ def load(
         _put(network, state, Path(weights))
         if classes is not None:
             _new_head(network, classes)
-    network.name, network.origin = name, Origin(kind, dict(options or {}))
+    network.name, network.origin = name, network.origin or Origin(kind, dict(options or {}))
     network.module.eval()
     return network
 
@@ -321,7 +321,8 @@ def _load_protopnet(name: str, pretrained: bool, classes: int | None, options: d
 
     known = [key for key in inspect.signature(protopnet.build).parameters if key not in ("features", "classes")]
     own = {key: options.pop(key) for key in known if key in options}
-    return protopnet.build(load(name, None, pretrained, None, options), 10 if classes is None else classes, **own)
+    features = load(name, None, pretrained, None, options)
+    return _over("protopnet", features, protopnet.build(features, 10 if classes is None else classes, **own), own)
 
 
 def _load_twostream(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
@@ -331,7 +332,14 @@ def _load_twostream(name: str, pretrained: bool, classes: int | None, options: d
     known = [key for key in inspect.signature(twostream.build).parameters if key not in ("backbone", "classes")]
     own = {key: options.pop(key) for key in known if key in options}
     backbone = load(name, pretrained=pretrained, options=options)
-    return twostream.build(backbone, 10 if classes is None else classes, **own)
+    return _over("twostream", backbone, twostream.build(backbone, 10 if classes is None else classes, **own), own)
+
+
+def _over(kind: str, features: Network, network: Network, own: Mapping[str, Any]) -> Network:
+    """What is built over the features of a network is built again over those of its kind, wherever its weights lay."""
+    assert features.origin is not None
+    network.origin = Origin(f"{kind}/{features.origin.name}", {**features.origin.options, **own})
+    return network
 
 
 def _load_local(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

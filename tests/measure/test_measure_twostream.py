@@ -83,6 +83,15 @@ def test_seeds_are_told_as_one_and_gains_over_the_global_stream_alone(pictures: 
     assert found.settings["images"] == 8
 
 
+def test_seeds_are_compared_with_their_own(pictures: Path) -> None:
+    nets = [network(f"two-seed{seed}", seed) for seed in (0, 1)]
+    alone = [network(f"alone-seed{seed}", seed, local="none") for seed in (0, 1)]
+    one, other = (twostream.measure([*order, *alone], open_data(str(pictures))).rows[0] for order in (nets, nets[::-1]))
+    assert one["gain_low"] == pytest.approx(other["gain_low"])
+    three = twostream.measure([*nets, network("two-seed7", 7), *alone], open_data(str(pictures))).rows[0]
+    assert "gain_low" not in three
+
+
 def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
     with pytest.raises(BadChoice, match="has not two streams"):

@@ -1,6 +1,7 @@
 """The two-stream network: the thesis' size, its attention's invariants, what each stream sees, one answer a picture."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
-from fovea.errors import BadChoice
+from fovea.errors import BadChoice, BadNetwork
 from fovea.nets.selfattention import SelfAttention, basis
 from fovea.nets.trunks import Trunk, trunk_of
 from fovea.nets.twostream import (
@@ -224,10 +225,10 @@ def test_shared_trunk_has_statistics_for_each_stream() -> None:
     assert (net.statistics.mean[0, 0] - net.statistics.mean[0, 1]).abs().max() > 1e-3
 
 
-def test_embedded_localiser_starts_with_everything_and_learns_from_the_patch() -> None:
+def test_embedded_localiser_starts_with_nearly_everything_and_learns_from_the_patch() -> None:
     localiser = Localiser(2)
     features = torch.zeros(1, 2, 4, 4)
-    assert localiser(features)[0].tolist() == pytest.approx([0, 0, 1, 1], abs=1e-6)
+    assert localiser(features)[0].tolist() == pytest.approx([0.05, 0.05, 0.95, 0.95], abs=1e-6)
     nn.init.ones_(localiser.score.weight)
     features[0, :, 0, 3] = 20  # all the mass in the right upper cell
     x0, y0, x1, y1 = localiser(features)[0].tolist()
@@ -277,6 +278,63 @@ def test_local_stream_takes_features_of_another_network() -> None:
     assert sum(one.numel() for one in net.module.trunk.parameters()) == of_other
 
 
+def test_a_plug_in_is_ready_to_use_and_can_be_kept(tmp_path: Path) -> None:
+    classifier = fovea.load("timm/resnet10t", pretrained=False, classes=7)
+    net = add_local_stream(classifier, "whole", hidden=16, patch=64, steps=3, self_attention=True)
+    assert not any(one.training for one in net.module.modules())
+    net.save(tmp_path / "plus.safetensors")
+    again = fovea.load(tmp_path / "plus.safetensors")
+    x = torch.randn(2, 3, 176, 176)
+    with torch.no_grad():
+        assert torch.equal(again(x), net(x))
+        assert again(x).shape == (2, 7)
+    assert fovea.load(tmp_path / "plus.safetensors", classes=3)(x).shape == (2, 3)
+    assert add_local_stream(classifier_in_double(), "whole", hidden=4, steps=2, patch=64).dtype == torch.float64
+
+
+def classifier_in_double() -> Network:
+    net = fovea.load("timm/resnet10t", pretrained=False, classes=3)
+    net.module.double()
+    return net
+
+
+class Bent(nn.Module):
+    """More happens before the pooling than its layers tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.avgpool, self.fc = nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.avgpool(self.conv(x).relu()).flatten(1))
+
+
+def test_trunks_are_what_is_pooled_or_refused() -> None:
+    plain = fovea.load("torchvision/resnet18", pretrained=False)
+    assert trunk_of(plain).channels == 512
+    bent = fovea.wrap(Bent(), Prepare((16, 16)), labels=2)
+    with pytest.raises(BadNetwork, match="more before its pooling"):
+        trunk_of(bent)
+    with pytest.raises(BadNetwork, match="more before its pooling"):
+        trunk_of(fovea.load("torchvision/googlenet", pretrained=False))
+
+
+def test_trunks_have_no_layers_of_the_head() -> None:
+    trunk = trunk_of(fovea.load("timm/mobilenetv3_small_050", pretrained=False))
+    x = torch.randn(1, 3, 64, 64)
+    trunk(x).sum().backward()
+    assert all(one.grad is not None for one in trunk.parameters())
+
+
+def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
+    net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "source": "whole"})
+    grey = Image.new("RGB", (80, 70), "grey")
+    with pytest.raises(BadChoice, match="look_longer"):
+        fovea.explain(net, grey)
+    with pytest.raises(BadChoice, match="look_longer"):
+        fovea.localize(net, grey)
+
+
 def test_another_readout_shares_the_weights() -> None:
     backbone = Network(nn.Sequential(), Prepare((8, 8), GREY, GREY), ("a", "b"))
     backbone.module.features = nn.Sequential(nn.Conv2d(3, 4, 3))  # type: ignore[assignment]
@@ -290,7 +348,7 @@ def test_another_readout_shares_the_weights() -> None:
     assert other.module.whole is net.module.whole
 
 
-def test_a_file_gives_the_same_network(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_gives_the_same_network(tmp_path: Path) -> None:
     options = {"side": 64, "patch": 32, "hidden": 8, "share": True, "self_attention": True, "source": "whole"}
     net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=5, options=options)
     net.save(tmp_path / "net.safetensors")
@@ -306,6 +364,8 @@ def test_a_file_gives_the_same_network(tmp_path) -> None:  # type: ignore[no-unt
     ({"readout": "sum:11"}, "N from 1 to 10"),
     ({"self_attention": True, "layers": 1}, "between LSTM layers"),
     ({"steps": 0}, "steps is at least 1"),
+    ({"local": "lstm", "readout": "attention"}, "has no attention"),
+    ({"dropout": 2.0}, "dropout is a share"),
     ({"crop": 0.0}, "crop is the share"),
     ({"self_attention": True, "keys": 9999}, "keys are some of the map's"),
 ])  # fmt: skip

@@ -126,7 +126,7 @@ def test_those_on_the_same_cell_are_counted_and_classes_without_pictures_left(tm
     found = project(network, data)
     assert (found.coinciding, found.left) == (1, 2)
     assert found.line() == (
-        "2 prototypes projected, 1 on another's very cell; 2 of classes without pictures left as they were"
+        "2 prototypes projected, 1 on the very cell of an earlier one; 2 of classes without pictures left as they were"
     )
     assert torch.equal(network.module.prototypes[1], torch.tensor(start[1]))
     assert network.module.picture.tolist() == [[0, 0], [-1, -1]]

@@ -141,11 +141,7 @@ def explain_batches(
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[Step]:
     """Batch after batch, so that a folder of any size needs the memory of one."""
-    if isinstance(network.module, TwoStream) and network.module.local is not None:
-        raise BadChoice(
-            f"{network.name or 'this network'} has two streams and looks in steps: use fovea.look_longer, which gives "
-            "a map of the whole picture, and one of every patch at every step"
-        )
+    _one_stream(network)
     targeting.check(target, network)
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(METHODS)})")
@@ -163,6 +159,14 @@ def explain_batches(
             own = _rows(target, group.places, group.total)
             maps, _ = look_at(network, part, group.shown, methods, own, layer, differentiable)
         yield Step(maps, group.skipped, group.done, group.total)
+
+
+def _one_stream(network: Network) -> None:
+    if isinstance(network.module, TwoStream) and network.module.local is not None:
+        raise BadChoice(
+            f"{network.name or 'this network'} has two streams and looks in steps: use fovea.look_longer, which gives "
+            "a map of the whole picture, and one of every patch at every step"
+        )
 
 
 def _rows(target: Target, places: list[int], total: int) -> Target:
@@ -187,6 +191,7 @@ def look_at(
     differentiable: bool = False,
 ) -> tuple[dict[str, HeatMap], Tensor]:
     """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
+    _one_stream(network)
     with as_found(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
         made = cut(network, batch, layer, parts)

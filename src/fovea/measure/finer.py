@@ -21,6 +21,7 @@ from fovea.measure.figures import Figures
 from fovea.measure.matching import Matching, match
 from fovea.measure.stream import batches, input_of, prepared, rank_of
 from fovea.network import Network, as_found
+from fovea.patching.taken import source_of
 
 RESAMPLES, AT_ONCE = 10_000, 500  # of the pictures; so many are drawn at a time
 
@@ -64,7 +65,7 @@ def measure(
     areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,K,T
     rows = [{**about, "method": one, **_change(areas[one], seed), "blank": sum(found.blank[one])} for one in methods]
     rows += [{**about, "method": one, **row} for one in methods for row in _steps(found, one, areas[one], seed)]
-    source = getattr(streams.module.finder, "text", None) if streams.module.localiser is None else "embedded"
+    source = source_of(streams.module)
     settings = {
         "data": data.name,
         "input": input_of(network),

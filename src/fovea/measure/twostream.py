@@ -23,7 +23,7 @@ from fovea.measure.patch_parts import demand_read
 from fovea.measure.stream import batches, prepared, rank_of
 from fovea.nets.twostream import Output, TwoStream, Views
 from fovea.network import Network, as_found
-from fovea.patching.taken import in_shares, patches_of
+from fovea.patching.taken import in_shares, patches_of, source_of
 
 SEED = re.compile(r"(.+)-seed\d+")
 Hits = dict[str, NDArray[np.bool_]]  # by how the steps are put together; and "global", of the global stream alone
@@ -39,8 +39,8 @@ def measure(
 ) -> Figures:
     """A row a network and way of putting its steps together, the network's own way first.
 
-    `gain` is over the networks whose local stream is none, trained alike, where there are some among those given: seed
-    by seed where there are as many, and else between the means.
+    `gain` is over the networks whose local stream is none, trained alike, where they are among those given: seed by seed
+    where these are the same, and else between the means.
     """
     if not networks or len({one.name for one in networks}) < len(networks):
         raise BadChoice(f"name one network or several, each by another name; got {[one.name for one in networks]}")
@@ -55,10 +55,10 @@ def measure(
     for network in networks:
         named = SEED.fullmatch(network.name)
         groups.setdefault(named[1] if named else network.name, []).append(network)
-    alone = [one for one in networks if _module(one).local is None]
-    base = [float(found[one.name]["both"].mean()) for one in alone]
+    alone = [own for own in groups.values() if _module(own[0]).local is None]
+    base = {_seed(one): float(found[one.name]["both"].mean()) for one in alone[0]} if len(alone) == 1 else {}
     rows = [row for name, own in groups.items() for row in _rows(name, own, found, base, data, seed)]
-    told = {
+    settings = {
         "data": data.name,
         "images": len(next(iter(found.values()))["both"]),
         "top1": "of the two streams' logits added, with the network's own weight",
@@ -66,7 +66,12 @@ def measure(
         "gain": "over the global stream alone, trained alike" if base else None,
         "readout": "how steps are made one; the first of a network is its own, the others were not trained so",
     }
-    return Figures("twostream", told, rows, skipped)
+    return Figures("twostream", settings, rows, skipped)
+
+
+def _seed(network: Network) -> str:
+    """What a name ends in: networks of the same one are compared with each other."""
+    return network.name.rpartition("-seed")[2] if SEED.fullmatch(network.name) else ""
 
 
 def _module(network: Network) -> TwoStream:
@@ -95,9 +100,9 @@ def _hits(
             size, own = (tensors.shape[2], tensors.shape[3]), patches[network.name]
             boxes = None if own is None else in_shares(own, samples, size, module.patches).to(network.device)
             with as_found(network), torch.no_grad():
-                told = answers(module, module(Views(tensors, boxes)))
+                given = answers(module, module(Views(tensors, boxes)))
             labels = matching[network.name].of(samples)
-            for key, logits in told.items():
+            for key, logits in given.items():
                 parts[network.name].setdefault(key, []).append(rank_of(logits, labels) < 1)
         done += len(samples)
         progress(done, len(data))
@@ -128,7 +133,12 @@ def readouts(module: TwoStream) -> list[str]:
 
 
 def _rows(
-    name: str, networks: Sequence[Network], found: Mapping[str, Hits], base: Sequence[float], data: DataSet, seed: int
+    name: str,
+    networks: Sequence[Network],
+    found: Mapping[str, Hits],
+    base: Mapping[str, float],
+    data: DataSet,
+    seed: int,
 ) -> list[Row]:
     module = _module(networks[0])
     own = "" if module.local is None else module.local.readout
@@ -139,10 +149,10 @@ def _rows(
             "data": data.name,
             "seeds": len(networks),
             "local": "none" if module.local is None else module.local.kind,
-            "source": getattr(module.finder, "text", None) or ("embedded" if module.localiser is not None else None),
+            "source": source_of(module),
             "patches": None if module.local is None else module.patches,
             "readout": readout or None,
-            **_shares([found[one.name][key] for one in networks], base, seed),
+            **_shares({_seed(one): found[one.name][key] for one in networks}, base, seed),
             "global_top1": float(np.mean([found[one.name]["global"].mean() for one in networks])),
             "local_top1": None
             if module.local is None
@@ -152,14 +162,17 @@ def _rows(
     ]  # fmt: skip
 
 
-def _shares(hits: Sequence[NDArray[np.bool_]], base: Sequence[float], seed: int) -> Row:
-    values = [float(one.mean()) for one in hits]
-    low, high = student(values) if len(values) > 1 else interval(hits[0], resamples=RESAMPLES, seed=seed)
-    row: Row = {"top1": float(np.mean(values)), "low": low, "high": high}
+def _shares(hits: Mapping[str, NDArray[np.bool_]], base: Mapping[str, float], seed: int) -> Row:
+    """Of networks by their seeds."""
+    values = {key: float(one.mean()) for key, one in hits.items()}
+    spread = student(list(values.values())) if len(values) > 1 else None
+    low, high = spread or interval(next(iter(hits.values())), resamples=RESAMPLES, seed=seed)
+    row: Row = {"top1": float(np.mean([*values.values()])), "low": low, "high": high}
     if not base:
         return row
-    row["gain"] = row["top1"] - float(np.mean(base))
-    if len(base) == len(values) > 1:  # seed by seed; student's cuts at 0 and 1, so it is given shares of half
-        pairs = [0.5 + (one - other) / 2 for one, other in zip(values, base, strict=True)]
+    row["gain"] = row["top1"] - float(np.mean([*base.values()]))
+    if base.keys() == values.keys() and len(base) > 1:  # seed by seed
+        # student's cuts at 0 and 1, so it is given shares of half
+        pairs = [0.5 + (one - base[key]) / 2 for key, one in values.items()]
         row["gain_low"], row["gain_high"] = (2 * (one - 0.5) for one in student(pairs))
     return row

@@ -21,11 +21,12 @@ class Trunk(nn.Module):
     def __init__(self, body: nn.Module, size: tuple[int, int], inputs: int = 3) -> None:
         super().__init__()
         self.body = body
-        before = self.training
+        like = next(body.parameters(), torch.zeros(1))
         self.eval()
-        with torch.no_grad():
-            self.channels = int(self(torch.zeros(1, inputs, *size)).shape[1])
-        self.train(before)
+        with torch.enable_grad():
+            found = self(torch.zeros(1, inputs, *size, device=like.device, dtype=like.dtype))
+            self.channels = int(found.shape[1])
+            _without_unused(self, found)
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.body.forward_features(x) if hasattr(self.body, "forward_features") else self.body(x)  # type: ignore[operator]
@@ -38,18 +39,31 @@ class Trunk(nn.Module):
         return cells.reshape(*cells.shape[:2], *layout.grid)
 
 
+def _without_unused(trunk: Trunk, found: Tensor) -> None:
+    """Layers that the map does not come through, as those of a head that could not be taken away, are left out."""
+    named = [(name, one) for name, one in trunk.body.named_parameters() if one.requires_grad]
+    if not named or not found.requires_grad:
+        return
+    gradients = torch.autograd.grad(found.sum(), [one for _, one in named], allow_unused=True)
+    used = {name.partition(".")[0] for (name, _), one in zip(named, gradients, strict=True) if one is not None}
+    for name, child in trunk.body.named_children():
+        if name not in used and any(True for _ in child.parameters()):
+            setattr(trunk.body, name, nn.Identity())
+
+
 def trunk_of(network: Network, last_pool: bool = True) -> Trunk:
     """A copy of a network up to its last map, without the layers after it. `last_pool=False` leaves a max-pool out that
     the map would come from, as VGG's has: it is twice as wide and high then."""
     if not isinstance(network.transform, Prepare):
         raise BadNetwork(f"{network.name or 'the network'} has no transform that tells how large its pictures are")
-    body = _body(copy.deepcopy(network.module), network.name)
+    size, inputs = network.transform.size, len(network.transform.mean)
+    body = _body(copy.deepcopy(network.module), network.name, size, inputs)
     if not last_pool and isinstance(body, nn.Sequential) and isinstance(body[-1], nn.MaxPool2d):
         body = body[:-1]
-    return Trunk(body, network.transform.size, len(network.transform.mean))
+    return Trunk(body, size, inputs)
 
 
-def _body(module: Any, name: str) -> nn.Module:
+def _body(module: Any, name: str, size: tuple[int, int], inputs: int) -> nn.Module:
     features = getattr(module, "features", None)
     if isinstance(features, nn.Sequential):  # VGG and its like: no more is needed
         return features
@@ -66,4 +80,29 @@ def _body(module: Any, name: str) -> nn.Module:
             "'features', or one whose layers are followed by 'avgpool'"
         )
     before = list(layers)[: list(layers).index(pool)]
-    return nn.Sequential(OrderedDict((one, layers[one]) for one in before))
+    chain = nn.Sequential(OrderedDict((one, layers[one]) for one in before))
+    if not _is_what_is_pooled(module, layers[pool], chain, size, inputs):
+        raise BadNetwork(
+            f"{name or type(module).__name__} does more before its pooling than its layers one after the other: give "
+            "a network of timm's, or one with 'features'"
+        )
+    return chain
+
+
+def _is_what_is_pooled(
+    module: nn.Module, pool: nn.Module, chain: nn.Module, size: tuple[int, int], inputs: int
+) -> bool:
+    """Whether a chain of layers gives what the network itself gives to its pooling."""
+    like, seen = next(module.parameters(), torch.zeros(1)), list[Tensor]()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, inputs, *size, generator=generator).to(like)
+    hook = pool.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    module.eval()
+    try:
+        with torch.no_grad():
+            module(x)
+            return bool(seen) and torch.allclose(chain(x), seen[0], rtol=1e-3, atol=1e-5)
+    except RuntimeError:  # layers that do not fit each other, as auxiliary heads among them
+        return False
+    finally:
+        hook.remove()

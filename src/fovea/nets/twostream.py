@@ -12,7 +12,7 @@ A network is given whole pictures; the global stream sees their middle, the loca
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -24,7 +24,7 @@ from fovea.errors import BadChoice
 from fovea.nets.norms import Statistics
 from fovea.nets.selfattention import SelfAttention
 from fovea.nets.trunks import Trunk, trunk_of
-from fovea.network import Network
+from fovea.network import Network, Origin
 from fovea.transforms import Prepare
 from fovea.windows import cut, inside, middle
 
@@ -54,8 +54,10 @@ class Views(NamedTuple):
         return self.pictures.is_floating_point()
 
     def to(self, *args: Any, **kwargs: Any) -> "Views":
-        """The pictures, as a tensor's own `to`."""
-        return self._replace(pictures=self.pictures.to(*args, **kwargs))
+        """The pictures as a tensor's own `to` has them; what is seen of them goes where they go."""
+        pictures = self.pictures.to(*args, **kwargs)
+        rest = (None if one is None else one.to(pictures.device) for one in self[1:])
+        return Views(pictures, *rest)
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ class LocalStream(nn.Module):
         self.recurrent = None if kind == "cnn" else Recurrent(channels, hidden, layers, steps, ask, dropout)
         width = channels if self.recurrent is None else hidden
         # zeros are mean pooling, from which each step's weights are learned
-        self.attention = nn.Parameter(torch.zeros(1 if shared else steps, width)) if kind == "attention" else None
+        attends = kind == "attention" and readout == "attention"
+        self.attention = nn.Parameter(torch.zeros(1 if shared else steps, width)) if attends else None
         self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(width, classes)
 
     @property
@@ -173,7 +176,8 @@ class LocalStream(nn.Module):
         else:
             found, maps = self.recurrent(features)
         weights = self.weigh(found, self.readout)
-        return Steps(found, weights, self.classifier(found), self.answer(found, weights), maps)
+        each = self.classifier(self.dropout(found))
+        return Steps(found, weights, each, self.answer(found, weights), maps)
 
     def answer(self, found: Tensor, weights: Tensor) -> Tensor:
         """M,T,D and M,T to M,classes."""
@@ -209,8 +213,10 @@ class Localiser(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.score = nn.Conv2d(channels, 1, 1)
-        nn.init.zeros_(self.score.weight)  # at first every cell alike: the whole of what the global stream sees
-        self.reach = nn.Parameter(torch.tensor(3**0.5))  # of a uniform density, to its ends
+        nn.init.zeros_(self.score.weight)  # at first every cell alike: nearly all that the global stream sees
+        self.reach = nn.Parameter(
+            torch.tensor(0.9 * 3**0.5)
+        )  # of a uniform density, nine tenths of the way to its ends
 
     def forward(self, features: Tensor) -> Tensor:
         """Windows in shares of what the map is of: N,4."""
@@ -274,6 +280,8 @@ class TwoStream(nn.Module):
             raise BadChoice(
                 f"a two-stream network takes pictures N,{len(self.mean)},H,W; got {tuple(views.pictures.shape)}"
             )
+        if views.boxes is not None and (views.boxes.ndim != 3 or views.boxes.shape[2] != 4):
+            raise BadChoice(f"boxes are N,K,4, K patches of every picture; got {tuple(views.boxes.shape)}")
         count = len(views.pictures)
         window = middle(count, self.crop, views.pictures.float()) if views.whole is None else views.whole
         view = self._middle(views, window)
@@ -338,7 +346,7 @@ class TwoStream(nn.Module):
         if self.finder is None:
             raise BadChoice(
                 "this two-stream network has no patch source: build it with options source=KIND:NET, as "
-                "'l2caf:efficientnet_lite0-cub100', or give Views with boxes"
+                "'l2caf:efficientnet_lite0-cub100', or ask network.module(Views(pictures, boxes))"
             )
         height, width = pictures.shape[2:]
         found = self.finder(as_images(pictures, self.mean, self.std), pictures.device)
@@ -347,9 +355,11 @@ class TwoStream(nn.Module):
 
     def reset_classifier(self, classes: int) -> None:
         """New, untrained last layers for so many classes."""
+        if isinstance(self.whole, Answering):
+            self.whole.reset_classifier(classes)
         for stream in (self.whole, self.local):
-            if stream is not None and hasattr(stream, "classifier"):
-                old: Any = stream.classifier
+            if isinstance(stream, (GlobalStream, LocalStream)):
+                old = stream.classifier
                 stream.classifier = nn.Linear(old.in_features, classes).to(old.weight)
 
 
@@ -390,6 +400,12 @@ class Form:
         for name, given in (("steps", self.steps), ("hidden", self.hidden), ("layers", self.layers)):
             if given < 1:
                 raise BadChoice(f"{name} is at least 1; got {given}")
+        if not 0 <= self.dropout < 1:
+            raise BadChoice(f"dropout is a share, 0 or more and below 1; got {self.dropout}")
+        if self.readout == "attention" and self.kind in ("cnn", "lstm"):
+            raise BadChoice(
+                f"a local stream of kind {self.kind!r} has no attention: leave readout out, or name another"
+            )
         if self.self_attention and (self.layers < 2 or self.kind == "cnn"):
             raise BadChoice(
                 "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
@@ -498,6 +514,13 @@ def add_local_stream(
     )
     network = _network(net, prepare, size, classifier.labels, source)
     network.transform = prepare  # what the classifier sees stays what it was
+    network.module.to(classifier.device, classifier.dtype)
+    if backbone is None and classifier.origin is not None:  # built again by this name, and so saved under it
+        own = {"source": source, "last_pool": last_pool, "patch": patch, "weight": weight, "patches": patches}
+        kept = {**asdict(form), **own}
+        kept["local"] = kept.pop("kind")
+        options = {key: value for key, value in kept.items() if value is not None}
+        network.origin = Origin(f"local/{classifier.origin.name}", {**classifier.origin.options, **options})
     return network
 
 
@@ -511,6 +534,12 @@ class Answering(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self._read(self.module(x))
 
+    def reset_classifier(self, classes: int) -> None:
+        reset: Any = getattr(self.module, "reset_classifier", None)  # timm's, and our own networks'
+        if reset is None:
+            raise BadChoice(f"a new last layer of {classes} classes: give the classifier one, then add a local stream")
+        reset(classes)
+
 
 def _network(net: TwoStream, prepare: Prepare, side: int, labels: tuple[str, ...], source: str | None) -> Network:
     if source is not None and source != EMBEDDED and net.local is not None:
@@ -518,6 +547,7 @@ def _network(net: TwoStream, prepare: Prepare, side: int, labels: tuple[str, ...
 
         net.finder = Finding(source)
     transform = replace(prepare, size=(side, side), crop=1.0)
+    net.eval()
     return Network(net, transform, labels, output=logits_of)
 
 

@@ -1,8 +1,7 @@
 """Patches looked for in pictures as a network takes them, so that they are found in what it will be shown."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from fovea.nets.twostream import EMBEDDED, TwoStream, filled
 from fovea.network import Network
 from fovea.patching.cache import Extracted, extract
 from fovea.patching.finder import Finding
-from fovea.patching.sources import Patches
+from fovea.patching.sources import told
 from fovea.transforms import Prepare
 
 
@@ -32,12 +31,18 @@ class AsTaken:
         return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels)).convert("RGB")
 
 
+def source_of(module: TwoStream) -> str | None:
+    """Where a two-stream network's patches come from, without whose folders a file lies in."""
+    if module.localiser is not None:
+        return EMBEDDED
+    return told(module.finder.text) if isinstance(module.finder, Finding) else None
+
+
 def patches_of(
     network: Network,
     data: DataSet,
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    file: Path | None = None,
 ) -> Extracted | None:
     """The patches of every picture by a two-stream network's own source, in pixels of its input, kept on disk; None
     where the network has no local stream, or a localiser inside it."""
@@ -52,12 +57,19 @@ def patches_of(
             f"{EMBEDDED!r} (in a recipe network.options.source)"
         )
     taken = tuple(replace(one, source=AsTaken(one.source, prepare)) for one in data.samples)
-    seen = replace(data, name=f"{data.name}-{prepare.size[1]}", samples=taken)
-    return extract(seen, module.finder.text, file, device=device, progress=progress)
+    form = f"{prepare.size[1]}x{prepare.size[0]}-{prepare.crop}-{prepare.interpolation}"  # other pixels, other patches
+    seen = replace(data, name=f"{data.name}-{form}", samples=taken)
+    return extract(seen, module.finder.text, device=device, progress=progress)
 
 
-def in_shares(patches: Mapping[str, Patches], samples: Sequence[Sample], size: tuple[int, int], count: int) -> Tensor:
+def in_shares(patches: Extracted, samples: Sequence[Sample], size: tuple[int, int], count: int) -> Tensor:
     """The best `count` patches of each sample, in shares of the input's width and height: N,count,4."""
+    for sample in samples:
+        if sample.name not in patches:
+            raise BadChoice(
+                f"{patches.file} has no patch of {sample.name}, which could not be read when patches were looked for: "
+                "delete that file, and they are looked for again"
+            )
     rows = torch.tensor([filled(patches[one.name].boxes, count) for one in samples], dtype=torch.float32)
     height, width = size
     return rows / rows.new_tensor([width, height, width, height])

@@ -26,12 +26,11 @@ def patch_of(data: DataSet, number: int, cells: Tensor, placement: Placement, si
 
 
 def box_of(cells: Tensor, placement: Placement) -> Box:
-    """The top 5 percent of a map; all that the network saw where the map is the same everywhere."""
-    x0, y0, x1, y1 = regions.percentile_box(on_pixels(cells.float().numpy(), placement)).tolist()
-    if x1 > x0:
-        return x0, y0, x1, y1
+    """The top 5 percent of what the network saw; all of it where the map is the same everywhere."""
     left, top, right, bottom = (round(side) for side in placement.window)
-    return left, top, right, bottom
+    seen = on_pixels(cells.float().numpy(), placement)[top:bottom, left:right]
+    x0, y0, x1, y1 = regions.percentile_box(seen).tolist()
+    return (left + x0, top + y0, left + x1, top + y1) if x1 > x0 else (left, top, right, bottom)
 
 
 def projected_on(network: Network, data: DataSet, prototypes: Iterable[int], size: int = 64) -> dict[int, Patch]:

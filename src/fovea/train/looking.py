@@ -1,6 +1,6 @@
 """Pictures with patches, for networks of two streams: found once by the network's own source, kept on disk."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import torch
 from lightning.fabric import Fabric
@@ -10,10 +10,10 @@ from fovea.data import DataSet
 from fovea.errors import BadChoice
 from fovea.nets.twostream import Output, TwoStream, Views
 from fovea.network import Network
-from fovea.patching import Patches
+from fovea.patching import Extracted
 from fovea.patching.taken import in_shares, patches_of
 from fovea.train.augment import crops, recolour
-from fovea.train.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing
+from fovea.train.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing, room
 from fovea.train.media import Pictures, Tested
 from fovea.train.recipe import AugmentPart, Recipe
 from fovea.train.scoring import hits, shares
@@ -29,9 +29,11 @@ class TwoStreamMedium(Pictures):
             raise BadChoice("patches are cut out of pictures held in memory: leave data.hold out")
         if recipe.augment.mixup or recipe.augment.cutmix:
             raise BadChoice("two streams see two windows of one picture: mixup and cutmix have no meaning there")
+        if recipe.loss.distil is not None:
+            raise BadChoice("a teacher sees one picture, and two streams two windows of it: leave loss.distil out")
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
-        return TwoStreamFeed(network, self.data, self.recipe.augment, device, progress)
+        return TwoStreamFeed(network, self.data, self.recipe.augment, device, progress, self.recipe.data.side)
 
     def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
         if self.test is None:
@@ -43,19 +45,35 @@ class TwoStreamFeed:
     """Of every picture one of its patches, by turns of chance; both streams' windows are cut out of the same bytes."""
 
     def __init__(
-        self, network: Network, data: DataSet, augment: AugmentPart, device: torch.device, progress: Progress
+        self,
+        network: Network,
+        data: DataSet,
+        augment: AugmentPart,
+        device: torch.device,
+        progress: Progress,
+        side: int | None = None,
     ) -> None:
         self.prepare, self.augment, self.device = preparing(network), augment, device
-        self.inner = AugmentPart(area=augment.patch_area, aspect=augment.aspect)
+        # a patch that is not cropped keeps its shape, as it does in use
+        self.inner = AugmentPart(
+            area=augment.patch_area, aspect=None if augment.patch_area == [1, 1] else augment.aspect
+        )
         patches = patches_of(network, data, device, progress)
-        whole = Held(self.prepare, data, max(self.prepare.size), AugmentPart(), device, progress)
+        side = side or round(max(self.prepare.size) * 8 / 7)
+        size = len(data) * len(self.prepare.mean) * side * side
+        if size > room(device):
+            raise BadChoice(
+                f"{len(data)} pictures of {side} x {side} are {size / 2**30:.1f} GB, more than is held in memory here "
+                f"({room(device) / 2**30:.1f} GB): set a smaller data.side, or limit= in data.train"
+            )
+        whole = Held(self.prepare, data, side, AugmentPart(), device, progress)
         self.samples, self.skipped = whole.samples, whole.skipped
         self.pixels, self.sizes, self.labels = whole.pixels, whole.sizes, whole.labels
         self.boxes: Tensor | None = None
         if patches is not None:
             self.boxes, self.counts = self._in_shares(patches)
 
-    def _in_shares(self, patches: Mapping[str, Patches]) -> tuple[Tensor, Tensor]:
+    def _in_shares(self, patches: Extracted) -> tuple[Tensor, Tensor]:
         """Boxes in shares of the whole pictures, N,K,4, and how many there are of each, N."""
         most = max(len(patches[one.name].boxes) for one in self.samples)
         taken = in_shares(patches, self.samples, self.prepare.size, most)  # N,K,4 of the network's input

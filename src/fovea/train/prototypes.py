@@ -46,7 +46,9 @@ class Projected:
     skipped: tuple[tuple[str, str], ...] = ()  # pictures that cannot be read, and why
 
     def line(self) -> str:
-        words = [f"{self.prototypes - self.left} prototypes projected, {self.coinciding} on another's very cell"]
+        words = [
+            f"{self.prototypes - self.left} prototypes projected, {self.coinciding} on the very cell of an earlier one"
+        ]
         return "; ".join(words + [f"{self.left} of classes without pictures left as they were"] * bool(self.left))
 
 
