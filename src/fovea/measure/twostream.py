@@ -39,8 +39,8 @@ def measure(
 ) -> Figures:
     """A row a network and way of putting its steps together, the network's own way first.
 
-    `gain` is over the networks whose local stream is none, trained alike, where they are among those given: seed by seed
-    where these are the same, and else between the means.
+    `gain` is over the networks whose local stream is none, trained alike, where they are among those given: seed by
+    seed where these are the same, and else between the means.
     """
     if not networks or len({one.name for one in networks}) < len(networks):
         raise BadChoice(f"name one network or several, each by another name; got {[one.name for one in networks]}")
