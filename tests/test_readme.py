@@ -128,3 +128,11 @@ def test_patch_sources(kind: str) -> None:
                and not row["net"].endswith("apart"))  # fmt: skip
     told = [where["centre_in_box"], where["centre_in_box_all"], where["mean_area"], two["top1"], two["local_top1"]]
     assert [float(cell) for cell in line.split("|")] == [pytest.approx(one, abs=0.0051) for one in told]
+
+
+def test_narrowing() -> None:
+    row = json.loads((ROOT / "results/finer-twostream-cub100.json").read_text())["rows"][0]
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    assert row["attention"] == "narrows"
+    assert f"from {row['first']:.3f} at step 1 to {row['last']:.3f} at step 10" in text
+    assert f"in {row['narrowed']:.0%} of {row['images']} pictures".replace("%", " %") in text

@@ -36,9 +36,7 @@ def choose(network: Network, classes: Sequence[str | int] = ()) -> list[int]:
     for label in spread:
         weights = module.last.weight[label].view(count, each)[label]  # K
         order = weights.argsort(descending=True, stable=True).tolist()
-        places = [(int(module.picture[label, k]), *module.cell[label, k].tolist()) for k in order]
-        different = [k for i, k in enumerate(order) if places[i][0] == NOWHERE or places[i] not in places[:i]]
-        found += [label * each + k for k in different[:EACH]]
+        found += _different(network, [label * each + k for k in order], EACH)
     return found
 
 
@@ -109,7 +107,8 @@ def looks_like(
     progress: Progress = lambda done, total: None,
     max_pixels: int = MAX_PIXELS,
 ) -> Answers:
-    """What each picture is taken for, and the `count` prototypes that contribute the most to that answer.
+    """What each picture is taken for, and the `count` prototypes that contribute the most to that answer; of those that
+    were projected on one cell, the first.
 
     `data` is what the network was trained on: the prototypes' own patches are read from it.
     """
@@ -140,6 +139,19 @@ def looks_like(
     return Answers(tuple(shown), tuple(skipped))
 
 
+def _different(network: Network, order: Sequence[int], count: int) -> list[int]:
+    """The first prototypes in this order that were not projected on the cell of one before them."""
+    module = prototypes_of(network)
+    places = torch.cat([module.picture.view(-1, 1), module.cell.view(-1, 2)], 1).tolist()
+    found: dict[tuple[int, ...], int] = {}
+    for one in order:
+        key = (one,) if places[one][0] == NOWHERE else tuple(places[one])
+        found.setdefault(key, one)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
 def _answer(network: Network, out: Output, i: int, picture: Picture, placement: Placement, count: int) -> LooksLike:
     """The answer for picture i of a batch; what its prototypes were projected on is not known yet."""
     label = int(out.logits[i].argmax())
@@ -153,7 +165,9 @@ def _answer(network: Network, out: Output, i: int, picture: Picture, placement: 
             weight=float(weights[one]),
             own=None,
         )
-        for one in (out.similarity[i] * weights).argsort(descending=True, stable=True)[:count].tolist()
+        for one in _different(
+            network, (out.similarity[i] * weights).argsort(descending=True, stable=True).tolist(), count
+        )
     )
     chance, logit = float(out.logits[i].softmax(0)[label]), float(out.logits[i, label])
     return LooksLike(picture, network.label(label), chance, logit, reasons)
