@@ -4,9 +4,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from fovea.nets.localstream import LocalStream
 from fovea.nets.selfattention import SelfAttention
 from fovea.nets.trunks import Trunk
-from fovea.nets.twostream import GlobalStream, LocalStream, TwoStream, logits_of
+from fovea.nets.twostream import GlobalStream, TwoStream, logits_of
 from fovea.network import Network
 from fovea.transforms import Prepare
 

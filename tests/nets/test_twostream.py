@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.errors import BadChoice, BadNetwork
+from fovea.nets.localiser import Localiser
+from fovea.nets.localstream import LocalStream
 from fovea.nets.selfattention import SelfAttention, basis
 from fovea.nets.trunks import Trunk, trunk_of
 from fovea.nets.twostream import (
     GlobalStream,
-    Localiser,
-    LocalStream,
     Output,
     TwoStream,
     Views,

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import fovea
 from fovea.errors import BadChoice
-from fovea.nets.twostream import Output, Steps, TwoStream
+from fovea.nets.localstream import Steps
+from fovea.nets.twostream import Output, TwoStream
 from fovea.train import loop, recipe
 from fovea.train.recipe import LossPart
 from fovea.train.two_streams import TwoStreams

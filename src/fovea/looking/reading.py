@@ -12,7 +12,8 @@ from fovea.errors import BadChoice, nearest
 from fovea.explaining import find, look_at, look_into
 from fovea.heatmap import HeatMap, Shown
 from fovea.layout import Layout
-from fovea.nets.twostream import GlobalStream, LocalStream, Output, Steps, TwoStream
+from fovea.nets.localstream import LocalStream, Steps
+from fovea.nets.twostream import GlobalStream, Output, TwoStream
 from fovea.network import Network, wrap
 from fovea.placement import Placement
 

@@ -16,7 +16,7 @@ from fovea.train.augment import crops, recolour
 from fovea.train.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing, room
 from fovea.train.media import Pictures, Tested
 from fovea.train.recipe import AugmentPart, Recipe
-from fovea.train.scoring import hits, shares
+from fovea.train.scoring import Classified, hits, shares
 from fovea.windows import inside
 
 LATER_DIGITS = 4096  # of a random number, as good as another one
@@ -109,21 +109,16 @@ class TwoStreamFeed:
         return inside(crops(draws * LATER_DIGITS % 1, extent, self.inner), boxes)
 
 
-class TwoStreamTest:
+class TwoStreamTest(Classified):
     """Top-1 of both streams together and of each alone, the best patches read."""
+
+    held: HeldOut
 
     def __init__(
         self, held: HeldOut, network: Network, data: DataSet, device: torch.device, progress: Progress
     ) -> None:
-        self.held = held
+        super().__init__(held)
         self.patches = patches_of(network, data, device, progress)
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        return self.held.skipped
-
-    def __len__(self) -> int:
-        return len(self.held)
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
