@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.errors import BadChoice, BadNetwork
+from fovea.measure import cost
 from fovea.nets.localiser import Localiser
 from fovea.nets.localstream import LocalStream
 from fovea.nets.selfattention import SelfAttention, basis
@@ -71,6 +72,16 @@ def test_the_thesis_network_has_44_461_584_parameters() -> None:
     assert isinstance(net.module, TwoStream)
     assert net.module.size == 448
     assert net.module.features(torch.zeros(1, 3, 224, 224)).shape == (1, 512, 14, 14)  # without the last max-pool
+
+
+def test_what_it_costs_can_be_told_before_it_has_patches() -> None:
+    net = fovea.load(
+        "twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "patch": 32, "hidden": 8}
+    )
+    found = cost.measure(net, 64, rounds=1).rows[0]
+    assert found["params"] == sum(one.numel() for one in net.module.parameters())
+    alone = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "local": "none"})
+    assert found["macs"] > cost.measure(alone, 64, rounds=1).rows[0]["macs"]
 
 
 def test_attention_weights_sum_to_one() -> None:

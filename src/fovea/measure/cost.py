@@ -21,9 +21,11 @@ from fovea.measure.stream import blank
 from fovea.nets.anchornet_sound import Spectrogram
 from fovea.nets.glimpsing import Glimpsing, Pixels, Walk
 from fovea.nets.norms import Statistics
+from fovea.nets.twostream import TwoStream, Views
 from fovea.network import Network, as_found
 from fovea.pictures import read
 from fovea.texts import Reading
+from fovea.windows import middle
 
 WARM_UP = 3
 Call = Callable[[], Any]
@@ -150,7 +152,13 @@ def statistics(module: nn.Module) -> int:
 
 
 def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> Any:
-    """What the network makes of prepared pictures; of so many glimpses of each, where a number is given."""
+    """What the network makes of prepared pictures; of so many glimpses of each, where a number is given.
+
+    Two streams without a patch source, as they are before training, are given the whole picture as every patch.
+    """
+    if glimpses is None and isinstance(network.module, TwoStream) and network.module.waits_for_boxes:
+        whole = middle(len(pixels), 1.0, pixels).unsqueeze(1).expand(-1, network.module.patches, -1)
+        return network.module(Views(pixels, whole))
     if glimpses is None:
         return network.module(pixels)
     if not isinstance(network.module, Glimpsing):

@@ -209,6 +209,11 @@ class TwoStream(nn.Module):
         boxes = torch.tensor([filled(own, self.patches) for own in found], dtype=torch.float32)
         return (boxes / boxes.new_tensor([width, height, width, height])).to(pictures.device)
 
+    @property
+    def waits_for_boxes(self) -> bool:
+        """Whether nothing here finds patches, so that they must be given."""
+        return self.local is not None and self.localiser is None and self.finder is None
+
     def reset_classifier(self, classes: int) -> None:
         """New, untrained last layers for so many classes."""
         if isinstance(self.whole, Answering):
