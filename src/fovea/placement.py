@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 
@@ -32,7 +33,7 @@ def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.fl
     (width, height), (w, h) = placement.picture, placement.input
     rows = weights(height, cells.shape[0], h, placement.scale[1], placement.offset[1])  # H,h
     columns = weights(width, cells.shape[1], w, placement.scale[0], placement.offset[0])  # W,w
-    return rows @ cells.astype(np.float32) @ columns.T
+    return _spread(rows, cells, columns)
 
 
 def by_centres(cells: NDArray[np.float32], side: int, placement: Placement) -> NDArray[np.float32]:
@@ -43,7 +44,7 @@ def by_centres(cells: NDArray[np.float32], side: int, placement: Placement) -> N
     x0, y0, x1, y1 = middles(cells.shape, side, placement)
     columns = _of_centres(placement.picture[0], cells.shape[1], x0, x1)
     rows = _of_centres(placement.picture[1], cells.shape[0], y0, y1)
-    return rows @ cells.astype(np.float32) @ columns.T
+    return _spread(rows, cells, columns)
 
 
 def middles(grid: tuple[int, ...], side: int, placement: Placement) -> tuple[float, float, float, float]:
@@ -56,6 +57,14 @@ def middles(grid: tuple[int, ...], side: int, placement: Placement) -> tuple[flo
         ends.append((first * scale + offset, (first + cells * step) * scale + offset))
     (x0, x1), (y0, y1) = ends
     return x0, y0, x1, y1
+
+
+def _spread(rows: NDArray[np.float32], cells: NDArray[np.float32], columns: NDArray[np.float32]) -> NDArray[np.float32]:
+    """rows cells columns^T by torch: numpy's product has threads of its own, which go on waiting for work on the cores
+    that torch's next layer needs, and make that several times slower."""
+    r, c, k = (torch.from_numpy(np.ascontiguousarray(one, dtype=np.float32)) for one in (rows, cells, columns))
+    found: NDArray[np.float32] = (r @ c @ k.T).numpy()
+    return found
 
 
 def _of_centres(pixels: int, cells: int, start: float, stop: float) -> NDArray[np.float32]:
