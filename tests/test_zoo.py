@@ -203,6 +203,8 @@ def test_listing() -> None:
     assert all("ResNet18".lower() in name for names in zoo.models("ResNet18").values() for name in names)
     assert zoo.models("ResNet18") == zoo.models("resnet18")
     assert not any(zoo.models("no such thing").values())
+    assert zoo.models("ours")["ours, trained"] == list(zoo.ours())
+    assert not zoo.models("ours")["offline, with ImageNet weights"]
 
 
 def test_a_new_last_layer_keeps_the_trunk(lite0: fovea.Network) -> None:

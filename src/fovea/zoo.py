@@ -133,7 +133,8 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
 
 
 def models(pattern: str = "") -> dict[str, list[str]]:
-    """What can be loaded, by where it comes from; `pattern` is a part of a name or a glob, in either case."""
+    """What can be loaded, by where it comes from; `pattern` is a part of a name or a glob, in either case, or the
+    beginning of where it comes from: ours, offline."""
     import timm
 
     pattern = pattern.lower()
@@ -145,7 +146,10 @@ def models(pattern: str = "") -> dict[str, list[str]]:
         "timm": [f"timm/{name}" for name in timm.list_models()],
         "torchvision": [f"torchvision/{name}" for name in _torchvision_names()],
     }
-    return {source: [name for name in names if fnmatch(name.lower(), wanted)] for source, names in everything.items()}
+    return {
+        source: [name for name in names if fnmatch(name.lower(), wanted) or (pattern and source.startswith(pattern))]
+        for source, names in everything.items()
+    }
 
 
 def imagenet_labels() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fovea import BadChoice, FoveaError, cli
 from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
 from fovea.errors import BadPicture
-from fovea.patching import Patches, default_file, extract, open_source
+from fovea.patching import Patches, default_file, extract, open_source, pictures_of
 from fovea.patching.sheet import sheet
 
 COUNT, BATCH = 13, 4
@@ -226,3 +226,24 @@ def test_the_command_line(made: Callable[..., Path], tmp_path: Path) -> None:
     assert drawn.is_file()
     assert f"{pictures} pictures already there" in CliRunner().invoke(cli.app, command).output
     assert "already" not in CliRunner().invoke(cli.app, [*command, "--fresh"]).output
+
+
+def test_pictures_without_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of photographs, one of them damaged."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos/more").mkdir(parents=True)
+    for name, size in (("a.png", (30, 20)), ("more/b.png", (40, 50))):
+        Image.new("RGB", size, "grey").save(tmp_path / "photos" / name)
+    (tmp_path / "photos/bad.jpg").write_bytes(b"no picture")
+    command = ["patches", "photos", "--source", "whole"]
+    told = CliRunner().invoke(cli.app, command)
+    assert told.exit_code == 0, told.output
+    assert "2 patches of 2 pictures, 1 skipped" in told.output
+    found = extract(pictures_of("photos"), "whole")
+    assert found.already == 3
+    assert found["photos/more/b.png"].boxes == ((0, 0, 40, 50),)
+    both = CliRunner().invoke(cli.app, [*command, "--data", "photos"])
+    neither = CliRunner().invoke(cli.app, ["patches", "--source", "whole"])
+    assert isinstance(both.exception, BadChoice)
+    assert isinstance(neither.exception, BadChoice)
+    assert "one of the two" in str(neither.exception)

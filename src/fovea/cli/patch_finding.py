@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fovea.cli.common import Batch, Data, Json, Limit, Split, _writable, bar, report, say, warn
+from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
@@ -21,11 +22,13 @@ SOURCE = (
 
 
 @app.command(
-    epilog="Example: fovea patches --data cub100:split=train --source l2caf:efficientnet_lite0-cub100 --sheet sheet.jpg"
+    epilog="Examples: fovea patches photos/ --source l2caf:efficientnet_lite0 --sheet sheet.jpg  |  "
+    "fovea patches --data cub100:split=train --source l2caf:efficientnet_lite0-cub100"
 )
 def patches(
-    data: Data,
     source: Annotated[str, typer.Option("--source", help=SOURCE)],
+    pictures: Annotated[list[str] | None, typer.Argument(help="Files, folders or 'globs': no labels needed.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Or a data set, as cub100:split=train.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", callback=_writable, help="Where they are kept; out/patches/… if not given."),
@@ -38,14 +41,18 @@ def patches(
         Path | None, typer.Option(metavar="FILE", callback=_writable, help="Draw 24 pictures with their patches.")
     ] = None,
 ) -> None:
-    """Find patches in every picture of a data set, without boxes. Stopped at any moment, it goes on where it was."""
+    """Find patches in every picture, without boxes. Stopped at any moment, it goes on where it was."""
     from fovea.data import open_data
-    from fovea.patching import extract, open_source
+    from fovea.patching import extract, open_source, pictures_of
 
+    if (data is None) == (not pictures):
+        raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=train: one of the two")
+    if pictures and split:
+        raise BadChoice("--split is of a data set, and pictures have none: leave it out")
     opened = open_source(source, _device())
-    pictures = open_data(data, split).first(limit)
-    with bar(f"looking for patches in {pictures.name}") as advance:
-        found = extract(pictures, opened, out, batch, fresh, progress=advance)
+    given = (pictures_of(pictures) if pictures else open_data(str(data), split)).first(limit)
+    with bar(f"looking for patches in {given.name}") as advance:
+        found = extract(given, opened, out, batch, fresh, progress=advance)
     for name, reason in found.skipped[:10]:
         warn.print(f"skipped {name}: {reason}", markup=False)
     if len(found.skipped) > 10:
@@ -54,13 +61,13 @@ def patches(
     before = f", {found.already} pictures already there" if found.already else ""
     left_out = f", {len(found.skipped)} skipped" if found.skipped else ""
     say.print(f"{number} patches of {len(found)} pictures{before}{left_out}", markup=False)
-    _say_where(pictures, found)
+    _say_where(given, found)
     say.print(str(found.file), markup=False)
     if sheet:
         from fovea.patching.sheet import sheet as drawn
 
         sheet.parent.mkdir(parents=True, exist_ok=True)
-        drawn(pictures, found).save(sheet)
+        drawn(given, found).save(sheet)
         say.print(str(sheet), markup=False)
 
 

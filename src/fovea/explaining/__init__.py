@@ -165,7 +165,7 @@ def _one_stream(network: Network) -> None:
     if isinstance(network.module, TwoStream) and network.module.local is not None:
         raise BadChoice(
             f"{network.name or 'this network'} has two streams and looks in steps: use fovea.look_longer, which gives "
-            "a map of the whole picture, and one of every patch at every step"
+            "a map of the whole picture, and one of every patch at every step ('fovea explain' draws them)"
         )
 
 

@@ -2,6 +2,7 @@
 
 from fovea.data.samples import Box
 from fovea.patching.cache import Extracted, default_file, extract
+from fovea.patching.given import pictures_of
 from fovea.patching.sources import SOURCES, Patches, Source, open_source
 
-__all__ = ["SOURCES", "Box", "Extracted", "Patches", "Source", "default_file", "extract", "open_source"]
+__all__ = ["SOURCES", "Box", "Extracted", "Patches", "Source", "default_file", "extract", "open_source", "pictures_of"]
