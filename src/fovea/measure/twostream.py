@@ -88,7 +88,7 @@ def _hits(
 ) -> dict[str, Hits]:
     """Which pictures each network is right about, in every way; pictures are decoded once for all."""
     matching = {one.name: match(one, data, len(one.labels or ())) for one in networks}
-    patches = {one.name: patches_of(one, data, one.device) for one in networks}
+    patches = {one.name: patches_of(one, data, one.device, progress) for one in networks}
     parts: dict[str, dict[str, list[NDArray[np.bool_]]]] = {one.name: {} for one in networks}
     done = 0
     for samples, images in batches(data, batch, skipped):
