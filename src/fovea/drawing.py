@@ -116,8 +116,8 @@ def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
 
 
 def titled(image: Image.Image, title: str, subtitle: str = "") -> Image.Image:
-    lines = [(line, 15, "black") for line in _wrapped(title, 15, image.width)]
-    lines += [(line, 12, "#555555") for line in _wrapped(subtitle, 12, image.width)]
+    lines = [(line, 15, "black") for line in wrapped(title, 15, image.width - 8)]
+    lines += [(line, 12, "#555555") for line in wrapped(subtitle, 12, image.width - 8)]
     height = sum(size + 5 for _, size, _ in lines) + 6
     canvas = Image.new("RGB", (image.width, image.height + height), "white")
     pen, y = ImageDraw.Draw(canvas), 4
@@ -128,10 +128,28 @@ def titled(image: Image.Image, title: str, subtitle: str = "") -> Image.Image:
     return canvas
 
 
-def _wrapped(text: str, size: int, width: int) -> list[str]:
+def fitted(image: Image.Image, room: tuple[int, int], least: int = 1) -> Image.Image:
+    """As large as there is room, in its own proportions, unless they would leave less than `least` pixels of a side."""
+    zoom = min(room[0] / image.width, room[1] / image.height)
+    width, height = (max(round(side * zoom), least) for side in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def shortened(text: str, size: int, width: int, after: str = "") -> str:
+    """Text with what comes after it; of one too long, its end is left out."""
+    letters = font(size).getlength
+    if letters(text + after) <= width:
+        return text + after
+    while text and letters(f"{text}…{after}") > width:
+        text = text[:-1]
+    return f"{text}…{after}"
+
+
+def wrapped(text: str, size: int, width: int) -> list[str]:
+    """Text in lines of at most this width, as far as its words allow."""
     lines: list[str] = []
     for word in text.split():
-        if lines and font(size).getlength(f"{lines[-1]} {word}") <= width - 8:
+        if lines and font(size).getlength(f"{lines[-1]} {word}") <= width:
             lines[-1] += f" {word}"
         else:
             lines.append(word)

@@ -34,7 +34,8 @@ def draw(looked: Looked) -> Image.Image:
         _maps(looked),
         "bars: how much each step counts" + (", thin line: if all counted alike" if _shared(looked) else ""),
     ]
-    return _headed(strip, _wrapped(title, TITLE, strip.width), _wrapped(" · ".join(below), TEXT, strip.width))
+    above, words = drawing.wrapped(title, TITLE, strip.width), drawing.wrapped(" · ".join(below), TEXT, strip.width)
+    return _headed(strip, above, words)
 
 
 def _headed(strip: Image.Image, title: Sequence[str], below: Sequence[str]) -> Image.Image:
@@ -68,19 +69,12 @@ def _left(looked: Looked, image: Image.Image) -> Image.Image:
     """The picture with the global stream's map and the patches' boxes, and what that stream says."""
     placement = looked.whole.shown[0].placement
     drawn = drawing.blend(image, looked.whole.evidence(), placement.window if placement else None)
-    drawn = _fitted(drawn, PICTURE)
+    drawn = drawing.fitted(drawn, PICTURE, LEAST)
     _boxes(drawn, [patch.box for patch in looked.patches], image.size)
     if looked.whole.diagnosis[0][0] is not None:
         _across(drawn, "blank")
     caption = _caption(looked, "global stream", looked.whole_said, drawn.width)
     return drawing.grid([[drawn], [caption], [_scale(drawn.width)]], 4)
-
-
-def _fitted(image: Image.Image, room: tuple[int, int]) -> Image.Image:
-    """In its own proportions, unless they would leave next to nothing of a side."""
-    zoom = min(room[0] / image.width, room[1] / image.height)
-    width, height = (max(round(side * zoom), LEAST) for side in image.size)
-    return image.resize((width, height), Image.Resampling.LANCZOS)
 
 
 def _boxes(drawn: Image.Image, boxes: Sequence[Box], size: tuple[int, int]) -> None:
@@ -111,7 +105,8 @@ def _block(looked: Looked, image: Image.Image, number: int, patch: SeenPatch, lo
     inside = whole_pixels(patch.box, image.size)
     crop = image.crop(inside)
     name = "patch" if len(looked.patches) == 1 else f"patch {number}"
-    own = drawing.grid([[_centred(_fitted(crop, (TILE, TILE)))], [_caption(looked, name, patch.said, TILE)]], 4)
+    tile = _centred(drawing.fitted(crop, (TILE, TILE), LEAST))
+    own = drawing.grid([[tile], [_caption(looked, name, patch.said, TILE)]], 4)
     steps = [_step(looked, crop, inside, one, longest, len(patch.steps)) for one in patch.steps]
     rows = -(-len(steps) // MOST)
     columns = -(-len(steps) // rows)
@@ -129,7 +124,7 @@ def _centred(tile: Image.Image) -> Image.Image:
 def _step(
     looked: Looked, crop: Image.Image, inside: tuple[int, int, int, int], step: SeenStep, longest: float, count: int
 ) -> Image.Image:
-    drawn = _fitted(drawing.blend(crop, _inside(step.map, inside)), (TILE, TILE))
+    drawn = drawing.fitted(drawing.blend(crop, _inside(step.map, inside)), (TILE, TILE), LEAST)
     if step.map.diagnosis[0][0] is not None:
         _across(drawn, "blank")
     bar = _bar(step.weight, longest, 1 / count if count > 1 else None)
@@ -179,31 +174,12 @@ def _mark(pen: ImageDraw.ImageDraw, x: float, y: float, good: bool, ink: str) ->
 
 def _lines(label: str, after: str, width: int) -> list[str]:
     """A label with what comes after it; of one too long for its lines, the end of the last is left out."""
-    lines = _wrapped(label + after, TEXT, width)
+    lines = drawing.wrapped(label + after, TEXT, width)
     letters = drawing.font(TEXT).getlength
     if len(lines) <= LINES and all(letters(one) <= width for one in lines):
         return lines
     kept, rest = lines[: LINES - 1], " ".join(lines[LINES - 1 :]).removesuffix(after)
-    return [_cut(one, "", width) for one in kept] + [_cut(rest, after, width)]
-
-
-def _cut(text: str, after: str, width: int) -> str:
-    letters = drawing.font(TEXT).getlength
-    if letters(text + after) <= width:
-        return text + after
-    while text and letters(f"{text}…{after}") > width:
-        text = text[:-1]
-    return f"{text}…{after}"
-
-
-def _wrapped(text: str, size: int, width: int) -> list[str]:
-    lines: list[str] = []
-    for word in text.split():
-        if lines and drawing.font(size).getlength(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
+    return [drawing.shortened(one, TEXT, width) for one in kept] + [drawing.shortened(rest, TEXT, width, after)]
 
 
 def _bar(weight: float, longest: float, even: float | None) -> Image.Image:

@@ -13,15 +13,9 @@ PICTURE, PART = (240, 180), (180, 180)  # pixels that a whole picture, and a par
 ROWS = 20  # of a sheet
 
 
-def fitted(image: Image.Image, room: tuple[int, int]) -> Image.Image:
-    zoom = min(room[0] / image.width, room[1] / image.height)
-    size = max(round(image.width * zoom), 1), max(round(image.height * zoom), 1)
-    return image.resize(size, Image.Resampling.LANCZOS)
-
-
 def boxed(image: Image.Image, box: Box) -> Image.Image:
     """The whole picture with the box."""
-    drawn = fitted(image, PICTURE)
+    drawn = drawing.fitted(image, PICTURE)
     across, down = drawn.width / image.width, drawn.height / image.height
     drawing.draw_box(drawn, (box[0] * across, box[1] * down, box[2] * across, box[3] * down))
     return drawn
@@ -29,7 +23,7 @@ def boxed(image: Image.Image, box: Box) -> Image.Image:
 
 def cropped(image: Image.Image, box: Box) -> Image.Image:
     """The part in the box."""
-    return fitted(image.crop(box), PART)
+    return drawing.fitted(image.crop(box), PART)
 
 
 class Shelf:
@@ -90,16 +84,8 @@ def _named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str)
     """In the middle of a tile, under its name, cut off where it is too long for a line."""
     canvas = Image.new("RGB", room, "white")
     canvas.paste(image, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
-    return drawing.titled(canvas, _short(title, 15, room[0]), _short(subtitle or " ", 12, room[0]))
-
-
-def _short(text: str, size: int, width: int) -> str:
-    font, room = drawing.font(size), width - 8
-    if font.getlength(text) <= room:
-        return text
-    while text and font.getlength(text + "…") > room:
-        text = text[:-1]
-    return text + "…"
+    above, below = (drawing.shortened(text, size, room[0] - 8) for text, size in ((title, 15), (subtitle or " ", 12)))
+    return drawing.titled(canvas, above, below)
 
 
 def _framed(image: Image.Image, edge: int = 8) -> Image.Image:
