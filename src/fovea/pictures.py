@@ -3,6 +3,7 @@
 import glob
 import os
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -201,6 +202,15 @@ def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
         exact = exact * 255
     eight: NDArray[np.uint8] = np.rint(exact.clip(0, 255)).astype(np.uint8)
     return eight
+
+
+def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]]) -> None:
+    """An error where nothing could be read, and a warning, to whoever called what calls this, where some could not."""
+    if not any_read:
+        reasons = "; ".join(reason for _, reason in skipped[:3])
+        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
+    if skipped:
+        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=3)
 
 
 def read_all(pictures: Sequence[Picture], max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image | BadPicture]:

@@ -1,6 +1,5 @@
 """Where does a network look? One trunk pass a batch, any methods and targets on it, maps in the user's own pixels."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, overload
@@ -21,7 +20,7 @@ from fovea.explaining.look import Found, Look, mark, without_lost
 from fovea.heatmap import HeatMap, Shown, concat
 from fovea.nets.twostream import TwoStream
 from fovea.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS
+from fovea.pictures import MAX_PIXELS, tell_skipped
 from fovea.targets import Aim, Each
 
 
@@ -102,11 +101,7 @@ def explain(
         skipped += step.skipped
         if step.maps:
             maps.append(step.maps)
-    if not maps:
-        reasons = "; ".join(reason for _, reason in skipped[:3])
-        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
-    if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=2)
+    tell_skipped(bool(maps), skipped)
     joined = {name: replace(concat([one[name] for one in maps]), skipped=tuple(skipped)) for name in maps[0]}
     return joined if not (isinstance(method, str) or callable(method)) else next(iter(joined.values()))
 

@@ -1,6 +1,5 @@
 """fovea.localize: the informative patches of pictures, by AnchorNet or by any network's attention map."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from fovea.errors import BadChoice, BadPicture
+from fovea.errors import BadChoice
 from fovea.explaining import predictions
 from fovea.explaining.inputs import Inputs, groups
 from fovea.heatmap import Shown
@@ -18,7 +17,7 @@ from fovea.localizing.media import medium_of, refuse_unused
 from fovea.localizing.scales import Anchored, Choice, Look, Scale, look
 from fovea.nets.anchoring import Output
 from fovea.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS
+from fovea.pictures import MAX_PIXELS, tell_skipped
 from fovea.placement import Placement
 
 if TYPE_CHECKING:
@@ -81,11 +80,7 @@ def localize(
     for step in localize_batches(network, pictures, settings, branch, target, method, side, batch, max_pixels):
         found += step.found
         skipped += step.skipped
-    if not found:
-        reasons = "; ".join(reason for _, reason in skipped[:3])
-        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
-    if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=2)
+    tell_skipped(bool(found), skipped)
     return Regions(tuple(found), tuple(skipped))
 
 

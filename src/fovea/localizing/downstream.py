@@ -1,19 +1,18 @@
 """A classifier that reads only the localised patches: its answers to them, added up for every picture."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from fovea.errors import BadChoice, BadNetwork, BadPicture
+from fovea.errors import BadChoice, BadNetwork
 from fovea.explaining.inputs import Inputs, groups
 from fovea.heatmap import Shown
 from fovea.lip import for_test
 from fovea.localizing.scales import Choice, Look, look
 from fovea.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS
+from fovea.pictures import MAX_PIXELS, tell_skipped
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,7 @@ def classify_patches(
             )
         ]
         shares.append(own)
-    if not answered:
-        raise BadPicture("; ".join(reason for _, reason in skipped[:3]) or "no pictures were given")
-    if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=2)
+    tell_skipped(bool(answered), skipped)
     return Answers(tuple(answered), torch.cat(shares), tuple(skipped))
 
 

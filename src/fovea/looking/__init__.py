@@ -1,6 +1,5 @@
 """fovea.look_longer: what a two-stream network says of a picture, and where it looks at every step."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,14 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fovea.errors import BadChoice, BadPicture
+from fovea.errors import BadChoice
 from fovea.explaining import predictions
 from fovea.explaining.inputs import Group, Inputs, groups
 from fovea.heatmap import Shown
 from fovea.looking.looked import Looked, Looks, Said, SeenPatch, SeenStep
 from fovea.looking.reading import METHODS, Streams
 from fovea.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS
+from fovea.pictures import MAX_PIXELS, tell_skipped
 
 __all__ = ["METHODS", "Batch", "Looked", "Looks", "Said", "SeenPatch", "SeenStep", "look_batches", "look_longer"]
 
@@ -58,11 +57,7 @@ def look_longer(
     for part in look_batches(network, pictures, method, target, truth, batch, max_pixels):
         looks += part.looks
         skipped += part.skipped
-    if not looks:
-        reasons = "; ".join(reason for _, reason in skipped[:3])
-        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
-    if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=2)
+    tell_skipped(bool(looks), skipped)
     return Looks(tuple(looks), tuple(skipped))
 
 

@@ -1,7 +1,6 @@
 """fovea.zoom: a network that reads only a few regions of a picture answers, and tells what it read."""
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from fovea.explaining.inputs import Inputs, groups
 from fovea.heatmap import Shown
 from fovea.nets.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS, Given, gather
+from fovea.pictures import MAX_PIXELS, Given, gather, tell_skipped
 from fovea.placement import Placement
 from fovea.transforms import Prepare
 from fovea.zooming.answer import After, Answer, Answers, Cost, Glimpse
@@ -58,11 +57,7 @@ def zoom(
     for step in zoom_batches(network, pictures, glimpses, batch, max_pixels):
         answers += step.answers
         skipped += step.skipped
-    if not answers:
-        reasons = "; ".join(reason for _, reason in skipped[:3])
-        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
-    if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=2)
+    tell_skipped(bool(answers), skipped)
     return Answers(tuple(answers), tuple(skipped))
 
 
