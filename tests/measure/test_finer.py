@@ -15,6 +15,7 @@ from fovea.heatmap import HeatMap, Shown
 from fovea.looking.reading import Read, Streams
 from fovea.measure import finer, finer_figure
 from fovea.measure.figures import Figures
+from fovea.measure.interval import interval_of_means
 from made_twostream import STEPS, made, planted_image, scrambled
 
 LABELS = ("red_bird", "green_bird")
@@ -54,16 +55,16 @@ def test_area_of_one_of_49_cells() -> None:
 def test_interval_of_means() -> None:
     """Of many numbers, it is the mean's usual one; a column that is the same everywhere has none; NaN is left out."""
     values = np.random.default_rng(0).normal(0.3, 0.1, (400, 1))
-    (low,), (high,) = finer.interval(values, 0)
+    (low,), (high,) = interval_of_means(values, 0)
     half = 1.96 * values.std() / 20
     assert (low, high) == (
         pytest.approx(values.mean() - half, abs=1e-3),
         pytest.approx(values.mean() + half, abs=1e-3),
     )
     some = np.concatenate([values, np.full((100, 1), np.nan)])
-    (lower,), (higher,) = finer.interval(some, 0)
+    (lower,), (higher,) = interval_of_means(some, 0)
     assert (lower, higher) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
-    assert finer.interval(np.full((5, 2), 0.5), 0) == ([0.5, 0.5], [0.5, 0.5])
+    assert interval_of_means(np.full((5, 2), 0.5), 0) == ([0.5, 0.5], [0.5, 0.5])
 
 
 def test_rows_by_hand() -> None:

@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.data import DataSet, Sample
-from fovea.errors import BadChoice, BadPicture
+from fovea.errors import BadChoice
 from fovea.heatmap import Shown
 from fovea.looking.reading import Streams
 from fovea.measure.figures import Figures
+from fovea.measure.interval import RESAMPLES, interval_of_means
 from fovea.measure.matching import Matching, match
+from fovea.measure.patch_parts import demand_read
 from fovea.measure.stream import batches, input_of, prepared, rank_of
 from fovea.network import Network, as_found
 from fovea.patching.taken import source_of
-
-RESAMPLES, AT_ONCE = 10_000, 500  # of the pictures; so many are drawn at a time
 
 Values = NDArray[np.float64]
 
@@ -59,8 +59,7 @@ def measure(
         tensors, shown, _ = prepared(network, samples, images)
         found.add(data, samples, tensors, shown)
         progress(found.images + len(skipped), len(data))
-    if not found.images:
-        raise BadPicture(f"no picture of {data.name} could be measured: {skipped[0][1] if skipped else 'it is empty'}")
+    demand_read(found.images, data, skipped)
     about = {"net": network.name or "network", "data": data.name, "images": found.images}
     areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,K,T
     rows = [{**about, "method": one, **_change(areas[one], seed), "blank": sum(found.blank[one])} for one in methods]
@@ -133,7 +132,7 @@ def _change(areas: Values, seed: int) -> dict[str, Any]:
     if not len(both):
         return dict.fromkeys(("change", "low", "high", "first", "last", "narrowed", "attention")) | {"measured": 0}
     change = both[:, 1] - both[:, 0]
-    (low,), (high,) = interval(change[:, None], seed)
+    (low,), (high,) = interval_of_means(change[:, None], seed=seed)
     return {
         "change": float(change.mean()),
         "low": low,
@@ -154,7 +153,7 @@ def verdict(low: float, high: float) -> str:
 def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[str, Any]]:
     right, weights = np.concatenate(found.right), np.concatenate(found.weights)
     areas = _over_patches(areas)  # N,T
-    low, high = interval(areas, seed)
+    low, high = interval_of_means(areas, seed=seed)
     rows = []
     for step in range(areas.shape[1]):
         seen = areas[~np.isnan(areas[:, step]), step]
@@ -163,20 +162,6 @@ def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[st
         row |= {"top1": float(right[:, step].mean()), "weight": float(weights[:, step].mean())}
         rows.append(row | {"blank": found.blank[method][step]})
     return rows
-
-
-def interval(values: Values, seed: int) -> tuple[list[float], list[float]]:
-    """The 95 % percentile interval of every column's mean (N,S) over resamples of the rows; NaN counts for nothing."""
-    known, count = ~np.isnan(values), len(values)
-    filled = np.where(known, values, 0.0)
-    random = np.random.default_rng(seed)
-    means = []
-    for start in range(0, RESAMPLES, AT_ONCE):
-        # how often each picture is in a resample, which is all that a mean needs
-        drawn = random.multinomial(count, np.full(count, 1 / count), min(AT_ONCE, RESAMPLES - start)).astype(np.float64)
-        means.append((drawn @ filled) / np.maximum(drawn @ known, 1))
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
-    return low.tolist(), high.tolist()
 
 
 def sentence(row: Mapping[str, Any], steps: int) -> str:

@@ -1,4 +1,4 @@
-"""How sure a rate is: the interval that a bootstrap over the pictures gives, or several measurements of it."""
+"""How sure a figure is: the interval that a bootstrap over the pictures gives, or several measurements of it."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+RESAMPLES, AT_ONCE = 10_000, 500  # of the pictures; so many are drawn at a time where pictures are no hits or misses
+
 
 def interval(
-    hits: NDArray[np.bool_], level: float = 0.95, resamples: int = 10_000, seed: int = 0
+    hits: NDArray[np.bool_], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """The percentile interval of the share of hits, over resamples of the pictures with replacement."""
     # a resample of N hits and misses has a binomial number of hits, so that is drawn, N pictures in one number
@@ -17,8 +19,22 @@ def interval(
     return float(low), float(high)
 
 
-def student(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of a share's mean, from several measurements of it."""
+def interval_of_means(values: NDArray[np.float64], seed: int = 0) -> tuple[list[float], list[float]]:
+    """The 95 % percentile interval of every column's mean (N,S) over resamples of the rows; NaN counts for nothing."""
+    known, count = ~np.isnan(values), len(values)
+    filled = np.where(known, values, 0.0)
+    random = np.random.default_rng(seed)
+    means = []
+    for start in range(0, RESAMPLES, AT_ONCE):
+        # how often each picture is in a resample, which is all that a mean needs
+        drawn = random.multinomial(count, np.full(count, 1 / count), min(AT_ONCE, RESAMPLES - start)).astype(np.float64)
+        means.append((drawn @ filled) / np.maximum(drawn @ known, 1))
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
+    return low.tolist(), high.tolist()
+
+
+def student(values: Sequence[float], least: float = 0.0) -> tuple[float, float]:
+    """The 95 % interval of a share's mean, from several measurements of it; `least` is -1 for a difference of two."""
     middle, count = float(np.mean(values)), len(values)
     half = float(stats.t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / count**0.5
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    return max(middle - half, least), min(middle + half, 1.0)

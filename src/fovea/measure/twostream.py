@@ -4,7 +4,6 @@ Every network is run once; its steps are then put together in every way. Network
 are told as one, by their mean and Student's interval over them.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from fovea.data import DataSet
 from fovea.errors import BadChoice
-from fovea.measure.classify import RESAMPLES
+from fovea.measure import seeds
 from fovea.measure.figures import Figures
-from fovea.measure.interval import interval, student
+from fovea.measure.interval import RESAMPLES, interval, student
 from fovea.measure.matching import match
 from fovea.measure.patch_parts import demand_read
 from fovea.measure.stream import batches, prepared, rank_of
@@ -25,7 +24,6 @@ from fovea.nets.twostream import Output, TwoStream, Views
 from fovea.network import Network, as_found
 from fovea.patching.taken import in_shares, patches_of, source_of
 
-SEED = re.compile(r"(.+)-seed\d+")
 Hits = dict[str, NDArray[np.bool_]]  # by how the steps are put together; and "global", of the global stream alone
 Row = dict[str, Any]
 
@@ -53,10 +51,9 @@ def measure(
     found = _hits(networks, data, batch, skipped, progress)
     groups: dict[str, list[Network]] = {}
     for network in networks:
-        named = SEED.fullmatch(network.name)
-        groups.setdefault(named[1] if named else network.name, []).append(network)
+        groups.setdefault(seeds.of(network.name)[0], []).append(network)
     alone = [own for own in groups.values() if _module(own[0]).local is None]
-    base = {_seed(one): float(found[one.name]["both"].mean()) for one in alone[0]} if len(alone) == 1 else {}
+    base = {seeds.of(one.name)[1]: float(found[one.name]["both"].mean()) for one in alone[0]} if len(alone) == 1 else {}
     rows = [row for name, own in groups.items() for row in _rows(name, own, found, base, data, seed)]
     settings = {
         "data": data.name,
@@ -67,11 +64,6 @@ def measure(
         "readout": "how steps are made one; the first of a network is its own, the others were not trained so",
     }
     return Figures("twostream", settings, rows, skipped)
-
-
-def _seed(network: Network) -> str:
-    """What a name ends in: networks of the same one are compared with each other."""
-    return network.name.rpartition("-seed")[2] if SEED.fullmatch(network.name) else ""
 
 
 def _module(network: Network) -> TwoStream:
@@ -152,7 +144,7 @@ def _rows(
             "source": source_of(module),
             "patches": None if module.local is None else module.patches,
             "readout": readout or None,
-            **_shares({_seed(one): found[one.name][key] for one in networks}, base, seed),
+            **_shares({seeds.of(one.name)[1]: found[one.name][key] for one in networks}, base, seed),
             "global_top1": float(np.mean([found[one.name]["global"].mean() for one in networks])),
             "local_top1": None
             if module.local is None
@@ -172,7 +164,5 @@ def _shares(hits: Mapping[str, NDArray[np.bool_]], base: Mapping[str, float], se
         return row
     row["gain"] = row["top1"] - float(np.mean([*base.values()]))
     if base.keys() == values.keys() and len(base) > 1:  # seed by seed
-        # student's cuts at 0 and 1, so it is given shares of half
-        pairs = [0.5 + (one - base[key]) / 2 for key, one in values.items()]
-        row["gain_low"], row["gain_high"] = (2 * (one - 0.5) for one in student(pairs))
+        row["gain_low"], row["gain_high"] = student([one - base[key] for key, one in values.items()], least=-1.0)
     return row

@@ -4,7 +4,6 @@ The form of TNet's Table 1 and Fig. 2: accuracy and cost by the number of glimps
 (5.3), and how often a glimpse was where the thing is. Pictures are decoded once for all networks.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from fovea.data import DataSet, Sample
 from fovea.errors import BadChoice, BadPicture
+from fovea.measure import seeds
 from fovea.measure.classify import RESAMPLES
 from fovea.measure.cost import answered, input_shape, macs, parameters, peak_mb, seconds
 from fovea.measure.figures import Figures
@@ -31,7 +31,6 @@ from fovea.transforms import Prepare
 LADDER = (0, 1, 2, 3, 4, 6, 8)  # numbers of glimpses, where none are asked for
 ROUNDS = 5  # forwards that are timed
 SLACK = 0.01  # pixels that rounding may put a box over a glimpse's edge
-SEED = re.compile(r"(.+)-seed\d+")
 OF_SEEDS = ("top1", "top5", "alone", "first", "read", "ms_per_picture", "peak_mb")  # told as their mean over seeds
 LOOKED = ("found", "contains")  # the middle of a box, and a whole one
 Row = dict[str, Any]
@@ -262,9 +261,9 @@ def over_seeds(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     """The means of networks that differ in their seeds, for each number of glimpses, with Student's 95 % intervals."""
     groups: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
     for row in rows:
-        named = SEED.fullmatch(row["net"])
-        if named:
-            groups.setdefault((named[1], row["glimpses"]), []).append(row)
+        name, seed = seeds.of(row["net"])
+        if seed:
+            groups.setdefault((name, row["glimpses"]), []).append(row)
     return [_together(name, own) for (name, _), own in groups.items() if len(own) > 1]
 
 

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from fovea.measure import seeds
 from fovea.measure.curve_figure import COLOURS, MARKERS
 from fovea.measure.figures import Figures
-from fovea.measure.zoom import SEED
 
 Rows = Sequence[Mapping[str, Any]]
 WIDE = 10  # times the cheapest, from which on the axis is logarithmic
@@ -46,8 +46,8 @@ def figure(found: Figures) -> Figure:
 def drawn(rows: Rows) -> Rows:
     """Where there is a mean over seeds, it stands for them."""
     means = {row["net"] for row in rows if row.get("seeds")}
-    own = [(row, SEED.fullmatch(row["net"])) for row in rows]
-    return [row for row, named in own if named is None or named[1] not in means]
+    own = [(row, *seeds.of(row["net"])) for row in rows]
+    return [row for row, name, seed in own if not seed or name not in means]
 
 
 def _network(panel: Axes, rows: Rows, colour: str, marker: str) -> None:
