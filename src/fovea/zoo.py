@@ -10,7 +10,7 @@ import pickle
 import re
 import socket
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from importlib import import_module
@@ -304,12 +304,17 @@ def _load_timm(name: str, pretrained: bool, classes: int | None, options: dict[s
     return Network(module, _timm_transform(module), _timm_labels(module))
 
 
+def _taken(builder: Callable[..., Network], options: dict[str, Any]) -> dict[str, Any]:
+    """The options that are the builder's own, taken out of all; the others are for the network that it builds over."""
+    known = list(inspect.signature(builder).parameters)[1:]  # the first is that network
+    return {key: options.pop(key) for key in known if key in options and key != "classes"}
+
+
 def _load_tnet(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     """TNet over a timm network's features; the options that are not TNet's are for timm."""
     from fovea.nets import tnet
 
-    known = [key for key in inspect.signature(tnet.build_timm).parameters if key not in ("features", "classes")]
-    own = {key: options.pop(key) for key in known if key in options}
+    own = _taken(tnet.build_timm, options)
     offline = next((key for key, (package, known) in OFFLINE.items() if known == name and find_spec(package)), None)
     if pretrained and offline is not None:
         features = _load_offline(offline, True, None, options)
@@ -323,8 +328,7 @@ def _load_protopnet(name: str, pretrained: bool, classes: int | None, options: d
     """ProtoPNet over any network's features; the options that are not ProtoPNet's are for that."""
     from fovea.nets import protopnet
 
-    known = [key for key in inspect.signature(protopnet.build).parameters if key not in ("features", "classes")]
-    own = {key: options.pop(key) for key in known if key in options}
+    own = _taken(protopnet.build, options)
     features = load(name, None, pretrained, None, options)
     return _over("protopnet", features, protopnet.build(features, 10 if classes is None else classes, **own), own)
 
@@ -333,8 +337,7 @@ def _load_twostream(name: str, pretrained: bool, classes: int | None, options: d
     """Two streams over any loadable network's features; the options that are not theirs are for the features."""
     from fovea.nets import twostream
 
-    known = [key for key in inspect.signature(twostream.build).parameters if key not in ("backbone", "classes")]
-    own = {key: options.pop(key) for key in known if key in options}
+    own = _taken(twostream.build, options)
     backbone = load(name, pretrained=pretrained, options=options)
     return _over("twostream", backbone, twostream.build(backbone, 10 if classes is None else classes, **own), own)
 
@@ -350,9 +353,7 @@ def _load_local(name: str, pretrained: bool, classes: int | None, options: dict[
     """A local stream beside any classifier; the options that are not the stream's are for the classifier."""
     from fovea.nets import twostream
 
-    taken = inspect.signature(twostream.add_local_stream).parameters
-    known = [key for key in taken if key not in ("classifier", "backbone")]
-    own = {key: options.pop(key) for key in known if key in options}
+    own = _taken(twostream.add_local_stream, options)
     if "source" not in own:
         raise BadChoice(f"local/{name} needs a patch source: options source=KIND:NET, as 'l2caf:{name}'")
     return twostream.add_local_stream(load(name, pretrained=pretrained, classes=classes, options=options), **own)
