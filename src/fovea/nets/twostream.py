@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -26,6 +25,7 @@ from fovea.nets.localstream import Form, Local, LocalStream, Steps, check_readou
 from fovea.nets.norms import Statistics
 from fovea.nets.trunks import Trunk, trunk_of
 from fovea.network import Network, Origin
+from fovea.pictures import from_array
 from fovea.transforms import Prepare
 from fovea.windows import cut, inside, middle
 
@@ -234,10 +234,7 @@ def as_images(pictures: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
     """What a network is given, as pictures again."""
     shift, scale = (pictures.new_tensor(one).view(-1, 1, 1) for one in (mean, std))
     values = ((pictures.float() * scale + shift) * 255).round().clamp(0, 255).byte()
-    rows = values.permute(0, 2, 3, 1).cpu().numpy()
-    return [
-        Image.fromarray(row[..., 0] if row.shape[2] == 1 else np.ascontiguousarray(row)).convert("RGB") for row in rows
-    ]
+    return [from_array(one) for one in values.permute(0, 2, 3, 1).cpu().numpy()]
 
 
 def build(

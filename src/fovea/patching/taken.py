@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -16,6 +15,7 @@ from fovea.network import Network
 from fovea.patching.cache import Extracted, extract
 from fovea.patching.finder import Finding
 from fovea.patching.sources import told
+from fovea.pictures import from_array
 from fovea.transforms import Prepare
 
 
@@ -28,7 +28,7 @@ class AsTaken:
 
     def read(self) -> Image.Image:
         pixels = self.prepare.pixels(self.source.read()).permute(1, 2, 0).numpy()  # H,W,C
-        return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels)).convert("RGB")
+        return from_array(pixels)
 
 
 def source_of(module: TwoStream) -> str | None:
