@@ -47,6 +47,8 @@ Data = Annotated[
 ]
 Split = Annotated[str | None, typer.Option("--split", help="One split of the data only.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="So many pictures, spread evenly.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one if not given.")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Pictures at a time.")]
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Split, bar, report, say, write
+from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, report, say, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +31,8 @@ def measure_finer(
     split: Split = None,
     limit: Limit = None,
     batch: Batch = 32,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the GPU where there is one if not given.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")] = 0,
+    device: Device = None,
+    seed: Seed = 0,
 ) -> None:
     """Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step."""
     from fovea.cli.measuring import _listed, _part  # not above: it imports this module

@@ -14,6 +14,7 @@ from fovea.cli.common import (
     Json,
     Limit,
     Net,
+    Seed,
     Split,
     Untrained,
     Weights,
@@ -39,7 +40,6 @@ Squash = Annotated[
     bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
 ]
 Crop = Annotated[bool, typer.Option("--crop", help="The network's own crop instead of squashing the whole picture in.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")]
 Features = Annotated[
     str | None,
     typer.Option(

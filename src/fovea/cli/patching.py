@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Split, bar, load, report, say, write
+from fovea.cli.common import Batch, Data, Json, Limit, Seed, Split, bar, load, report, say, write
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ Count = Annotated[
 ]
 Overlap = Annotated[float | None, typer.Option(help="IoU that patches stay below (T); 0.5 if not given.")]
 Share = Annotated[float | None, typer.Option(help="Share of the cells that are looked at (P); 0.05 if not given.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")]
 
 
 @app.command("patches")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Split, bar, report, write
+from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, report, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,8 @@ def measure_twostream(
     split: Split = None,
     limit: Limit = None,
     batch: Batch = 32,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the GPU where there is one if not given.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")] = 0,
+    device: Device = None,
+    seed: Seed = 0,
 ) -> None:
     """The global stream, the local stream, both; every step alone, sums of steps, attention.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Split, bar, report, say, write
+from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, report, say, write
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 app, bench_app = typer.Typer(no_args_is_help=True), typer.Typer(no_args_is_help=True)
 
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")]
 SHOWN = (  # the columns of the table; _at: of every level
     "net", "seeds", "glimpses", "levels", "top1", "top5", "alone", "first", "found_at", "contains_at", "read", "macs",
     "ms_per_picture", "peak_mb",
@@ -41,7 +40,7 @@ def measure_zoom(
     limit: Limit = None,
     batch: Batch = 32,
     time: Annotated[bool, typer.Option("--time/--no-time", help="Time and peak memory, which take a while.")] = True,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the GPU where there is one if not given.")] = None,
+    device: Device = None,
     seed: Seed = 0,
 ) -> None:
     """Networks that read glimpses, beside ones that read whole pictures: accuracy, cost, and where they looked.
