@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import fovea
-from fovea import cli
+from commands import Run
 from fovea.errors import BadChoice
 from fovea.localizing import localize
 from fovea.localizing.media import Media, refuse_unused, sort_out
@@ -19,24 +19,10 @@ from fovea.localizing.media import Media, refuse_unused, sort_out
 SENTENCE = "the film is really not so much bad as bland ."
 
 
-class Run:
-    """The command in this process: its exit status, and what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["fovea", "localize", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        said = self.capsys.readouterr()
-        return int(stopped.value.code or 0), said.out, said.err
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
+    return Run("localize", monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea import cli
+from commands import Run
 from fovea.explaining import METHODS as EXPLAINING
 from fovea.looking import METHODS
 from fovea.nets.twostream import TwoStream, add_local_stream
@@ -214,20 +213,6 @@ def test_wrong_choices(pooled: nn.Module) -> None:
     assert set(METHODS) - {"self-attention"} <= set(EXPLAINING)
 
 
-class Run:
-    """The command in this process: its exit status, and what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["fovea", "explain", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        said = self.capsys.readouterr()
-        return int(stopped.value.code or 0), said.out, said.err
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
@@ -235,7 +220,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     Path("photos").mkdir()
     for name in "ab":
         planted_image().save(f"photos/{name}.png")
-    return Run(monkeypatch, capsys)
+    return Run("explain", monkeypatch, capsys)
 
 
 def test_the_command(run: Run) -> None:

@@ -19,6 +19,7 @@ from torch import nn
 import fovea
 from fovea.data import open_data
 from fovea.train import loop, media
+from fovea.train.averaging import averages, settled
 from fovea.train.log import read
 from fovea.train.losses import Step
 from fovea.train.optimising import set_rates
@@ -251,7 +252,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path, monkeypatch: 
 def test_averages_follow_the_weights() -> None:
     module = nn.Linear(1, 1, bias=False)
     module.weight.data.fill_(1.0)
-    averaged = loop.averages(module, 0.5)
+    averaged = averages(module, 0.5)
     averaged.update_parameters(module)  # the first is a copy
     module.weight.data.fill_(3.0)
     averaged.update_parameters(module)  # (1 + 1) / (10 + 1) of the old
@@ -324,7 +325,7 @@ def test_settling_takes_the_statistics_of_these_weights() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 1), norms[0], nn.Dropout(0.9), nn.Conv2d(2, 3, 1), norms[1])
     batches = [torch.randn(8, 1, 4, 4) for _ in range(5)]
     module.train()(batches[0])  # statistics that are soon out of date
-    loop.settled(module, iter(batches))
+    settled(module, iter(batches))
     with torch.no_grad():
         means = torch.stack([module[0](one).mean((0, 2, 3)) for one in batches])
     assert norms[0].running_mean is not None
@@ -351,7 +352,7 @@ def test_settling_counts_every_time_a_norm_runs_and_leaves_frozen_ones() -> None
             return a + b
 
     module, x = Twice(), torch.zeros(4, 1, 2, 2)
-    loop.settled(module, iter([x, x + 1]))
+    settled(module, iter([x, x + 1]))
     assert module.norm.running_mean is not None
     assert float(module.norm.running_mean) == pytest.approx((0 + 3 + 1 + 4) / 4)
     assert module.frozen.running_mean is not None

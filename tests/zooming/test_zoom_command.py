@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +8,7 @@ import torch
 from PIL import Image
 
 import fovea
-from fovea import cli
-
-
-class Run:
-    """The command in this process: its exit status, and what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["fovea", "zoom", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        said = self.capsys.readouterr()
-        return int(stopped.value.code or 0), said.out, said.err
+from commands import Run
 
 
 @pytest.fixture
@@ -33,7 +18,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     for name, size in (("a", (60, 40)), ("b", (300, 200))):
         values = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
         Image.fromarray(values).save(f"photos/{name}.png")
-    return Run(monkeypatch, capsys)
+    return Run("zoom", monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")

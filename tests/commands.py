@@ -1,0 +1,21 @@
+"""fovea's commands, run in this process."""
+
+import sys
+
+import pytest
+
+from fovea import cli
+
+
+class Run:
+    """A command: its exit status, and what it printed."""
+
+    def __init__(self, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.command, self.monkeypatch, self.capsys = command, monkeypatch, capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self.monkeypatch.setattr(sys, "argv", ["fovea", self.command, *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        said = self.capsys.readouterr()
+        return int(stopped.value.code or 0), said.out, said.err
