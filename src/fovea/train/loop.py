@@ -10,7 +10,6 @@ import logging
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,17 +21,16 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 from torchvision.transforms import v2
 
 from fovea.errors import BadChoice, FoveaError
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
 from fovea.nets.protopnet import prototypes_of
-from fovea.nets.twostream import Views
 from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
 from fovea.train.augment import draw, draw_more, generator, mixed
+from fovea.train.averaging import averages, settled
 from fovea.train.feed import Batch, Wanted
 from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, teacher_of
@@ -44,7 +42,6 @@ from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_sa
 
 WEIGHTS, CARD, CURVES, STARTED = "weights.safetensors", "card.json", "curves.png", "started"
 LONG = 5000  # steps
-WARM_UP_OF_AVERAGES = 10  # steps: early averages forget faster, since the first weights are no use
 
 
 class Show(Protocol):
@@ -417,54 +414,6 @@ def _fill(before: dict[str, Any], part: Part) -> None:
             before[name] = about.get_default(call_default_factory=True)
         elif isinstance(value, Part) and isinstance(before[name], dict):
             _fill(before[name], value)
-
-
-def averages(module: nn.Module, decay: float) -> AveragedModel:
-    """Exponential averages of weights and of the norms' statistics."""
-
-    @torch.no_grad()
-    def update(ours: Any, theirs: Any, count: Any) -> None:
-        steps = int(averaged.n_averaged)  # `count` is a copy on the device, and looking at it would wait for that
-        now = min(decay, (1 + steps) / (WARM_UP_OF_AVERAGES + steps))
-        if ours[0].is_floating_point():
-            torch._foreach_lerp_(ours, theirs, 1 - now)
-        else:
-            torch._foreach_copy_(ours, theirs)
-
-    averaged = AveragedModel(module, multi_avg_fn=update, use_buffers=True)
-    return averaged
-
-
-@torch.no_grad()
-def settled(module: nn.Module, batches: Iterator[Tensor | Views]) -> None:
-    """Batch norm's statistics as they are for these weights: means over all that they see, however often in a forward.
-
-    Those gathered in training are of weights that have changed since, or, of averaged ones, were never there at all.
-    Where most of a picture is empty, a channel hardly varies, and a small change of its mean is a large one for it.
-    """
-    module.train()  # what stays as it is in training, since it is frozen, stays so here
-    norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.training]
-    module.eval()
-    before, dtype = [one.momentum for one in norms], next(module.parameters()).dtype
-    calls: Counter[int] = Counter()
-
-    def count(norm: nn.Module, _: Any) -> None:
-        assert isinstance(norm, nn.modules.batchnorm._BatchNorm)
-        assert norm.running_mean is not None
-        place = norm.running_mean.data_ptr()  # of a network with a set for each level, each has its own
-        calls[place] += 1
-        norm.momentum = 1 / calls[place]
-
-    hooks = [one.train().register_forward_pre_hook(count) for one in norms]
-    try:
-        for inputs in batches:
-            module(inputs.to(dtype))
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for one, momentum in zip(norms, before, strict=True):
-            one.momentum = momentum
-        module.eval()
 
 
 def mixing(part: AugmentPart, classes: int) -> Any:
