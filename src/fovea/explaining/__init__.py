@@ -13,11 +13,13 @@ from fovea.cutting import Opened, cut
 from fovea.errors import BadChoice, BadPicture, nearest
 from fovea.explaining.cam import CAM
 from fovea.explaining.diagnosis import diagnose
+from fovea.explaining.fused import fused
 from fovea.explaining.gradcam import GradCAM
 from fovea.explaining.inputs import Inputs, groups
 from fovea.explaining.l2caf import L2CAF
 from fovea.explaining.look import Found, Look, mark, without_lost
 from fovea.heatmap import HeatMap, Shown, concat
+from fovea.nets.erasing import ACoL
 from fovea.nets.twostream import TwoStream
 from fovea.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS, tell_skipped
@@ -191,7 +193,14 @@ def look_at(
         batch = batch.clone() if batch.is_inference() else batch
         made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
-        return look_into(network, opened, shown, methods, target, made.layer, differentiable)
+        found, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
+        if isinstance(network.module, ACoL):
+
+            def again(other: Opened, own: Target) -> dict[str, HeatMap]:
+                return look_into(network, other, shown, methods, own, made.layer, differentiable)[0]
+
+            found = fused(network.module, opened, found, again)
+        return found, output
 
 
 def look_into(

@@ -27,8 +27,12 @@ class SmallNet(nn.Module):
         self.stages = nn.Sequential(*(_stage(given, width) for given, width in steps))
         self.classifier = nn.Linear(widths[-1], classes)
 
+    def forward_features(self, x: Tensor) -> Tensor:
+        features: Tensor = self.stages(x)
+        return features
+
     def forward(self, x: Tensor) -> Output:
-        features = self.stages(x)
+        features = self.forward_features(x)
         soft = features.logsumexp((2, 3)) - math.log(features[0, 0].numel())  # between mean and maximum
         return Output(self.classifier(soft), features)
 

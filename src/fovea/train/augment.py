@@ -76,6 +76,22 @@ def recolour(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
     return (grey + (pixels - grey) * colour).clamp(0, 255)
 
 
+def hidden(inputs: Tensor, part: AugmentPart) -> Tensor:
+    """Hide-and-Seek (Singh and Lee 2017): a grid over each picture, of a size drawn for it, whose squares are each
+    hidden with the chance `hide`. Inputs are normalised, N,C,H,W: what is hidden has the mean colour, 0."""
+    if not part.hide:
+        return inputs
+    count, _, height, width = inputs.shape
+    sizes = torch.randint(len(part.hide_sizes), (count,), device=inputs.device)
+    shown = inputs.new_ones(count, 1, height, width)
+    for i, side in enumerate(part.hide_sizes):
+        if side:
+            grid = torch.rand(count, 1, -(-height // side), -(-width // side), device=inputs.device) >= part.hide
+            squares = grid.repeat_interleave(side, 2).repeat_interleave(side, 3)[:, :, :height, :width]
+            shown = torch.where((sizes == i).view(-1, 1, 1, 1), squares.to(shown.dtype), shown)
+    return inputs * shown
+
+
 def _grey(pixels: Tensor) -> Tensor:
     """Luma (ITU-R 601)."""
     if pixels.shape[1] != 3:

@@ -60,6 +60,14 @@ class Feed(Protocol):
     def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]: ...
 
 
+def labels_of(feed: Feed) -> list[int]:
+    """The class of every sample, for feeds whose samples have one."""
+    labels = [getattr(sample, "label", None) for sample in feed.samples]
+    if any(label is None for label in labels):
+        raise BadChoice("per_class needs samples with a class each, which these have not")
+    return [int(label) for label in labels if label is not None]
+
+
 def preparing(network: Network) -> Prepare:
     if not isinstance(network.transform, Prepare):
         raise BadChoice(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "log.jsonl"
+TESTED = {"top1": "top-1 accuracy", "recall_at_1": "recall at 1"}  # the score of a row that is drawn, and its title
 
 
 class Log:
@@ -41,15 +42,16 @@ def plot(folder: Path, title: str) -> Path:
     from matplotlib import pyplot
 
     rows = read(folder)
-    steps, tests = [row for row in rows if "loss" in row], [row for row in rows if "top1" in row]
+    steps, tests = [row for row in rows if "loss" in row], [row for row in rows if any(key in row for key in TESTED)]
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
     blue, orange = "#0072b2", "#d55e00"
     left.plot([row["epoch"] for row in steps], [row["loss"] for row in steps], color=blue)
     left.set(title="training loss", xlabel="epoch")
     known = [row for row in steps if row.get("accuracy") is not None]
     middle.plot([row["epoch"] for row in known], [row["accuracy"] for row in known], color=blue, label="training")
-    middle.plot([row["epoch"] for row in tests], [row["top1"] for row in tests], color=orange, label="test", marker=".")
-    middle.set(title="top-1 accuracy", xlabel="epoch", ylim=(0, 1))
+    of = next((key for key in TESTED if tests and key in tests[-1]), "top1")
+    middle.plot([row["epoch"] for row in tests], [row[of] for row in tests], color=orange, label="test", marker=".")
+    middle.set(title=TESTED[of], xlabel="epoch", ylim=(0, 1))
     if known or tests:
         middle.legend(loc="lower right")
     right.plot([row["epoch"] for row in steps], [row["lr"] for row in steps], color=blue)

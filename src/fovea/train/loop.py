@@ -26,17 +26,19 @@ from torchvision.transforms import v2
 from fovea.errors import BadChoice, FoveaError
 from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
+from fovea.nets.embedding import embedding_of
 from fovea.nets.protopnet import prototypes_of
 from fovea.network import Network, fit_for_half
 from fovea.train import checkpoint
-from fovea.train.augment import draw, draw_more, generator, mixed
+from fovea.train.augment import draw, draw_more, generator, hidden, mixed
 from fovea.train.averaging import averages, settled
-from fovea.train.feed import Batch, Wanted
+from fovea.train.feed import Batch, Wanted, labels_of
 from fovea.train.log import Log, plot, read
-from fovea.train.losses import Step, teacher_of
+from fovea.train.losses import Step, hits, teacher_of
 from fovea.train.media import Pictures, medium_of
 from fovea.train.optimising import optimiser_of, set_rates, share
 from fovea.train.prototypes import place, project
+from fovea.train.ranking import Balanced, start
 from fovea.train.recipe import AugmentPart, Part, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
@@ -134,6 +136,10 @@ class _Run:
             prototypes_of(self.network)
             if self.pictures is None:
                 raise BadChoice(f"place and project are for sets of pictures, and {data.name} is none")
+        if recipe.principal:
+            embedding_of(self.network)
+            if self.pictures is None:
+                raise BadChoice(f"principal is for sets of pictures, and {data.name} is none")
         checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
         self.about_data = {"labels": list(self.labels), "pictures": len(data)}
         self.known = None if fresh else checkpoint.load(out)
@@ -156,6 +162,9 @@ class _Run:
         self.steps = max(round(recipe.epochs * self.epoch_steps), 1)
         self.mix = mixing(recipe.augment, len(self.labels))
         self.order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self.balanced: Balanced | None = None
+        if recipe.per_class is not None:
+            self.balanced = Balanced(labels_of(self.feed), self.batch, recipe.per_class, per_step)
 
     def go(self, fresh: bool) -> Trained:
         recipe, fabric, known = self.recipe, self.fabric, self.known
@@ -169,6 +178,8 @@ class _Run:
         stepper.to(fabric.device)
         if recipe.place and self.pictures is not None and known is None:
             place(self.network, self.pictures, generator(recipe.seed), progress=self.show.decoding)
+        if recipe.principal and self.pictures is not None and known is None:
+            start(self.network, self.pictures, min(recipe.batch, 64), self.show.decoding)
         averaged = averages(stepper.module, recipe.ema) if recipe.ema else None
         if recipe.compile:
             stepper.module.compile()
@@ -251,24 +262,28 @@ class _Run:
         for step in range(first, self.steps):
             epoch, place = divmod(step, self.epoch_steps)
             if self.order[0] != epoch:
-                shuffled = torch.randperm(len(self.feed.samples), generator=generator(self.recipe.seed, epoch, 1))
-                self.order = epoch, shuffled
+                self.order = epoch, self._shuffled(generator(self.recipe.seed, epoch, 1))
             index = self.order[1][place * self.batch : (place + 1) * self.batch]
             draws, more = draw(self.batch, self.recipe.seed, step), draw_more(self.batch, self.recipe.seed, step)
             ours = slice(rank * self.batch // world, (rank + 1) * self.batch // world)
             yield from map(Wanted, *(one[ours].chunk(parts) for one in (index, draws, more)))
 
+    def _shuffled(self, random: torch.Generator) -> Tensor:
+        if self.balanced is not None:
+            return self.balanced.order(self.epoch_steps, random)
+        return torch.randperm(len(self.feed.samples), generator=random)
+
     def _forward_and_back(self, wrapped: Any, batch: Batch, part: int, tally: _Tally, step: int) -> None:
         inputs, target = self.mix(batch.inputs, batch.target)
+        if isinstance(inputs, Tensor) and inputs.ndim == 4:
+            inputs = hidden(inputs, self.recipe.augment)
         if self.fabric.device.type == "cuda" and inputs.ndim == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
         with self.fabric.no_backward_sync(wrapped, enabled=part < self.recipe.accumulate - 1):
             loss, logits = wrapped(inputs, target)
             self.fabric.backward(loss / self.recipe.accumulate)
         tally.losses.append(loss.detach())
-        tally.hits.append(
-            (logits.detach().argmax(1) == (target.argmax(1) if target.ndim > 1 else target)).float().mean()
-        )
+        tally.hits.append(hits(self.recipe.loss, logits, target))
         tally.steps.append(step)
         tally.index.append(batch.index)
         tally.pictures += len(batch.index) * self.fabric.world_size
@@ -398,7 +413,7 @@ class _Run:
             write_json(card, facts | provenance(self.recipe.seed, f"recipes/{self.name}.toml"))
             log = Log(self.out, self.steps)
             rows = read(self.out)
-            if score and not (rows and "top1" in rows[-1]):  # a finished run may be asked to go on
+            if score and not (rows and next(iter(score)) in rows[-1]):  # a finished run may be asked to go on
                 log.add(step=self.steps, epoch=round(self.steps / self.epoch_steps, 4), **score)
             plot(self.out, f"{self.name}: {self.recipe.about}")
             self.show.line("the end: " + said(score))

@@ -9,7 +9,9 @@ from torch.nn import functional as F
 
 from fovea.errors import BadChoice, nearest
 from fovea.network import Network
+from fovea.train.complementary import Complementary
 from fovea.train.prototypes import Prototypes
+from fovea.train.ranking import RANKING, nearest_alike, ranking_loss
 from fovea.train.recipe import DistilPart, LossPart
 from fovea.train.reinforce import Reinforce
 from fovea.train.sorted_locations import SortedLocations
@@ -71,6 +73,7 @@ class ManyHeaded(Protocol):
 
 # losses of all that a network's output holds, and not of its logits alone
 OF_OUTPUTS: dict[str, Callable[[LossPart], nn.Module]] = {
+    "acol": Complementary,
     "prototypes": Prototypes,
     "reinforce": Reinforce,
     "sorted_locations": lambda part: SortedLocations(),
@@ -110,6 +113,13 @@ class Step(nn.Module):
             return torch.stack(losses).sum(), logits
 
 
+def hits(part: LossPart, output: Tensor, target: Tensor) -> Tensor:
+    """The share of a batch that is right: of embeddings, whose nearest in the batch is of the same class."""
+    if part.name in RANKING:
+        return nearest_alike(output, target)
+    return (output.detach().argmax(1) == (target.argmax(1) if target.ndim > 1 else target)).float().mean()
+
+
 def _whole(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
@@ -117,6 +127,8 @@ def _whole(logits: Tensor) -> Tensor:
 def loss_of(part: LossPart) -> nn.Module:
     if part.name in OF_OUTPUTS:
         return OF_OUTPUTS[part.name](part)
+    if part.name in RANKING:
+        return ranking_loss(part)
     loss = CrossEntropy(part.smoothing)
     if part.distil is None:
         return loss

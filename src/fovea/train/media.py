@@ -9,12 +9,15 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fovea.data import DataSet, open_data
+from fovea.data.segments import CLIPS
 from fovea.errors import BadChoice, nearest
 from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network
+from fovea.train.clips import ClipMedium
 from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
+from fovea.train.ranking import RANKING
 from fovea.train.recipe import NetworkPart, Recipe
-from fovea.train.scoring import Classified
+from fovea.train.scoring import Classified, Retrieved
 from fovea.train.sounds import SoundMedium
 from fovea.train.text import TextMedium, holds_sentences
 from fovea.train.walks import Walked
@@ -70,14 +73,15 @@ class Pictures:
         self.recipe, self.data = recipe, open_data(recipe.data.train)
         self.name, self.labels = self.data.name, self.data.labels
         _known_labels(self.data)
-        test = None if recipe.data.test is None else open_data(recipe.data.test, names=self.labels)
-        self.test = None if test is None else numbered_as(test, self.labels)
+        ranking = recipe.loss.name in RANKING  # classes that are not trained are what embeddings are tested on
+        test = None if recipe.data.test is None else open_data(recipe.data.test, names=None if ranking else self.labels)
+        self.test = test if test is None or ranking else numbered_as(test, self.labels)
 
     def __len__(self) -> int:
         return len(self.data)
 
     def network(self) -> Network:
-        return network_of(self.recipe.network, self.labels)
+        return network_of(self.recipe.network, None if self.recipe.loss.name in RANKING else self.labels)
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         return feed(network, self.data, self.recipe.data, self.recipe.augment, device, progress)
@@ -86,6 +90,8 @@ class Pictures:
         if self.test is None:
             return None
         held = HeldOut(network, self.test, device, progress)
+        if self.recipe.loss.name in RANKING:
+            return Retrieved(held)
         return Walked(held) if isinstance(network.module, Glimpsing) else Classified(held)
 
 
@@ -93,12 +99,17 @@ class Pictures:
 MEDIA: list[tuple[Callable[[str], bool], Callable[[Recipe], Medium]]] = [
     (lambda name: name == "sounds", SoundMedium),
     (holds_sentences, TextMedium),
+    (lambda name: name in CLIPS, ClipMedium),
 ]
 
 
-def network_of(part: NetworkPart, labels: tuple[str, ...]) -> Network:
-    network = load(part.name, part.weights, part.pretrained, None if part.keep else len(labels), part.options)
-    if part.keep:
+def network_of(part: NetworkPart, labels: tuple[str, ...] | None) -> Network:
+    """The network as the recipe wants it; without labels, an embedding."""
+    classes = None if part.keep or labels is None else len(labels)
+    network = load(part.name, part.weights, part.pretrained, classes, part.options)
+    if labels is None and network.labels is not None:
+        raise BadChoice(f"{part.name} tells classes apart, and ranking losses are of embeddings: embedding/{part.name}")
+    if part.keep and labels is not None:
         keep_classes(network, labels)
     prepare = preparing(network)
     size = prepare.size if part.size is None else (part.size, part.size)

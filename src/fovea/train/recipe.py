@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from fovea.errors import BadChoice, nearest
+from fovea.train.ranking import RANKING
 
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -55,12 +56,16 @@ class AugmentPart(Part):
     saturation: Share = 0.0
     mixup: NotNegative = 0.0  # alpha; 0 is off. With both, each batch takes one of the two
     cutmix: NotNegative = 0.0
+    hide: Share = 0.0  # Hide-and-Seek: the chance of each square of a grid to be hidden; 0 is off
+    hide_sizes: list[Annotated[int, Field(ge=0)]] = [0, 16, 32, 44, 56]  # of the squares, in pixels; 0 hides nothing
 
     @model_validator(mode="after")
     def _ranges(self) -> "AugmentPart":
         for name, area in (("area", self.area), ("patch_area", self.patch_area)):
             if not 0 < area[0] <= area[1] <= 1:
                 raise ValueError(f"{name} is [least, most] with 0 < least <= most <= 1; got {area}")
+        if not self.hide_sizes:
+            raise ValueError("hide_sizes holds at least one size")
         if self.aspect is not None and not 0 < self.aspect[0] <= self.aspect[1]:
             raise ValueError(f"aspect is [least, most] with 0 < least <= most; got {self.aspect}")
         return self
@@ -73,16 +78,21 @@ class DistilPart(Part):
 
 
 OWN: dict[str, frozenset[str]] = {  # the settings of each loss
+    "acol": frozenset({"smoothing"}),
     "cross_entropy": frozenset({"smoothing", "distil", "weights"}),
+    "npair": frozenset({"l2"}),
     "prototypes": frozenset({"smoothing", "cluster", "separation", "l1"}),
     "reinforce": frozenset({"smoothing", "policy", "whole", "whole_reward", "upto", "baseline"}),
     "sorted_locations": frozenset(),
+    "triplet": frozenset({"margin"}),
     "two_streams": frozenset({"smoothing", "rank", "margin", "detach_global"}),
 }
 
 
 class LossPart(Part):
-    name: Literal["cross_entropy", "prototypes", "reinforce", "sorted_locations", "two_streams"] = "cross_entropy"
+    name: Literal[
+        "acol", "cross_entropy", "npair", "prototypes", "reinforce", "sorted_locations", "triplet", "two_streams"
+    ] = "cross_entropy"
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     distil: DistilPart | None = None
     weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given
@@ -96,8 +106,10 @@ class LossPart(Part):
     l1: NotNegative = 1e-4  # of the last layer's weights between classes and others' prototypes
 
     rank: NotNegative = 0.5  # of two_streams: the weight of the ranking loss (lambda)
-    margin: NotNegative = 0.5  # by which it wants the local stream surer of the true class than the global one
+    margin: NotNegative | None = None  # by which it wants the local stream surer of the true class than the global one
+    # (0.5 unless given); of triplet, by which another class should be farther than the same one (0.2)
     detach_global: bool = False  # the ranking loss teaches the local stream alone
+    l2: NotNegative = 2e-3  # of npair: how much the embeddings' squared length counts
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "LossPart":
@@ -157,6 +169,7 @@ class Recipe(Part):
     seed: Annotated[int, Field(ge=0)] = 0
     epochs: Positive
     batch: Count = 64  # pictures a step, over all processes
+    per_class: Count | None = None  # so many of each of a few classes in every batch, for losses that compare pictures
     accumulate: Count = 1  # parts that a process's share of the batch is taken in
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay of the averaged weights; 0: none
     precision: Literal["auto", "fp64", "fp32", "bf16", "fp16"] = "auto"
@@ -165,6 +178,7 @@ class Recipe(Part):
     compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
     settle: Annotated[int, Field(ge=0)] = 0  # batches by which batch norm's statistics are taken anew at the end
     place: bool = False  # at the start, prototypes are cells of training pictures
+    principal: bool = False  # at the start, an embedding's layer projects on the features' principal directions
     project: bool = False  # at the end, prototypes become the nearest cells of training pictures
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs
@@ -178,6 +192,20 @@ class Recipe(Part):
     schedule: SchedulePart = SchedulePart()
     expected: dict[str, float] = {}  # the score, as measured on the test data
     took: TookPart | None = None
+
+    @model_validator(mode="after")
+    def _comparable(self) -> "Recipe":
+        """Ranking losses compare pictures of the same class, and mixed pictures are of none."""
+        if self.loss.name in RANKING:
+            if self.per_class is None or self.per_class < 2:
+                raise ValueError(
+                    f"the loss {self.loss.name!r} compares pictures of a class: give per_class = 2 or more"
+                )
+            if self.loss.name == "npair" and self.per_class != 2:
+                raise ValueError(f"the loss 'npair' takes one pair a class: per_class is 2; got {self.per_class}")
+            if self.augment.mixup or self.augment.cutmix:
+                raise ValueError(f"the loss {self.loss.name!r} needs pictures of one class: leave mixup and cutmix out")
+        return self
 
 
 def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from fovea.measure.retrieval import lengths, nmi, ranks
 from fovea.measure.stream import rank_of
 from fovea.network import Network
 
@@ -42,6 +44,35 @@ class Classified:
             output = network.read(module(inputs.to(dtype) if inputs.is_floating_point() else inputs))
             counts += hits(output, labels)
         return shares(counts, fabric, len(network.labels or ()))
+
+
+class Retrieved:
+    """Recall at 1 among the test pictures themselves, and NMI of K-means; directions alone count.
+
+    Every process embeds the whole set: all pictures are compared with all.
+    """
+
+    def __init__(self, held: Batches) -> None:
+        self.held = held
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        return self.held.skipped
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    @torch.no_grad()
+    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
+        module.eval()
+        dtype = next(module.parameters()).dtype
+        found, labels = [], []
+        for inputs, target in self.held.batches(size):
+            output = network.read(module(inputs.to(dtype) if isinstance(inputs, Tensor) else inputs))
+            found.append(output.flatten(1).double().cpu().numpy())
+            labels.append(target.cpu().numpy())
+        unit, classes = lengths(np.concatenate(found), True), np.concatenate(labels)
+        return {"recall_at_1": float((ranks(unit, classes) < 1).mean()), "nmi": nmi(unit, classes)}
 
 
 def hits(output: Tensor, labels: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ class TwoStreams(nn.Module):
 
     def __init__(self, part: LossPart) -> None:
         super().__init__()
-        self.smoothing, self.rank, self.margin = part.smoothing, part.rank, part.margin
+        self.smoothing, self.rank = part.smoothing, part.rank
+        self.margin = 0.5 if part.margin is None else part.margin
         self.detach_global = part.detach_global
 
     def forward(self, out: Output, target: Tensor) -> Tensor:

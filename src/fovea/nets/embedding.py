@@ -1,0 +1,75 @@
+"""An embedding network (L2-CAF supplement, S2): any network's last map, its mean over cells, and one linear layer."""
+
+import torch
+from torch import Tensor, nn
+
+from fovea.errors import BadChoice
+from fovea.nets.trunks import Trunk, trunk_of
+from fovea.network import Network
+from fovea.transforms import Prepare
+
+
+class Embedding(nn.Module):
+    """Pictures to vectors as they are, whatever their length: who compares directions scales them.
+
+    With frozen features, their norms keep their statistics in training.
+    """
+
+    def __init__(self, features: Trunk, dimensions: int) -> None:
+        super().__init__()
+        self.features = features
+        self.project = nn.Linear(features.channels, dimensions)
+
+    def train(self, mode: bool = True) -> "Embedding":
+        super().train(mode)
+        if not any(one.requires_grad for one in self.features.parameters()):
+            self.features.eval()
+        return self
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        found: Tensor = self.features(x)
+        return found  # N,k,h,w
+
+    def pooled(self, features: Tensor) -> Tensor:
+        return features.mean((2, 3))  # N,k
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        found: Tensor = self.project(self.pooled(features))
+        return found  # N,D
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim != 4:
+            raise BadChoice(f"an embedding network takes pictures, N,C,H,W; got {tuple(x.shape)}")
+        return self.forward_head(self.forward_features(x))
+
+    @torch.no_grad()
+    def start_from(self, pooled: Tensor) -> None:
+        """The linear layer becomes the projection on the principal directions of pooled features, M,k.
+
+        Distances among them are kept as well as so few numbers can keep them, which a random layer does not do.
+        """
+        spread = pooled.double() - pooled.double().mean(0)
+        _, directions = torch.linalg.eigh(spread.T @ spread)  # the largest last
+        kept = directions.flip(1)[:, : len(self.project.weight)].T  # D,k
+        if len(kept) < len(self.project.weight):
+            raise BadChoice(
+                f"{len(self.project.weight)} dimensions are more than the {pooled.shape[1]} features have: give fewer"
+            )
+        self.project.weight.copy_(kept)
+        self.project.bias.zero_()
+
+
+def build(features: Network, dimensions: int = 128) -> Network:
+    """An embedding of so many numbers over the features of any network; it has no labels."""
+    if dimensions < 1:
+        raise BadChoice(f"an embedding has at least 1 dimension; got {dimensions}")
+    module = Embedding(trunk_of(features), dimensions)
+    prepare = features.transform
+    assert isinstance(prepare, Prepare)
+    return Network(module, prepare, None)
+
+
+def embedding_of(network: Network) -> Embedding:
+    if not isinstance(network.module, Embedding):
+        raise BadChoice(f"{network.name or 'the network'} is no embedding network: give an embedding/NAME")
+    return network.module
