@@ -54,13 +54,17 @@ def test_weights_come_back(tmp_path: Path) -> None:
     assert torch.allclose(network(x), again(x))
 
 
-def test_frozen_features_keep_their_statistics() -> None:
-    module = embedding_of(small())
+def test_norms_keep_their_statistics_in_training() -> None:
+    module = embedding_of(small()).train()
+    modes = {type(one).__name__: one.training for one in module.features.modules()}
+    assert (modes["BatchNorm2d"], modes["Conv2d"]) == (False, True)
+    assert all(one.training for one in embedding_of(small(keep_norms=False)).train().modules())
+
+
+def test_frozen_features_are_in_eval_mode() -> None:
+    module = embedding_of(small(keep_norms=False))
     module.features.requires_grad_(False)
-    module.train()
-    assert not any(one.training for one in module.features.modules())
-    module.features.requires_grad_(True)
-    assert all(one.training for one in module.train().features.modules())
+    assert not any(one.training for one in module.train().features.modules())
 
 
 def test_what_makes_no_sense_is_refused() -> None:

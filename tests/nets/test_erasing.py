@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import fovea
-from fovea.nets.erasing import ACoL, ADL, Branch, zero_to_one
+from fovea.nets.erasing import ADL, ACoL, Branch, zero_to_one
 from fovea.train.complementary import Complementary
 from fovea.train.recipe import LossPart
 
@@ -72,7 +72,7 @@ def test_adl_stands_after_the_layers_that_were_named() -> None:
 
 
 def test_a_layer_that_is_not_there_is_named() -> None:
-    with pytest.raises(fovea.BadChoice, match="no layer 'stage.1'.*stages.1"):
+    with pytest.raises(fovea.BadChoice, match=r"no layer 'stage\.1'.*stages\.1"):
         small("gap", adl=["stage.1"])
 
 

@@ -1,9 +1,9 @@
 """fovea measure WHAT: figures for a network on data."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from fovea.cli.common import (
 if TYPE_CHECKING:
     from fovea.data import DataSet
     from fovea.measure.figures import Figures
+    from fovea.network import Network
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
 app.add_typer(patching.app)
@@ -47,6 +48,10 @@ Features = Annotated[
         metavar="output|pooled",
         help="The embedding: the output, or what the last layer reads, which is the default for a classifier.",
     ),
+]
+Nets = Annotated[
+    list[str] | None,
+    typer.Option("--net", help="A name, or a .safetensors file; repeat for several. efficientnet_lite0 if not given."),
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Embeddings as they are, instead of scaled to unit length.")]
 
@@ -98,6 +103,41 @@ def measure_classify(
     if out:
         confusion.save(out, f"{figures.rows[0]['net']} on {opened.name}")
         say.print(str(out), markup=False)
+
+
+def _all(net: list[str] | None, weights: Path | None, untrained: bool, crop: bool) -> "list[Network]":
+    """The networks of --net, which show whole pictures unless `crop`."""
+    from fovea.errors import BadChoice
+
+    names = net or ["efficientnet_lite0"]
+    if weights is not None and len(names) > 1:
+        raise BadChoice(f"--weights is for one network, and {len(names)} are named: name the files themselves by --net")
+    found = [load(one, weights, untrained) for one in names]
+    return found if crop else [one.squashed() for one in found]
+
+
+def _shipped(net: list[str] | None, weights: Path | None, untrained: bool) -> bool:
+    return all(is_shipped(one, weights, untrained) for one in net or ["efficientnet_lite0"])
+
+
+def side_by_side(
+    rows: Sequence[Mapping[str, Any]], keys: Sequence[str], told: Sequence[str], change: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Rows of seeds as they are printed: intervals behind figures, and what changes beside the first network."""
+    changes = change or told
+    found = []
+    for row in rows:
+        line = {key: _with_interval(row, key) if key in told else row.get(key) for key in keys}
+        line |= {f"{key} change": _with_interval(row, f"{key}_change", "+") for key in changes}
+        found.append(line)
+    return found
+
+
+def _with_interval(row: Mapping[str, Any], key: str, sign: str = "") -> str | None:
+    if row.get(key) is None:
+        return None
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    return f"{row[key]:{sign}.3f}" + ("" if low is None else f" ({low:{sign}.3f} to {high:{sign}.3f})")
 
 
 def _listed(text: str) -> list[str]:
@@ -164,7 +204,7 @@ def measure_retrieval(
 @app.command("retrieval-loc")
 def measure_retrieval_loc(
     data: Data,
-    net: Net = "efficientnet_lite0",
+    net: Nets = None,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "gradcam,gradcam-abs,l2caf-oblivious",
     json: Json = None,
     split: Split = None,
@@ -175,24 +215,33 @@ def measure_retrieval_loc(
     weights: Weights = None,
     untrained: Untrained = False,
     batch: Batch = 16,
+    seed: Seed = 0,
 ) -> None:
-    """Localisation of retrieval networks: is the nearest picture of the same class, and the map's box right?"""
+    """Localisation of retrieval networks: is the nearest picture of the same class, and the map's box right?
+
+    With several --net, L2-CAF's Table 3: networks, methods, NMI, recall and localisation. Those called the same but for
+    a last -seed<N> are told as one, with an interval.
+    """
     from fovea.data import open_data
     from fovea.measure import retrieval_loc
     from fovea.measure.figures import Figures
     from fovea.measure.wsol import named
 
     found = named(_listed(methods))
-    network = load(net, weights, untrained)
-    network = network if crop else network.squashed()
+    networks = _all(net, weights, untrained, crop)
     opened = open_data(data, split).first(limit)
     with bar(f"localising in {opened.name}") as advance:
-        figures = retrieval_loc.measure(network, opened, found, batch, features, not raw, advance, os.cpu_count() or 1)
-    shown = [{"R@1" if key == "recall_at_1" else key: row[key] for key in row if key != "data"} for row in figures.rows]
-    title = f"localisation of a retrieval network in {opened.name}, {figures.settings['input']}"
-    report(Figures("retrieval-loc", {}, shown, figures.skipped), title, None)
+        figures = retrieval_loc.measure(
+            networks, opened, found, batch, features, not raw, seed, advance, os.cpu_count() or 1
+        )
+    keys = ("net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "gain", "gt_known", "threshold")
+    several = len(networks) > 1
+    rows = side_by_side(figures.rows, keys, retrieval_loc.TOLD, ("loc",)) if several else figures.rows
+    shown = [{"R@1" if key == "recall_at_1" else key: row[key] for key in row if key != "data"} for row in rows]
+    title = f"localisation of {'retrieval networks' if several else 'a retrieval network'} in {opened.name}"
+    report(Figures("retrieval-loc", {}, shown, figures.skipped), f"{title}, {figures.settings['input']}", None)
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
-    write(_part(figures, data, split, limit), json, None, is_shipped(net, weights, untrained))
+    write(_part(figures, data, split, limit), json, seed, _shipped(net, weights, untrained))
 
 
 @app.command("cost")
@@ -270,7 +319,7 @@ def _options(given: list[str]) -> dict[str, object]:
 @app.command("wsol")
 def measure_wsol(
     data: Data,
-    net: Net = "efficientnet_lite0",
+    net: Nets = None,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "cam,gradcam,l2caf",
     json: Json = None,
     split: Split = None,
@@ -280,23 +329,25 @@ def measure_wsol(
     untrained: Untrained = False,
     batch: Batch = 16,
 ) -> None:
-    """Weakly supervised localisation: are the boxes of the maps right?"""
+    """Weakly supervised localisation: are the boxes of the maps right?
+
+    With several --net, classification and localisation stand side by side (L2-CAF's Table 2), with what each network
+    changes beside the first. Those called the same but for a last -seed<N> are told as one, with an interval.
+    """
     from fovea.data import open_data
     from fovea.measure import wsol
+    from fovea.measure.figures import Figures
 
     found = wsol.named(_listed(methods))
-    network = load(net, weights, untrained)
-    network = network if crop else network.squashed()
-    opened = open_data(data, split, network.labels).first(limit)
+    networks = _all(net, weights, untrained, crop)
+    opened = open_data(data, split, networks[0].labels).first(limit)
     with bar(f"localising in {opened.name}") as advance:
-        figures = wsol.measure(network, opened, found, batch, advance, os.cpu_count() or 1)
-    report(
-        _part(figures, data, split, limit),
-        f"localisation on {opened.name}, {figures.settings['input']}",
-        json,
-        None,
-        is_shipped(net, weights, untrained),
-    )
+        figures = wsol.measure(networks, opened, found, batch, advance, os.cpu_count() or 1)
+    keys = ("net", "seeds", "method", "images", "top1", "top1_loc", "gt_known", "max_box_acc_v2", "threshold")
+    shown = side_by_side(figures.rows, keys, wsol.TOLD) if len(networks) > 1 else figures.rows
+    title = f"localisation on {opened.name}, {figures.settings['input']}"
+    report(Figures("wsol", {}, shown, figures.skipped), title, None)
+    write(_part(figures, data, split, limit), json, None, _shipped(net, weights, untrained))
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
     _warn_of_names(figures, opened)
 

@@ -12,18 +12,21 @@ from fovea.transforms import Prepare
 class Embedding(nn.Module):
     """Pictures to vectors as they are, whatever their length: who compares directions scales them.
 
-    With frozen features, their norms keep their statistics in training.
+    With `keep_norms`, and with frozen features, norms keep their statistics in training: those of batches with a few
+    classes each are no good for classes that come later.
     """
 
-    def __init__(self, features: Trunk, dimensions: int) -> None:
+    def __init__(self, features: Trunk, dimensions: int, keep_norms: bool = True) -> None:
         super().__init__()
-        self.features = features
+        self.features, self.keep_norms = features, keep_norms
         self.project = nn.Linear(features.channels, dimensions)
 
     def train(self, mode: bool = True) -> "Embedding":
         super().train(mode)
-        if not any(one.requires_grad for one in self.features.parameters()):
-            self.features.eval()
+        frozen = not any(one.requires_grad for one in self.features.parameters())
+        for layer in self.features.modules():
+            if frozen or (self.keep_norms and isinstance(layer, nn.modules.batchnorm._BatchNorm)):
+                layer.training = False
         return self
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -59,11 +62,14 @@ class Embedding(nn.Module):
         self.project.bias.zero_()
 
 
-def build(features: Network, dimensions: int = 128) -> Network:
-    """An embedding of so many numbers over the features of any network; it has no labels."""
+def build(features: Network, dimensions: int = 128, keep_norms: bool = True) -> Network:
+    """An embedding of so many numbers over the features of any network; it has no labels.
+
+    `keep_norms`: in training, batch norm goes on with the statistics that the features came with.
+    """
     if dimensions < 1:
         raise BadChoice(f"an embedding has at least 1 dimension; got {dimensions}")
-    module = Embedding(trunk_of(features), dimensions)
+    module = Embedding(trunk_of(features), dimensions, keep_norms)
     prepare = features.transform
     assert isinstance(prepare, Prepare)
     return Network(module, prepare, None)
