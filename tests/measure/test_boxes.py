@@ -1,8 +1,19 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import zoom
 
-from fovea.measure.boxes import Localised, box_accuracy, iou_by_threshold, max_box_acc, max_box_acc_v2, scores
-from fovea.regions import best_iou, box_of
+from fovea.measure.boxes import (
+    THRESHOLDS,
+    Localised,
+    box_accuracy,
+    iou_by_threshold,
+    max_box_acc,
+    max_box_acc_v2,
+    scores,
+)
+from fovea.regions import best_iou, box_of, iou, normalised, segments
 
 
 def test_one_threshold_for_the_whole_set() -> None:
@@ -44,3 +55,22 @@ def test_every_threshold_agrees_with_the_box_of_the_map() -> None:
 def test_a_blank_map_is_never_right() -> None:
     largest, any_one = iou_by_threshold(np.zeros((4, 4)), [(0, 0, 4, 4)])
     assert largest.max() == any_one.max() == 0
+
+
+@given(st.integers(0, 10_000), st.sampled_from([1, 3, 6]))
+@settings(max_examples=40, deadline=None)
+def test_shortcuts_change_nothing(seed: int, power: int) -> None:
+    """Smooth maps, rough ones, plateaus: the same as all segments of every threshold's mask."""
+    random = np.random.default_rng(seed)
+    cells = random.random((random.integers(1, 6), random.integers(1, 6))) ** power
+    values = np.kron(cells, np.ones((3, 4))) if seed % 2 else zoom(cells, 4, order=1)
+    truth = [(2, 1, 9, 7), (0, 0, 3, 3)]
+    largest, any_one = iou_by_threshold(values, truth)
+    scaled = normalised(values)
+    for i in range(0, len(THRESHOLDS), 7):
+        if scaled.max() <= 0:
+            assert (largest[i], any_one[i]) == (0, 0)
+            continue
+        boxes, sizes = segments(scaled >= THRESHOLDS[i])
+        each = iou(boxes, truth).max(1)
+        assert (largest[i], any_one[i]) == (each[sizes.argmax()], each.max())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter
 
 from fovea.placement import Placement, on_pixels
 from fovea.regions import iou, normalised, segments
@@ -67,14 +68,29 @@ def iou_by_threshold(
     scaled = normalised(values)
     rows, columns = scaled.max(1), scaled.max(0)
     largest, any_one = np.zeros(len(thresholds)), np.zeros(len(thresholds))
-    for i, threshold in enumerate(thresholds):
-        y, x = np.flatnonzero(rows >= threshold), np.flatnonzero(columns >= threshold)
-        if not len(y) or scaled.max() <= 0:
+    if scaled.max() <= 0:
+        return largest, any_one
+    peaks = np.sort(scaled[scaled == maximum_filter(scaled, 3)])
+    whole_with = -1  # how many peaks were above the last threshold, where all that was above it was one segment
+    drawn: list[tuple[int, NDArray[np.int64], int]] = []  # at which threshold, the boxes, which is the largest
+    for i in np.argsort(thresholds)[::-1]:
+        y, x = np.flatnonzero(rows >= thresholds[i]), np.flatnonzero(columns >= thresholds[i])
+        if not len(y):
+            continue
+        above = len(peaks) - int(np.searchsorted(peaks, thresholds[i]))
+        if above == whole_with:  # every segment holds a peak, and these were in one already
+            drawn.append((i, np.array([[x[0], y[0], x[-1] + 1, y[-1] + 1]]), 0))
             continue
         # only the part that holds the mask is searched
-        boxes, sizes = segments(scaled[y[0] : y[-1] + 1, x[0] : x[-1] + 1] >= threshold)
-        found = iou(boxes + np.array([x[0], y[0], x[0], y[0]]), truth).max(1)
-        largest[i], any_one[i] = found[int(sizes.argmax())], found.max()
+        boxes, sizes = segments(scaled[y[0] : y[-1] + 1, x[0] : x[-1] + 1] >= thresholds[i])
+        drawn.append((i, boxes + np.array([x[0], y[0], x[0], y[0]]), int(sizes.argmax())))
+        whole_with = above if len(sizes) == 1 else -1
+    found = iou(np.concatenate([boxes for _, boxes, _ in drawn]), truth).max(1)
+    first = 0
+    for i, boxes, most in drawn:
+        own = found[first : first + len(boxes)]
+        largest[i], any_one[i] = own[most], own.max()
+        first += len(boxes)
     return largest, any_one
 
 
