@@ -1,11 +1,9 @@
 """One page to open: real photographs, real ImageNet weights, all methods side by side, nothing downloaded."""
 
-import base64
 import html
 import time
 from collections.abc import Callable
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -19,6 +17,7 @@ from fovea.heatmap import HeatMap
 from fovea.localizing.found import Regions
 from fovea.localizing.text import TextFound, localize_texts
 from fovea.network import Network
+from fovea.page import figure, page, ramp
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try
@@ -59,32 +58,27 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
     progress(steps - 1, steps)
     cost = _cost(network)
-    page = out / "index.html"
-    page.write_text(_page(cost, parts, first.layer if first else ""), encoding="utf-8")
+    index = out / "index.html"
+    index.write_text(_page(cost, parts, first.layer if first else ""), encoding="utf-8")
     progress(steps, steps)
-    return page
+    return index
 
 
 def _page(cost: str, parts: list[str], layer: str) -> str:
-    stops = drawing.colour(torch.linspace(0, 1, 9).numpy()).astype(int).tolist()
-    ramp = ", ".join(f"rgb({r}, {g}, {b})" for r, g, b in stops)
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>fovea: where a network looks</title><style>{files("fovea").joinpath("demo.css").read_text()}</style>
-<main><h1>Where a network looks</h1>
+    heading = f"""<h1>Where a network looks</h1>
 <p>EfficientNet-Lite0 with its ImageNet weights, photographs that come with scikit-image,
 everything computed on this machine.</p>
 <p class="dim">The whole photograph is squashed into the network's input; maps are taken at {html.escape(layer)}
 (7 x 7 cells) and drawn on the photograph's own pixels. The white box holds the largest connected part above
 {regions.THRESHOLD:.0%} of the map's range.</p>
-<div class="ramp" style="background: linear-gradient(90deg, {ramp})"></div>
-<div class="ends"><span>does not matter</span><span>matters most</span></div>
-{"".join(parts)}
+{ramp("does not matter", "matters most")}
+"""
+    ending = f"""
 <section><h2>What it costs</h2>{cost}</section>
 <p class="dim">Made by <code>fovea demo</code>. Your own pictures:
 <code>fovea explain photo.jpg --target top5</code></p>
-</main></html>
 """
+    return page("where a network looks", [heading, *parts, ending])
 
 
 def _section(path: Path, maps: dict[str, HeatMap]) -> str:
@@ -94,9 +88,9 @@ def _section(path: Path, maps: dict[str, HeatMap]) -> str:
         f'<i style="width: {max(share * 100, 0.5):.1f}%"></i><span>{share:.2f}</span></div>'
         for label, share in seen.shown[0].predictions
     )
-    original = _figure(seen.shown[0].image(), f"<b>{html.escape(path.name)}</b>")
-    methods = "".join(_figure(_drawn(maps[name]), f"<b>{name}</b> {words}") for name, words in METHODS.items())
-    apart = "".join(_figure(_drawn(seen, k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
+    original = figure(seen.shown[0].image(), f"<b>{html.escape(path.name)}</b>")
+    methods = "".join(figure(_drawn(maps[name]), f"<b>{name}</b> {words}") for name, words in METHODS.items())
+    apart = "".join(figure(_drawn(seen, k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
     return f"""<section><h2>{html.escape(seen.title())}</h2><p class="dim">l2caf's solver: {seen.solver}</p>
 <div class="row top">{original}<div>{guesses}</div></div>
 <p>Four methods, the class “{html.escape(seen.targets[0][0])}”</p><div class="row">{methods}</div>
@@ -109,7 +103,7 @@ def _patches(network: Network, photographs: list[Path]) -> str:
     found = fovea.localize(network, paths, method="cam", side=SIDE, count=MOST, overlap=0.2, share=0.3)
     assert isinstance(found, Regions)
     figures = "".join(
-        _figure(one.picture(), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches")
+        figure(one.picture(), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches")
         for one in found
     )
     return f"""<section><h2>The patches that speak for it</h2>
@@ -127,7 +121,7 @@ def _zoom() -> str:
     canvases = open_data(CANVASES)
     answers = fovea.zoom(fovea.load("tnet-digits"), [sample.source.read() for sample in canvases.samples])
     figures = "".join(
-        _figure(one.figure(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
+        figure(one.figure(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
         for sample, one in zip(canvases.samples, answers, strict=True)
     )
     share = sum(one.cost.share for one in answers) / len(answers)
@@ -178,7 +172,7 @@ def _sanity(found: Sanity) -> str:
         "The maps change with the weights, as they must." if found.passed else "The maps do NOT depend on the weights."
     )
     return f"""<section><h2>Is the map about the network?</h2>
-<p>The same pictures through copies of the network with random weights. {verdict}</p>{_figure(found.figure(), "")}
+<p>The same pictures through copies of the network with random weights. {verdict}</p>{figure(found.figure(), "")}
 <table><tr><th>randomised</th><th>rank correlation with the true map</th><th>SSIM</th></tr>{rows}</table></section>"""
 
 
@@ -204,11 +198,3 @@ def _cost(network: Network) -> str:
     return f"""<p class="dim">Measured as this page was made ({when}), {torch.get_num_threads()} threads,
 one picture at a time.</p>
 <table><tr><th></th><th>time</th><th>in bare forwards</th></tr>{rows}</table>"""
-
-
-def _figure(image: Image.Image, caption: str) -> str:
-    buffer = BytesIO()
-    image.convert("RGB").save(buffer, "jpeg", quality=88)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    words = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f'<figure><img alt="" src="data:image/jpeg;base64,{data}">{words}</figure>'

@@ -167,6 +167,21 @@ def grid(rows: Sequence[Sequence[Image.Image]], gap: int = 6) -> Image.Image:
     return canvas
 
 
+def named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) -> Image.Image:
+    """In the middle of a tile, under its name, cut off where it is too long for a line."""
+    canvas = Image.new("RGB", room, "white")
+    canvas.paste(image, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
+    above, below = (shortened(text, size, room[0] - 8) for text, size in ((title, 15), (subtitle or " ", 12)))
+    return titled(canvas, above, below)
+
+
+def framed(image: Image.Image, edge: int = 8) -> Image.Image:
+    """With a white edge."""
+    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + 2 * edge), "white")
+    canvas.paste(image, (edge, edge))
+    return canvas
+
+
 @lru_cache
 def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)

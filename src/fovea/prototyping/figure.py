@@ -44,18 +44,18 @@ def prototype_sheet(prototypes: Sequence[Prototype], shelf: Shelf) -> Image.Imag
     shown = list(prototypes)
     if len(shown) > ROWS:
         shown = list({one.label: one for one in reversed(shown)}.values())[::-1][:ROWS]
-    return _framed(drawing.grid([_prototype_row(one, shelf) for one in shown], 10))
+    return drawing.framed(drawing.grid([_prototype_row(one, shelf) for one in shown], 10))
 
 
 def _prototype_row(one: Prototype, shelf: Shelf) -> list[Image.Image]:
     words, nothing = f"prototype {one.number}, weight {one.weight:.2f}", Image.new("RGB", (1, 1), "white")
     if one.own is None:
-        row = [_named(nothing, PICTURE, one.label, words), _named(nothing, PART, "not projected", "")]
+        row = [drawing.named(nothing, PICTURE, one.label, words), drawing.named(nothing, PART, "not projected", "")]
     else:
-        row = [_named(shelf.whole(one.own), PICTURE, one.label, words)]
-        row.append(_named(shelf.part(one.own), PART, "the prototype", one.own.name))
+        row = [drawing.named(shelf.whole(one.own), PICTURE, one.label, words)]
+        row.append(drawing.named(shelf.part(one.own), PART, "the prototype", one.own.name))
     for patch in one.nearest:
-        row.append(_named(shelf.part(patch), PART, patch.label, f"similarity {patch.similarity:.2f}"))
+        row.append(drawing.named(shelf.part(patch), PART, patch.label, f"similarity {patch.similarity:.2f}"))
     return row
 
 
@@ -66,29 +66,17 @@ def answer_sheet(answer: LooksLike, shelf: Shelf) -> Image.Image:
     told = f"{answer.name.rpartition('/')[2]}: {answer.label} {answer.probability:.2f}"
     shown = sum(one.contribution for one in answer.reasons)
     below = f"logit {answer.logit:.2f}: {shown:.2f} of these prototypes, {answer.logit - shown:+.2f} of all others"
-    return _framed(drawing.titled(drawing.grid(rows, 10), told, below))
+    return drawing.framed(drawing.titled(drawing.grid(rows, 10), told, below))
 
 
 def _reason_row(image: Image.Image, one: Likeness, shelf: Shelf) -> list[Image.Image]:
     row = [
-        _named(boxed(image, one.box), PICTURE, f"{one.similarity:.2f} x {one.weight:.2f} = {one.contribution:.2f}", ""),
-        _named(cropped(image, one.box), PART, "this looks like", ""),
+        drawing.named(
+            boxed(image, one.box), PICTURE, f"{one.similarity:.2f} x {one.weight:.2f} = {one.contribution:.2f}", ""
+        ),
+        drawing.named(cropped(image, one.box), PART, "this looks like", ""),
     ]
     if one.own is not None:
-        row.append(_named(shelf.part(one.own), PART, "that", f"prototype {one.prototype}"))
-        row.append(_named(shelf.whole(one.own), PICTURE, one.label, one.own.name))
+        row.append(drawing.named(shelf.part(one.own), PART, "that", f"prototype {one.prototype}"))
+        row.append(drawing.named(shelf.whole(one.own), PICTURE, one.label, one.own.name))
     return row
-
-
-def _named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) -> Image.Image:
-    """In the middle of a tile, under its name, cut off where it is too long for a line."""
-    canvas = Image.new("RGB", room, "white")
-    canvas.paste(image, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
-    above, below = (drawing.shortened(text, size, room[0] - 8) for text, size in ((title, 15), (subtitle or " ", 12)))
-    return drawing.titled(canvas, above, below)
-
-
-def _framed(image: Image.Image, edge: int = 8) -> Image.Image:
-    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + 2 * edge), "white")
-    canvas.paste(image, (edge, edge))
-    return canvas

@@ -1,11 +1,8 @@
 """Prototypes, or answers by them, into a folder: a page to open in a browser, a sheet, and JSON."""
 
-import base64
 import html
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,8 @@ from PIL import Image
 from fovea.data import DataSet
 from fovea.folder import told
 from fovea.heatmap import Names, write_json
+from fovea.page import breaking, page
+from fovea.page import figure as figure_of
 from fovea.prototyping import figure
 from fovea.prototyping.found import Answers, Likeness, LooksLike, Nearest, Patch, Prototype
 
@@ -67,18 +66,11 @@ def write_answers(found: Answers, data: DataSet, folder: Path, settings: Mapping
 
 def _write(folder: Path, title: str, lead: str, sections: Iterable[str], settings: Mapping[str, Any]) -> Path:
     about = ", ".join(f"{key}: {value}" for key, value in settings.items())
-    style = files("fovea").joinpath("demo.css").read_text() + STYLE
-    page = folder / PAGE
-    page.write_text(
-        f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>fovea: {html.escape(title.lower())}</title><style>{style}</style>
-<main><h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p><p class="dim">{html.escape(about)}</p>
-{"".join(sections)}</main></html>
-""",
-        encoding="utf-8",
-    )
-    return page
+    heading = f"""<h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p><p class="dim">{html.escape(about)}</p>
+"""
+    index = folder / PAGE
+    index.write_text(page(title.lower(), [heading, *sections], STYLE), encoding="utf-8")
+    return index
 
 
 def _prototype(one: Prototype, shelf: figure.Shelf) -> str:
@@ -86,15 +78,15 @@ def _prototype(one: Prototype, shelf: figure.Shelf) -> str:
     if one.own is None:
         own = f'<p class="dim">{words}, not projected on a picture</p>'
     else:
-        own = _figure(shelf.whole(one.own), f"{words}, {_breaking(one.own.name)}")
-        own += _figure(shelf.part(one.own), "<b>the prototype</b><br>itself", "own")
+        own = figure_of(shelf.whole(one.own), f"{words}, {breaking(one.own.name)}")
+        own += figure_of(shelf.part(one.own), "<b>the prototype</b><br>itself", "own")
     return f'<div class="strip">{own}{"".join(_neighbour(patch, one.label, shelf) for patch in one.nearest)}</div>'
 
 
 def _neighbour(patch: Patch, label: str, shelf: figure.Shelf) -> str:
     kind = ' class="same"' if patch.label == label else ""
-    return _figure(
-        shelf.part(patch), f"<span{kind}>{_breaking(patch.label)}</span><br>similarity {patch.similarity:.2f}"
+    return figure_of(
+        shelf.part(patch), f"<span{kind}>{breaking(patch.label)}</span><br>similarity {patch.similarity:.2f}"
     )
 
 
@@ -109,24 +101,11 @@ def _answer(answer: LooksLike, shelf: figure.Shelf) -> str:
 
 def _reason(image: Image.Image, one: Likeness, shelf: figure.Shelf) -> str:
     sum_ = f"{one.similarity:.2f} x {one.weight:.2f} = {one.contribution:.2f}"
-    this = _figure(figure.boxed(image, one.box), f"<b>{sum_}</b><br>similarity x weight")
-    this += _figure(figure.cropped(image, one.box), "<b>this</b><br>looks like", "own")
+    this = figure_of(figure.boxed(image, one.box), f"<b>{sum_}</b><br>similarity x weight")
+    this += figure_of(figure.cropped(image, one.box), "<b>this</b><br>looks like", "own")
     if one.own is None:
         that = f'<p class="dim">prototype {one.prototype} of {html.escape(one.label)}, not projected on a picture</p>'
     else:
-        that = _figure(shelf.part(one.own), f"<b>that</b><br>prototype {one.prototype}")
-        that += _figure(shelf.whole(one.own), f"<b>{_breaking(one.label)}</b><br>{_breaking(one.own.name)}")
+        that = figure_of(shelf.part(one.own), f"<b>that</b><br>prototype {one.prototype}")
+        that += figure_of(shelf.whole(one.own), f"<b>{breaking(one.label)}</b><br>{breaking(one.own.name)}")
     return f'<div class="strip">{this}{that}</div>'
-
-
-def _breaking(name: str) -> str:
-    """A long name may go on in the next line."""
-    return html.escape(name).replace("_", "_<wbr>")
-
-
-def _figure(image: Image.Image, caption: str, kind: str = "") -> str:
-    buffer = BytesIO()
-    image.convert("RGB").save(buffer, "jpeg", quality=85)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    picture = f'<img alt="" src="data:image/jpeg;base64,{data}">'
-    return f'<figure class="{kind}">{picture}<figcaption>{caption}</figcaption></figure>'
