@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from fovea.looking import look_longer as look_longer
     from fovea.network import Network as Network
     from fovea.network import wrap as wrap
+    from fovea.searching import index as index
+    from fovea.searching import open_index as open_index
     from fovea.targets import each as each
+    from fovea.watching import watch as watch
     from fovea.zoo import load as load
     from fovea.zooming import zoom as zoom
 
@@ -35,7 +38,10 @@ _HOME = {
     "localize": "fovea.localizing",
     "classify_patches": "fovea.localizing.downstream",
     "zoom": "fovea.zooming",
+    "watch": "fovea.watching",
     "look_longer": "fovea.looking",
+    "index": "fovea.searching",
+    "open_index": "fovea.searching",
     "L2CAF": "fovea.explaining.l2caf",
     "CAM": "fovea.explaining.cam",
     "GradCAM": "fovea.explaining.gradcam",

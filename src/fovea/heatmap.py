@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,18 +20,26 @@ from fovea.pictures import Picture
 from fovea.placement import Placement, on_pixels
 
 
+class Moving(Protocol):
+    """What has a picture a frame, as a clip has."""
+
+    def image(self, frame: int) -> Image.Image: ...
+
+
 @dataclass(frozen=True)
 class Shown:
-    """One picture as it was explained."""
+    """One picture, or clip, as it was explained."""
 
     name: str
     placement: Placement | None  # None when the input has no pixels to go back to (1-D and 3-D inputs)
-    picture: Picture | Tensor
+    picture: Picture | Tensor | Moving
     predictions: tuple[tuple[str, float], ...] = ()  # label, probability; the best first
 
     def image(self, frame: int = 0) -> Image.Image:
         if isinstance(self.picture, Picture):
             return self.picture.read(sys.maxsize)  # its size was accepted when it was explained
+        if not isinstance(self.picture, Tensor):
+            return self.picture.image(frame)
         pixels = self.picture.detach().float().cpu()
         pixels = pixels[frame] if pixels.ndim == 4 else pixels  # T,C,H,W
         if pixels.ndim != 3 or pixels.shape[0] not in (1, 3):

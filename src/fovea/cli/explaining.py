@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fovea.cli.common import Json, Net, Untrained, Weights, bar, load, say, warn, write
+from fovea.cli.watching import apart, watch_clips
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -17,10 +18,13 @@ app = typer.Typer()
 
 
 @app.command(
-    epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/"
+    epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
+    "fovea explain clip.mp4 --frames 3"
 )
 def explain(
-    pictures: Annotated[list[str], typer.Argument(help="Files, folders (searched through) or 'globs'.")],
+    pictures: Annotated[
+        list[str], typer.Argument(help="Pictures and clips: files, folders (searched through), 'globs'.")
+    ],
     net: Net = "efficientnet_lite0",
     method: Annotated[
         list[str] | None,
@@ -34,8 +38,8 @@ def explain(
         list[str] | None,
         typer.Option(
             metavar="CLASS",
-            help="A class name or index, top1 (default), top5, output (no class), pair (two by two). "
-            "Repeat for several.",
+            help="A class name or index, top1 (default of pictures), top5, output (no class; default of clips), "
+            "pair (two by two). Repeat for several.",
         ),
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Where to look, e.g. layer4; found if not given.")] = None,
@@ -45,8 +49,17 @@ def explain(
     weights: Weights = None,
     untrained: Untrained = False,
     squash: Annotated[
-        bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--squash/--crop",
+            show_default=False,
+            help="Squash the whole picture in (default of clips), or keep the network's own crop (of pictures).",
+        ),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option(min=1, help="Of a clip: explain so many frames, evenly spread; 3 if not given.")
+    ] = None,
+    every: Annotated[int | None, typer.Option(min=1, help="Of a clip: explain every k-th frame instead.")] = None,
     truth: Annotated[
         str | None,
         typer.Option(
@@ -56,12 +69,19 @@ def explain(
     batch: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
     max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
 ) -> None:
-    """Show where a network looks: an overlay a map, raw values and a manifest; of a two-stream network a strip, too."""
+    """Show where a network looks: an overlay a map, raw values and a manifest; of a clip a strip of frames and an
+    annotated mp4; of a two-stream network a strip, too."""
     from fovea.explaining import explain_batches, find
     from fovea.looking import METHODS
     from fovea.nets.twostream import TwoStream
+    from fovea.watching import takes_clips
     from fovea.writing import Writer
 
+    if frames is not None and every is not None:
+        raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
+    stills, clips = apart(pictures)
+    if (frames or every) and not clips:
+        raise BadChoice(f"--{'frames' if frames else 'every'} is of clips, and none was given")
     names = [name.strip() for names in method or [] for name in names.split(",") if name.strip()]
     for name in names:
         if name not in METHODS:
@@ -70,27 +90,35 @@ def explain(
     if out.exists() and not out.is_dir():
         raise BadChoice(f"--out {out} is a file; name a folder")
     if isinstance(network.module, TwoStream) and network.module.local is not None:
-        if layer is not None or squash:
+        if layer is not None or squash is not None:
+            option = "--layer" if squash is None else "--squash" if squash else "--crop"
             raise BadChoice(
-                f"{'--squash' if squash else '--layer'}: a two-stream network looks at its own two maps, of its own "
-                "two windows; leave it out"
+                f"{option}: a two-stream network looks at its own two maps, of its own two windows; leave it out"
             )
+        for clip in clips:
+            warn.print(f"skipped: {clip} is a clip, and {net} takes pictures", markup=False)
         if len(names) > 1 or len(target or ()) > 1:
             raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
         how, of = names[0] if names else "gradcam", target[0] if target else None
-        _look_longer(network, pictures, how, of, truth, out, batch, max_pixels)
+        _look_longer(network, stills, how, of, truth, out, batch, max_pixels)
         return
     if truth is not None:
         raise BadChoice(f"--truth is of two-stream networks, whose steps are right or wrong; {net} is none")
     found = [find(name) for name in (names if method else ["l2caf"])]
-    network = network.squashed() if squash else network
     aim: Any = None if not target else target[0] if len(target) == 1 else target
     settings = {"net": net, "layer": layer, "methods": [one.name for one in found], "target": target}
-    with Writer(out, settings) as writer, bar("explaining") as advance:
-        for step in explain_batches(network, pictures, found, aim, layer, batch, max_pixels=max_pixels):
-            writer.add(step)
-            advance(step.done, step.total)
-    _report(writer)
+    with Writer(out, settings) as writer:
+        if takes_clips(network):
+            writer.skipped += [(one, f"{one}: {net} takes clips, not pictures") for one in stills]
+        elif stills:
+            own = network.squashed() if squash else network
+            with bar("explaining") as advance:
+                for step in explain_batches(own, stills, found, aim, layer, batch, max_pixels=max_pixels):
+                    writer.add(step)
+                    advance(step.done, step.total)
+        own = network if squash is False else network.squashed()
+        watch_clips(own, clips, found, aim, layer, frames, every, batch, max_pixels, writer)
+    _report(writer, "picture(s) and clip(s)" if stills and clips else "clip(s)" if clips else "picture(s)")
 
 
 def _look_longer(
@@ -117,7 +145,7 @@ def _look_longer(
     _report(writer)
 
 
-def _report(writer: "Writer | LookedWriter") -> None:
+def _report(writer: "Writer | LookedWriter", what: str = "picture(s)") -> None:
     for _, reason in writer.skipped[:10]:
         warn.print(f"skipped: {reason}", markup=False)
     if len(writer.skipped) > 10:
@@ -126,7 +154,7 @@ def _report(writer: "Writer | LookedWriter") -> None:
         warn.print(f"blank: {count} map(s): {reason}", markup=False)
     blanks = f", {writer.blank.total()} map(s) blank" if writer.blank else ""
     where = writer.folder / "manifest.json"
-    say.print(f"explained {writer.explained} picture(s), skipped {len(writer.skipped)}{blanks}: {where}", markup=False)
+    say.print(f"explained {writer.explained} {what}, skipped {len(writer.skipped)}{blanks}: {where}", markup=False)
     if not writer.explained:
         raise typer.Exit(1)
 
