@@ -1,0 +1,167 @@
+"""Segments of a video: consecutive stretches are the classes, and clips of a few frames are drawn from each.
+
+Of every three frames the middle one is for the test, so that no frame is in both splits. `open_clips` opens any clips.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.data.moving import Shot, Shots, make_moving
+from fovea.data.options import parsed, splits_asked, typed
+from fovea.data.places import at_home, home
+from fovea.errors import BadChoice, BadPicture, nearest
+
+EVERY = 3  # frames, of which one is for the test
+SHORTEST = 0.5  # of a stretch: a last one that is shorter is left out
+
+
+def open_clips(given: str) -> Shots:
+    """'moving:count=1000,split=test' or 'segments:file=clip.mp4,seconds=1': see `make_moving` and `make_segments`."""
+    name, options = parsed(given)
+    if name not in CLIPS:
+        raise BadChoice(f"no clips are called {name!r}{nearest(name, CLIPS)} (there are {' and '.join(CLIPS)})")
+    return CLIPS[name](**typed(name, CLIPS[name], options))
+
+
+def make_segments(
+    *,
+    file: str | None = None,
+    seconds: str | float = 1,
+    frames: int = 3,
+    split: str | None = None,
+    count: int = 300,
+    side: int = 256,
+    seed: int = 0,
+) -> Shots:
+    """Clips of `frames` frames from every stretch of `seconds` of a video, a path or below FOVEA_DATA.
+
+    split=train (the default): `count` clips, each frame drawn at random from a part of its own of the stretch.
+    split=test: as many as there are frames for, spread evenly, no frame twice. The frames kept have a shorter side of
+    at most `side` pixels.
+    """
+    part = splits_asked("segments", split or "train", ("train", "test"))[0]
+    if file is None:
+        raise BadChoice("segments are of a video: segments:file=clip.mp4")
+    for name, value, least in (("frames", frames, 1), ("count", count, 1), ("side", side, 8), ("seed", seed, 0)):
+        if value < least:
+            raise BadChoice(f"segments: {name}= is at least {least}; got {value}")
+    long = _seconds(seconds)
+    path = _found(file)
+    video = Video.read(path, side)
+    stretches = _stretches(video.times, long)
+    few = min(len(own) for own in stretches)
+    if len(stretches) < 2 or few // EVERY < 2 * frames:
+        raise BadChoice(
+            f"segments: {path.name} has {len(video.times)} frames in {len(stretches)} stretch(es) of {long:g} s, the "
+            f"shortest of {few}: two stretches are needed, and {2 * EVERY * frames} frames in each for test clips of "
+            f"{frames}; take other seconds=, or fewer frames="
+        )
+    drawn = (
+        _drawn(stretches, frames, count, seed)
+        if part == "train"
+        else [(label, rows) for label, own in enumerate(stretches) for rows in _spread(own, frames)]
+    )
+    samples = tuple(
+        Shot(f"{part}/{i:06}", label, tuple(VideoFrame(video, row) for row in rows))
+        for i, (label, rows) in enumerate(drawn)
+    )
+    return Shots(path.stem, samples, tuple(f"{i * long:g} s to {(i + 1) * long:g} s" for i in range(len(stretches))))
+
+
+@dataclass(frozen=True)
+class Video:
+    """Every frame of a file, small."""
+
+    path: str
+    side: int
+    times: tuple[float, ...] = field(compare=False, repr=False)
+    images: tuple[Image.Image, ...] = field(compare=False, repr=False)
+
+    @staticmethod
+    def read(path: Path, side: int) -> "Video":
+        from fovea.footage import survey  # not above: other clips need no decoder
+
+        footage = survey(path)
+        read = [(one.time, _shrunk(one.image, side)) for one in footage.read(range(len(footage.times)))]
+        if not read:
+            raise BadPicture(f"{path} is damaged: none of its {len(footage.times)} frames can be decoded")
+        return Video(str(path), side, tuple(time for time, _ in read), tuple(image for _, image in read))
+
+
+@dataclass(frozen=True)
+class VideoFrame:
+    video: Video
+    row: int  # among the video's frames
+
+    @property
+    def box(self) -> None:
+        """Nothing is known of what is in it."""
+        return None
+
+    def read(self) -> Image.Image:
+        return self.video.images[self.row]
+
+
+def _shrunk(image: Image.Image, side: int) -> Image.Image:
+    scale = side / min(image.size)
+    if scale >= 1:
+        return image
+    return image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
+
+
+def _seconds(given: str | float) -> float:
+    try:
+        found = float(given)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise BadChoice(f"segments: seconds= is how long a stretch lasts, more than 0; got {given!r}")
+    return found
+
+
+def _found(given: str) -> Path:
+    path, root = at_home(given), home()
+    places = [path] if root is None or path.is_absolute() else [path, root / path]
+    for place in places:
+        if place.is_file():
+            return place
+    beside = [one.name for place in places if place.parent.is_dir() for one in place.parent.iterdir()]
+    where = ", ".join(str(place.absolute()) for place in places)
+    raise BadChoice(f"segments: no video {given!r}{nearest(path.name, beside)} (looked for {where})")
+
+
+def _stretches(times: tuple[float, ...], long: float) -> list[NDArray[np.intp]]:
+    """The frames of every stretch; a last one that is too short is left out."""
+    since = np.array(times) - times[0]
+    number = np.floor(since / long + 1e-9).astype(int)  # a frame at the very end of a stretch begins the next
+    found = [np.flatnonzero(number == i) for i in range(number[-1] + 1)]
+    if len(found) > 1 and len(found[-1]) < SHORTEST * len(found[0]):
+        found.pop()
+    return found
+
+
+def _drawn(stretches: list[NDArray[np.intp]], frames: int, count: int, seed: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Stretches in turn. Each is divided evenly, and one frame drawn of every part: in order, and spread."""
+    found = []
+    for i in range(count):
+        label, random = i % len(stretches), np.random.default_rng([seed, i])
+        own = stretches[label]
+        parts = np.array_split(own[np.arange(len(own)) % EVERY != EVERY // 2], frames)
+        found.append((label, tuple(int(random.choice(part)) for part in parts)))
+    return found
+
+
+def _spread(own: NDArray[np.intp], frames: int) -> list[tuple[int, ...]]:
+    """The stretch's test frames, dealt out to as many clips as there are whole ones."""
+    held = own[EVERY // 2 :: EVERY]
+    clips = len(held) // frames
+    return [tuple(held[i : clips * frames : clips].tolist()) for i in range(clips)]
+
+
+CLIPS: dict[str, Callable[..., Shots]] = {"moving": make_moving, "segments": make_segments}
