@@ -9,6 +9,7 @@ import typer
 
 from fovea.cli import (
     benching,
+    clip_measuring,
     explaining,
     finer_measuring,
     localizing,
@@ -16,7 +17,9 @@ from fovea.cli import (
     patch_finding,
     prototyping,
     reporting,
+    searching,
     training,
+    trusting,
     twostream_measuring,
     zooming,
 )
@@ -37,9 +40,12 @@ app.add_typer(training.app)
 app.add_typer(patch_finding.app)
 app.add_typer(prototyping.app)
 app.add_typer(reporting.app)
+app.add_typer(searching.app)
 measuring.app.add_typer(patch_finding.measures)
 measuring.app.add_typer(twostream_measuring.app)
 measuring.app.add_typer(finer_measuring.app)
+measuring.app.add_typer(clip_measuring.app)
+measuring.app.add_typer(trusting.app)
 app.add_typer(measuring.app, name="measure")
 app.add_typer(benching.app, name="bench")
 
@@ -85,6 +91,7 @@ def models(
         say.print("and twostream/NAME, two streams over those of any NAME;", markup=False)
         say.print("and local/NAME, a local stream beside any classifier NAME;", markup=False)
         say.print("and protopnet/NAME, ProtoPNet over those of any NAME;", markup=False)
+        say.print("and video/NAME, an embedding of clips over those of any NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
 

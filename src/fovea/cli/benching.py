@@ -1,11 +1,12 @@
 """fovea bench WHAT: what it costs, beside others."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fovea.cli import zoom_measuring
-from fovea.cli.common import Json, bar, report
+from fovea.cli.common import Json, Seed, bar, report, say
 from fovea.errors import BadChoice
 
 app = typer.Typer(help="What it costs, beside others.", no_args_is_help=True)
@@ -84,3 +85,26 @@ def bench_patches(
     with bar("timing") as advance:
         found = patch_speed.measure(finder, names, opened, choice(None, overlap, share), batch, rounds, advance)
     report(found, f"patches against full pictures ({found.settings['threads']} threads)", json)
+
+
+@app.command("families")
+def bench_families(
+    json: Json = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the times side by side.")] = None,
+    nets: Annotated[
+        str | None,
+        typer.Option(help="Separated by commas; those of paper Fig. 12 and EfficientNet-Lite0 if not given."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of what is quick; the median counts.")] = 5,
+    seed: Seed = 0,
+) -> None:
+    """Time vanilla, fast and exact L2-CAF and Grad-CAM over families of networks (L2-CAF, Fig. 12)."""
+    from fovea.measure import families, families_figure
+
+    names = families.FAMILIES if nets is None else [one.strip() for one in nets.split(",") if one.strip()]
+    with bar("timing") as advance:
+        found = families.measure(names, rounds, seed, advance)
+    report(found, f"L2-CAF over families of networks ({found.settings['threads']} threads)", json, seed)
+    if out:
+        families_figure.save(found, out)
+        say.print(str(out), markup=False)
