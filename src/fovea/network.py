@@ -1,5 +1,6 @@
 """A network: an nn.Module with its transform, its labels, and where it may be cut."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -174,10 +175,13 @@ class Network:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
         # cloned, since tied weights share their memory, which the format refuses
         tensors = {key: value.detach().cpu().contiguous().clone() for key, value in self.module.state_dict().items()}
+        another, tensors = borrowed_of(self.module, tensors)
         if half:
             tensors = {key: fit_for_half(value) for key, value in tensors.items()}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         about = {"fovea.network": origin.name, "fovea.labels": json.dumps(self.labels)}
+        if another:
+            about["fovea.borrowed"] = digest(another)
         if origin.options:
             about["fovea.options"] = json.dumps(dict(origin.options))
         if isinstance(self.transform, Prepare):
@@ -201,6 +205,22 @@ class _Trunk(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.module.forward_features(x)  # type: ignore[operator]
         return features
+
+
+def borrowed_of(module: nn.Module, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The weights of a module that are another network's and stay so, and its own."""
+    prefix = getattr(module, "borrowed", "")
+    another = {key: value for key, value in state.items() if prefix and key.startswith(prefix)}
+    return another, {key: value for key, value in state.items() if key not in another}
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """A short text that tells weights from any others."""
+    found = hashlib.sha256()
+    for key in sorted(tensors):
+        found.update(key.encode())
+        found.update(tensors[key].detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def fit_for_half(value: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from fovea import nets
 from fovea.errors import BadChoice, BadNetwork, nearest
-from fovea.network import Network, Origin
+from fovea.network import Network, Origin, borrowed_of, digest
 from fovea.transforms import Interpolation, Prepare
 
 OFFLINE = {
@@ -260,6 +260,15 @@ def _described(network: Network, about: Mapping[str, str], classes: int | None) 
 
 
 def _put(network: Network, state: dict[str, Tensor], path: Path) -> None:
+    another, _ = borrowed_of(network.module, network.module.state_dict())
+    if another:
+        told = _facts(path).get("fovea.borrowed") if path.suffix.lower() == ".safetensors" else None
+        if told not in (None, digest(another)):
+            raise BadNetwork(
+                f"{path} was trained over the features of another {network.name or 'network'} than is at hand: its "
+                "weights have changed since"
+            )
+        state = another | state
     try:
         network.module.load_state_dict(_of_extractor(state, network.module))
     except RuntimeError as error:
@@ -367,8 +376,14 @@ def _load_embedding(name: str, pretrained: bool, classes: int | None, options: d
     if classes is not None:
         raise BadChoice(f"embedding/{name} has dimensions and no classes: give options dimensions=N")
     own = _taken(embedding.build, options)
-    features = load(name, None, pretrained, None, options)
-    return _over("embedding", features, embedding.build(features, **own), own)
+    frozen = bool(own.get("frozen"))  # then the features are what the network of that name has, always
+    if frozen and Path(name).suffix.lower() in WEIGHTS:
+        raise BadChoice(f"frozen features are a network's by name, and {name!r} is a file: leave frozen out")
+    features = load(name, None, pretrained or frozen, None, options)
+    network = _over("embedding", features, embedding.build(features, **own), own)
+    if frozen:
+        network.origin = Origin(f"embedding/{name}", {**options, **own})
+    return network
 
 
 def _load_video(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

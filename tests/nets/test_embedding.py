@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import fovea
+from fovea import zoo
 from fovea.nets.embedding import Embedding, embedding_of
 
 
@@ -77,3 +78,24 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(fovea.BadChoice, match="no embedding network"):
         embedding_of(fovea.wrap(torch.nn.Identity()))
     assert isinstance(small().module, Embedding)
+
+
+def test_a_file_does_without_frozen_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the linear layer; the features are those of the network of that name, or it is refused."""
+    torch.manual_seed(0)
+    known = fovea.load("smallnet", classes=3, options={"widths": [8, 8], "side": 32})
+    known.save(tmp_path / "known.safetensors")
+    known.save(tmp_path / "known-half.safetensors", half=True)
+    (tmp_path / "known.json").write_text("{}")
+    monkeypatch.setattr("fovea.zoo.OURS", tmp_path)
+    network, x = fovea.load("embedding/known", options={"dimensions": 5, "frozen": True}), torch.randn(1, 3, 32, 32)
+    assert not any(one.requires_grad for one in embedding_of(network).features.parameters())
+    network.save(tmp_path / "net.safetensors")
+    assert set(zoo.read_weights(tmp_path / "net.safetensors")) == {"project.weight", "project.bias"}
+    again = fovea.load(tmp_path / "net.safetensors")
+    assert torch.equal(network(x), again(x))
+    (tmp_path / "known.safetensors").write_bytes((tmp_path / "known-half.safetensors").read_bytes())
+    with pytest.raises(fovea.BadNetwork, match="have changed since"):
+        fovea.load(tmp_path / "net.safetensors")
+    with pytest.raises(fovea.BadChoice, match="is a file: leave frozen out"):
+        fovea.load(f"embedding/{tmp_path}/known.safetensors", options={"frozen": True})

@@ -16,9 +16,11 @@ class Embedding(nn.Module):
     classes each are no good for classes that come later.
     """
 
-    def __init__(self, features: Trunk, dimensions: int, keep_norms: bool = True) -> None:
+    def __init__(self, features: Trunk, dimensions: int, keep_norms: bool = True, frozen: bool = False) -> None:
         super().__init__()
         self.features, self.keep_norms = features, keep_norms
+        self.borrowed = "features." if frozen else ""  # weights that are another network's, which files do without
+        self.features.requires_grad_(not frozen)
         self.project = nn.Linear(features.channels, dimensions)
 
     def train(self, mode: bool = True) -> "Embedding":
@@ -62,14 +64,15 @@ class Embedding(nn.Module):
         self.project.bias.zero_()
 
 
-def build(features: Network, dimensions: int = 128, keep_norms: bool = True) -> Network:
+def build(features: Network, dimensions: int = 128, keep_norms: bool = True, frozen: bool = False) -> Network:
     """An embedding of so many numbers over the features of any network; it has no labels.
 
-    `keep_norms`: in training, batch norm goes on with the statistics that the features came with.
+    `keep_norms`: in training, batch norm goes on with the statistics that the features came with. `frozen`: the
+    features stay as they are, and a weights file holds the linear layer alone.
     """
     if dimensions < 1:
         raise BadChoice(f"an embedding has at least 1 dimension; got {dimensions}")
-    module = Embedding(trunk_of(features), dimensions, keep_norms)
+    module = Embedding(trunk_of(features), dimensions, keep_norms, frozen)
     prepare = features.transform
     assert isinstance(prepare, Prepare)
     return Network(module, prepare, None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.proxy import TraceError
 
 from fovea.errors import BadNetwork
 from fovea.layout import layout_of
@@ -81,12 +82,36 @@ def _body(module: Any, name: str, size: tuple[int, int], inputs: int) -> nn.Modu
         )
     before = list(layers)[: list(layers).index(pool)]
     chain = nn.Sequential(OrderedDict((one, layers[one]) for one in before))
-    if not _is_what_is_pooled(module, layers[pool], chain, size, inputs):
+    if _is_what_is_pooled(module, layers[pool], chain, size, inputs):
+        return chain
+    try:
+        traced = _Traced(module, pool)
+    except (TraceError, ValueError, TypeError):  # it asks for values, which a graph has not
+        traced = None
+    if traced is None or not _is_what_is_pooled(module, layers[pool], traced, size, inputs):
         raise BadNetwork(
-            f"{name or type(module).__name__} does more before its pooling than its layers one after the other: give "
-            "a network of timm's, or one with 'features'"
+            f"{name or type(module).__name__} cannot be followed up to its pooling: give a network of timm's, or one "
+            "with 'features'"
         )
-    return chain
+    return traced
+
+
+class _Traced(nn.Module):
+    """A network that does more before its pooling than its layers one after the other, as GoogLeNet, by its graph."""
+
+    def __init__(self, module: nn.Module, pool: str) -> None:
+        super().__init__()
+        from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+        module.eval()
+        _, nodes = get_graph_node_names(module, suppress_diff_warning=True)
+        last = nodes[nodes.index(pool) - 1]
+        self.body = create_feature_extractor(module, [last], suppress_diff_warning=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        (found,) = self.body(x).values()
+        features: Tensor = found
+        return features
 
 
 def _is_what_is_pooled(

@@ -28,7 +28,7 @@ from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
 from fovea.nets.embedding import embedding_of
 from fovea.nets.protopnet import prototypes_of
-from fovea.network import Network, fit_for_half
+from fovea.network import Network, borrowed_of, fit_for_half
 from fovea.train import checkpoint
 from fovea.train.augment import draw, draw_more, generator, hidden, mixed
 from fovea.train.averaging import averages, settled
@@ -374,7 +374,8 @@ class _Run:
     def _stored(self, module: nn.Module) -> dict[str, Tensor]:
         """Weights as the file has them."""
         state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
-        return {key: fit_for_half(value) for key, value in state.items()} if self.recipe.half else state
+        another, own = borrowed_of(module, state)
+        return another | {key: fit_for_half(value) for key, value in own.items()} if self.recipe.half else state
 
     def _finish(self, module: nn.Module, seconds: float) -> Trained:
         """The weights that are kept, scored as they are in the file, with their card."""
