@@ -1,6 +1,6 @@
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +286,14 @@ def test_real_birds(lite0: fovea.Network) -> None:
     assert row["recall_at_1"] > 0.6
     assert row["recall_at_1"] <= row["recall_at_2"] <= row["recall_at_4"] <= row["recall_at_8"]
     assert row["nmi"] > 0.5
+
+
+def test_several_retrieval_networks_make_a_table() -> None:
+    """L2-CAF's Table 3: networks by methods, with the gain over Grad-CAM on the same network."""
+    networks = [replace(colours_net(), name=name) for name in ("tl-seed0", "tl-seed1", "np")]
+    found = retrieval_loc.measure(networks, spots(), ["gradcam", "l2caf-oblivious"])
+    assert [(row["net"], row["seeds"], row["method"]) for row in found.rows] == [
+        ("tl", 2, "gradcam"), ("tl", 2, "l2caf-oblivious"), ("np", 1, "gradcam"), ("np", 1, "l2caf-oblivious"),
+    ]  # fmt: skip
+    assert all(row["gain"] == 0 and row["recall_at_1"] == 1 and row["nmi"] > 0.99 for row in found.rows)
+    assert found.rows[2]["loc_change"] == 0

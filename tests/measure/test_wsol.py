@@ -1,3 +1,4 @@
+import copy
 import csv
 import io
 import json
@@ -5,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +212,33 @@ def test_a_network_for_other_classes_is_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.app, words.split())
     assert done.exit_code == 0, done.output
     assert "the network knows no 'mauve'" in done.stderr
+
+
+def test_networks_side_by_side(net: fovea.Network, pack: Path, tmp_path: Path) -> None:
+    """The second network calls red green, so that its classes suffer and its boxes do not."""
+    wrong = copy.deepcopy(net.module)
+    wrong[4].weight.data = wrong[4].weight.data[[1, 0, 2]]
+    networks = [replace(net, name=f"right-seed{i}") for i in range(2)]
+    networks += [replace(net, name=f"wrong-seed{i}", module=wrong, _cuts={}) for i in range(2)]
+    decoded: list[str] = []
+    found = measure(networks, open_pack(pack), ["cam"], progress=lambda done, total: decoded.append(f"{done}/{total}"))
+    right, swapped = found.rows
+    assert (right["net"], right["seeds"], right["top1"], right["top1_loc"]) == ("right", 2, 1, 1)
+    assert (swapped["net"], swapped["seeds"]) == ("wrong", 2)
+    assert swapped["top1"] == pytest.approx(1 / 3)
+    assert swapped["top1_change"] == pytest.approx(-2 / 3)
+    assert swapped["top1_change_low"] == pytest.approx(-2 / 3)
+    assert "beside right" in found.settings["change"]
+    assert len(found.skipped) == 1  # decoded once for all
+    with pytest.raises(fovea.BadChoice, match="each by another name"):
+        measure([networks[0], networks[0]], open_pack(pack), ["cam"])
+
+
+def test_the_command_takes_several_networks(pack: Path) -> None:
+    words = f"measure wsol --net timm/test_resnet --net timm/test_vit --untrained --data {pack} --methods gradcam"
+    done = CliRunner().invoke(cli.app, words.split())
+    assert done.exit_code == 0, done.output
+    assert "top1_loc change" in done.output
+    done = CliRunner().invoke(cli.app, [*words.split(), "--weights", "x.safetensors"])
+    assert isinstance(done.exception, fovea.BadChoice)
+    assert "--weights is for one network" in str(done.exception)

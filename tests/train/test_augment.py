@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fovea.train.augment import crops, cut_out, draw, mixed, recolour
+from fovea.train.augment import crops, cut_out, draw, hidden, mixed, recolour
 from fovea.train.recipe import AugmentPart
 
 
@@ -54,3 +54,24 @@ def test_colours() -> None:
     grey[0, 7] = 0
     dull = recolour(pixels, grey, AugmentPart(saturation=1.0))
     assert float(dull.std(1).max()) == pytest.approx(0, abs=1e-4)  # no colour is left
+
+
+def test_hide_and_seek_hides_whole_squares() -> None:
+    torch.manual_seed(0)
+    shown = hidden(torch.ones(64, 3, 40, 40), AugmentPart(hide=0.5, hide_sizes=[0, 16]))
+    untouched = [bool(one.all()) for one in shown]
+    assert 16 < sum(untouched) < 48  # half of the pictures, those with the size 0
+    for one in shown:
+        assert torch.equal(one[0], one[2])
+        for y, x in ((0, 0), (0, 16), (16, 32), (32, 32)):  # the last squares are cut off by the edge
+            assert one[0, y : min(y + 16, 40), x : min(x + 16, 40)].unique().numel() == 1
+    hidden_share = 1 - shown[[not one for one in untouched]].mean()
+    assert float(hidden_share) == pytest.approx(0.5, abs=0.08)
+
+
+def test_nothing_is_hidden_unless_asked_for() -> None:
+    inputs = torch.randn(2, 3, 8, 8)
+    assert hidden(inputs, AugmentPart()) is inputs
+    assert not hidden(inputs, AugmentPart(hide=1.0, hide_sizes=[4])).any()
+    with pytest.raises(ValueError, match="at least one size"):
+        AugmentPart(hide_sizes=[])
