@@ -91,6 +91,8 @@ def models(
         say.print("and twostream/NAME, two streams over those of any NAME;", markup=False)
         say.print("and local/NAME, a local stream beside any classifier NAME;", markup=False)
         say.print("and protopnet/NAME, ProtoPNet over those of any NAME;", markup=False)
+        say.print("and gap/NAME and acol/NAME, classifiers that localise, over those of any NAME;", markup=False)
+        say.print("and embedding/NAME, an embedding for retrieval over those of any NAME;", markup=False)
         say.print("and video/NAME, an embedding of clips over those of any NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
