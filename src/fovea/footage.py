@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.errors import BadChoice, BadPicture, FoveaError
-from fovea.pictures import MAX_PIXELS, upright
+from fovea.pictures import MAX_PIXELS, open_lazily, upright
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -90,14 +90,18 @@ def survey(path: str | PathLike[str], max_pixels: int = MAX_PIXELS) -> Footage:
             raise BadPicture(f"{path} is a folder, not a clip")
         if path.stat().st_size == 0:
             raise BadPicture(f"{path} is empty (0 bytes)")
-        found = _animation(path) if path.suffix.lower() in ANIMATIONS else _video(path)
-    width, height = found.size
+        found = _animation(path, max_pixels) if path.suffix.lower() in ANIMATIONS else _video(path)
+    _not_over(path, found.size, max_pixels)
+    return found
+
+
+def _not_over(path: Path, size: tuple[int, int], max_pixels: int) -> None:
+    width, height = size
     if width * height > max_pixels:
         raise BadPicture(
             f"{path} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
             "raise max_pixels (--max-pixels) to read it"
         )
-    return found
 
 
 def lost(name: str, count: int, total: int) -> str:
@@ -109,7 +113,7 @@ def _as_bad_clip(path: Path) -> Iterator[None]:
     """Whatever a decoder raises, said with the file's name."""
     try:
         yield
-    except BadPicture:
+    except FoveaError:
         raise
     except FileNotFoundError:
         raise BadPicture(f"{path} does not exist, or is a link to what does not") from None
@@ -120,11 +124,11 @@ def _as_bad_clip(path: Path) -> Iterator[None]:
         raise BadPicture(f"{path} is damaged, cut short or no clip ({reason}); {MEND}") from None
 
 
-def _animation(path: Path) -> Footage:
+def _animation(path: Path, max_pixels: int) -> Footage:
     """GIF, WebP and APNG by Pillow, which puts their parts together and knows transparency."""
 
     def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
-        with Image.open(path) as image:
+        with open_lazily(path) as image:
             for number in numbers:
                 try:
                     image.seek(number)
@@ -133,7 +137,8 @@ def _animation(path: Path) -> Footage:
                     return  # what follows is drawn over it
                 yield number, made.copy
 
-    with Image.open(path) as image:
+    with open_lazily(path) as image:
+        _not_over(path, image.size, max_pixels)  # before frames are decoded
         count, starts, time = getattr(image, "n_frames", 1), [], 0.0
         for number in range(count):
             try:

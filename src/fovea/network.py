@@ -91,11 +91,12 @@ class Network:
         if isinstance(self.transform, Reading):
             raise BadChoice(f"{self.name or 'this network'} reads text, not pictures; fovea.load another for pictures")
         key = (id(self.transform), *image.size)
-        if key not in self._placements:
+        placement = self._placements.get(key)
+        if placement is None:  # several threads may prepare pictures at once
             if len(self._placements) > 4096:
                 self._placements.clear()
-            self._placements[key] = placement_of(self.transform, *image.size)
-        return self.transform(image), self._placements[key]
+            placement = self._placements[key] = placement_of(self.transform, *image.size)
+        return self.transform(image), placement
 
     def label(self, index: int) -> str:
         return self.labels[index] if self.labels is not None and index < len(self.labels) else str(index)
@@ -175,13 +176,15 @@ class Network:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
         # cloned, since tied weights share their memory, which the format refuses
         tensors = {key: value.detach().cpu().contiguous().clone() for key, value in self.module.state_dict().items()}
-        another, tensors = borrowed_of(self.module, tensors)
+        another, own = borrowed_of(self.module, tensors)
+        borrows = bool(another) and hash_of(another) == getattr(self.module, "lent", "")
+        tensors = own if borrows else tensors  # what has changed since it was borrowed is its own
         if half:
             tensors = {key: fit_for_half(value) for key, value in tensors.items()}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         about = {"fovea.network": origin.name, "fovea.labels": json.dumps(self.labels)}
-        if another:
-            about["fovea.borrowed"] = digest(another)
+        if borrows:
+            about["fovea.borrowed"] = hash_of(another)
         if origin.options:
             about["fovea.options"] = json.dumps(dict(origin.options))
         if isinstance(self.transform, Prepare):
@@ -214,13 +217,14 @@ def borrowed_of(module: nn.Module, state: Mapping[str, Tensor]) -> tuple[dict[st
     return another, {key: value for key, value in state.items() if key not in another}
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """A short text that tells weights from any others."""
-    found = hashlib.sha256()
-    for key in sorted(tensors):
-        found.update(key.encode())
-        found.update(tensors[key].detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()[:16]
+def hash_of(state: Mapping[str, Tensor]) -> str:
+    """The same for the same weights, bit by bit, whatever file they are in."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        value = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.view(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
 
 
 def fit_for_half(value: Tensor) -> Tensor:

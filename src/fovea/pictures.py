@@ -119,7 +119,7 @@ def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
 
 
 def _decoded(source: Path | BytesIO, name: str, max_pixels: int) -> Image.Image:
-    with _open(source) as image:
+    with open_lazily(source) as image:
         width, height = image.size
         if width * height > max_pixels:
             raise BadPicture(
@@ -146,7 +146,7 @@ def _as_bad_picture(name: str) -> Iterator[None]:
         raise BadPicture(f"{name} is damaged or cut short: {error}") from None
 
 
-def _open(source: Path | BytesIO) -> Image.Image:
+def open_lazily(source: Path | BytesIO) -> Image.Image:
     """Pillow's own limit is a module-wide setting below ours, checked as a file is opened: lift it for that moment."""
     with _bomb_lock:
         before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None

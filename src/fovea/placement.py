@@ -27,6 +27,12 @@ class Placement:
         xs, ys = sorted((ox, ox + sx * w)), sorted((oy, oy + sy * h))
         return max(xs[0], 0.0), max(ys[0], 0.0), min(xs[1], self.picture[0]), min(ys[1], self.picture[1])
 
+    def at_size(self, size: tuple[int, int]) -> "Placement":
+        """The same place on the picture drawn smaller or larger."""
+        x, y = size[0] / self.picture[0], size[1] / self.picture[1]
+        (sx, sy), (ox, oy) = self.scale, self.offset
+        return Placement(size, self.input, (sx * x, sy * y), (ox * x, oy * y))
+
 
 def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.float32]:
     """Bilinear between cell centres, held at the border cells, zero outside what the network was shown."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from fovea import nets
 from fovea.errors import BadChoice, BadNetwork, nearest
-from fovea.network import Network, Origin, borrowed_of, digest
+from fovea.network import Network, Origin, borrowed_of
 from fovea.transforms import Interpolation, Prepare
 
 OFFLINE = {
@@ -41,6 +41,8 @@ PREFIXES = (
     "protopnet/",
     "embedding/",
     "video/",
+    "gap/",
+    "acol/",
 )  # of names that tell who builds
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
@@ -261,12 +263,12 @@ def _described(network: Network, about: Mapping[str, str], classes: int | None) 
 
 def _put(network: Network, state: dict[str, Tensor], path: Path) -> None:
     another, _ = borrowed_of(network.module, network.module.state_dict())
-    if another:
-        told = _facts(path).get("fovea.borrowed") if path.suffix.lower() == ".safetensors" else None
-        if told not in (None, digest(another)):
+    told = _facts(path).get("fovea.borrowed") if another and path.suffix.lower() == ".safetensors" else None
+    if told is not None:  # what it borrows is not in the file
+        if told != getattr(network.module, "lent", ""):
             raise BadNetwork(
-                f"{path} was trained over the features of another {network.name or 'network'} than is at hand: its "
-                "weights have changed since"
+                f"{path} was trained over features that have changed since: get the weights that they had then, or "
+                "train it anew"
             )
         state = another | state
     try:

@@ -74,3 +74,12 @@ def test_shortcuts_change_nothing(seed: int, power: int) -> None:
         boxes, sizes = segments(scaled >= THRESHOLDS[i])
         each = iou(boxes, truth).max(1)
         assert (largest[i], any_one[i]) == (each[sizes.argmax()], each.max())
+
+
+def test_a_peak_as_high_as_a_threshold_is_above_it() -> None:
+    """Two blobs, the lower of exactly 0.7 in single precision: at 0.7 both are there, apart."""
+    values = np.zeros((4, 12), dtype=np.float32)
+    values[1:3, 1:3], values[1:3, 8:10] = 1.0, 0.7
+    largest, any_one = iou_by_threshold(values, [(8, 1, 10, 3)], (0.7, 0.9))
+    assert any_one.tolist() == [1.0, 0.0]
+    assert largest[0] == 0.0  # of two as large, the first

@@ -43,7 +43,7 @@ def test_a_start_from_principal_directions_keeps_distances() -> None:
 
 
 def test_more_dimensions_than_features_are_refused() -> None:
-    with pytest.raises(fovea.BadChoice, match="12 dimensions are more than the 8"):
+    with pytest.raises(fovea.BadChoice, match="8 channels: give dimensions of at most so many; got 12"):
         embedding_of(small(dimensions=12)).start_from(torch.randn(20, 8))
 
 
@@ -99,3 +99,11 @@ def test_a_file_does_without_frozen_features(tmp_path: Path, monkeypatch: pytest
         fovea.load(tmp_path / "net.safetensors")
     with pytest.raises(fovea.BadChoice, match="is a file: leave frozen out"):
         fovea.load(f"embedding/{tmp_path}/known.safetensors", options={"frozen": True})
+
+
+def test_features_that_changed_since_are_written(tmp_path: Path) -> None:
+    network = small()
+    module = embedding_of(network)
+    module.borrowed, module.lent = "features.", "another"
+    network.save(tmp_path / "net.safetensors")
+    assert any(key.startswith("features.") for key in zoo.read_weights(tmp_path / "net.safetensors"))

@@ -176,3 +176,32 @@ def test_without_a_class_there_is_still_one_map() -> None:
     seen = fovea.explain(small("acol"), torch.randn(2, 3, 32, 32), "l2caf-oblivious")
     assert seen.values.shape[:2] == (2, 1)
     assert bool(seen.values.isfinite().all())
+
+
+def test_other_targets_are_asked_of_both_classifiers() -> None:
+    """A score that is a class's logit gives the class's own map of the first classifier, and the second's likewise."""
+    network, x = small("acol"), torch.randn(2, 3, 32, 32)
+    label = int(network(x[:1]).argmax())  # what is erased for a score is the answer's
+    by_class = fovea.explain(network, x[:1], "gradcam", target=[label])
+    by_score = fovea.explain(network, x[:1], "gradcam", target=lambda out: out[:, label])
+    assert torch.allclose(by_class.values, by_score.values, atol=1e-5)
+    assert fovea.explain(network, x, "gradcam", target="pair").values.shape[:2] == (2, 1)
+
+
+def test_the_whole_network_iterates_on_what_the_second_sees() -> None:
+    network, x = small("acol"), torch.randn(1, 3, 32, 32)
+    maps = [fovea.explain(network, x, fovea.L2CAF(solver=solver)).values for solver in ("vanilla", "iterative")]
+    assert torch.allclose(*maps, atol=1e-4)
+
+
+def test_acol_is_looked_at_where_its_classifiers_part() -> None:
+    with pytest.raises(fovea.BadChoice, match="leave 'features.body.stages' out"):
+        fovea.explain(small("acol"), torch.randn(1, 3, 32, 32), layer="features.body.stages")
+
+
+def test_adl_within_adl_and_where_it_cannot_be() -> None:
+    network = small("gap", adl=["stages", "stages.1"])
+    assert sum(isinstance(one, ADL) for one in network.module.modules()) == 2
+    assert network(torch.randn(1, 3, 32, 32)).shape == (1, 3)
+    with pytest.raises(fovea.BadChoice, match="followed by their graph"):
+        fovea.load("gap/torchvision/googlenet", pretrained=False, options={"adl": ["body.inception4e"]})

@@ -15,7 +15,7 @@ from commands import Run
 from fovea import BadChoice, BadPicture
 from fovea.network import Network
 from fovea.searching import Index, alike, index, open_index
-from fovea.searching.figure import over, resized
+from fovea.searching.figure import over
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_map_drawn_at_another_size_lies_on_the_same_part(opened: Index, tmp_pa
     assert found.maps.own is not None
     placement = found.maps.own.shown[0].placement
     assert placement is not None
-    twice = resized(placement, (2 * SIDE, 2 * SIDE))
+    twice = placement.at_size((2 * SIDE, 2 * SIDE))
     assert twice.window == (0, 0, 2 * SIDE, 2 * SIDE)
     assert twice.scale == (2 * placement.scale[0], 2 * placement.scale[1])
     drawn = over(found.maps.own, 0, Image.new("RGB", (96, 48)))

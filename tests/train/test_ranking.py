@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 import fovea
 from fovea.train import loop
+from fovea.train.balanced import Balanced
 from fovea.train.log import read
 from fovea.train.losses import hits, loss_of
-from fovea.train.ranking import Balanced, NPair, Triplet, nearest_alike
+from fovea.train.ranking import NPair, Triplet, nearest_alike
 from fovea.train.recipe import LossPart, Recipe, check
 
 

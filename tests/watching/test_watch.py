@@ -259,14 +259,14 @@ def test_files(net: fovea.Network, path: Path, tmp_path: Path) -> None:
         assert np.array_equal(values, seen.values[:, k])  # T,h,w
         assert one["boxes"] == [[box] for box in seen.boxes()[:, k].tolist()]
         assert len(one["loss"]) == len(one["probabilities"]) == 4
-        assert one["files"]["film"] == f"clip.l2caf.{one['target']}.mp4"
+        assert one["files"]["film"] == f"clip.l2caf.{one['target']}.film.mp4"
         assert all((out / name).is_file() for name in one["files"].values())
 
 
 def test_one_map_has_short_names(net: fovea.Network, path: Path, tmp_path: Path) -> None:
     fovea.watch(net, path).save(tmp_path / "out")
     names = sorted(one.name for one in (tmp_path / "out").iterdir())
-    assert names == ["clip.l2caf.output.npy", "clip.mp4", "clip.strip.png", "manifest.json"]
+    assert names == ["clip.film.mp4", "clip.l2caf.output.npy", "clip.strip.png", "manifest.json"]
 
 
 def test_a_blank_frame_is_told(path: Path) -> None:

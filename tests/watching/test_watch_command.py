@@ -69,11 +69,11 @@ def test_one_clip(run: Run, folder: Path) -> None:
     status, said, _ = run(folder / "clip.mp4", "--net", "mine", "--frames", 3)
     assert status == 0
     assert "explained 1 clip(s), skipped 0" in said
-    assert names("") == ["clip.l2caf.output.npy", "clip.mp4", "clip.strip.png", "manifest.json"]
+    assert names("") == ["clip.film.mp4", "clip.l2caf.output.npy", "clip.strip.png", "manifest.json"]
     assert np.load("out/explain/clip.l2caf.output.npy").shape == (3, 6, 6)
     (row,) = manifest()["pictures"]
     assert [one["number"] for one in row["frames"]] == [2, 6, 10]
-    with av.open("out/explain/clip.mp4") as film:
+    with av.open("out/explain/clip.film.mp4") as film:
         assert sum(1 for _ in film.decode(video=0)) == 12
         assert film.duration == pytest.approx(1.2e6, abs=1e4)
 
@@ -95,7 +95,7 @@ def test_a_folder_of_both(run: Run, folder: Path) -> None:
         "still.gif", "still.png", "clip.mp4", "moving.gif"
     ]  # fmt: skip
     assert [Path(row["picture"]).name for row in manifest()["skipped"]] == ["broken.mp4", "nothing.mkv"]
-    assert names(".mp4") == ["clip.mp4", "moving.mp4"]
+    assert names(".mp4") == ["clip.film.mp4", "moving.film.mp4"]
 
 
 def test_nothing_but_a_damaged_clip(run: Run, folder: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.cli.common import Batch, Device, Json, Seed, bar, report, say, write
+from fovea.cli.common import Batch, Device, Json, Seed, bar, listed, part_of, report, say, write
 
 app = typer.Typer()
 
@@ -26,7 +26,6 @@ def measure_clips(
     seed: Seed = 0,
 ) -> None:
     """Clips: is the nearest one of the same class (R@1, NMI), and do the maps of its frames sit on what moves?"""
-    from fovea.cli.measuring import _listed, _part  # not above: it is imported beside this module
     from fovea.cli.zoom_measuring import loaded
     from fovea.data.segments import open_clips
     from fovea.measure import clips
@@ -35,7 +34,7 @@ def measure_clips(
 
     network, opened = loaded(net, device), open_clips(data)
     with bar(f"watching {opened.name}") as advance:
-        found = clips.measure(network, opened, _listed(methods), batch, seed, advance)
+        found = clips.measure(network, opened, listed(methods), batch, seed, advance)
     row = found.rows[0]
     shown = [
         {key: row[key] for key in ("net", "method", "in_box", "chance") if row[key] is not None} for row in found.rows
@@ -46,4 +45,4 @@ def measure_clips(
     else:
         say.print(title, markup=False)
     say.print(f"R@1 {row['recall_at_1']:.3f}, NMI {row['nmi']:.3f} ({found.settings['distance']})", markup=False)
-    write(_part(found, data, None, None), json, seed, net in ours())
+    write(part_of(found, data, None, None), json, seed, net in ours())

@@ -116,3 +116,23 @@ def _recipe(found: "Figures") -> str | None:
 
     recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}
     return recipes.pop() if len(recipes) == 1 else None
+
+
+def listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def part_of(found: "Figures", data: str, split: str | None, limit: int | None) -> "Figures":
+    """Which part of the data it was, in the figures' settings."""
+    from dataclasses import replace
+
+    from fovea.data.options import parsed
+
+    given = {name: str(value) for name, value in (("split", split), ("limit", limit)) if value is not None}
+    options = given | parsed(data)[1]
+    if limit is not None:
+        options["limit"] = str(min(limit, int(options["limit"])))  # of two, the smaller is what was measured
+    told = ",".join(
+        f"{name}={Path(value).name}" for name, value in options.items()
+    )  # whose folders they are is no matter
+    return replace(found, settings={**found.settings, "part": told or None})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, report, say, write
+from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, listed, part_of, report, say, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,6 @@ def measure_finer(
     seed: Seed = 0,
 ) -> None:
     """Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step."""
-    from fovea.cli.measuring import _listed, _part  # not above: it imports this module
     from fovea.cli.zoom_measuring import loaded
     from fovea.data import open_data
     from fovea.measure import finer, finer_figure
@@ -43,14 +42,14 @@ def measure_finer(
     network = loaded(net, device)
     opened = open_data(data, split, network.labels).first(limit)
     with bar(f"looking at {opened.name}") as advance:
-        found = finer.measure(network, opened, _listed(method), batch, seed, advance)
+        found = finer.measure(network, opened, listed(method), batch, seed, advance)
     report(_by_step(found), f"{found.rows[0]['images']} pictures of {opened.name}, step by step", None)
     for row in found.rows:
         if "step" not in row:
             say.print(finer.sentence(row, found.settings["steps"]), markup=False)
             if row["blank"]:
                 say.print(f"{row['method']}: {row['blank']} blank map(s) left out", markup=False)
-    write(_part(found, data, split, limit), json, seed)
+    write(part_of(found, data, split, limit), json, seed)
     if out:
         finer_figure.save(found, out)
         say.print(str(out), markup=False)

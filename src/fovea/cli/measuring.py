@@ -20,7 +20,9 @@ from fovea.cli.common import (
     Weights,
     bar,
     is_shipped,
+    listed,
     load,
+    part_of,
     report,
     say,
     warn,
@@ -83,7 +85,7 @@ def measure_classify(
     with bar(f"classifying {opened.name}") as advance:
         figures = classify.measure(network, opened, batch, seed, advance)
     report(
-        _part(figures, data, split, limit),
+        part_of(figures, data, split, limit),
         f"classification of {opened.name}",
         json,
         seed,
@@ -140,30 +142,10 @@ def _with_interval(row: Mapping[str, Any], key: str, sign: str = "") -> str | No
     return f"{row[key]:{sign}.3f}" + ("" if low is None else f" ({low:{sign}.3f} to {high:{sign}.3f})")
 
 
-def _listed(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
-
-
 def _warn_of_names(found: "Figures", data: "DataSet") -> None:
     if found.settings["labels"].endswith("differ"):
         name = data.labels[min(sample.label for sample in data.samples)]
         warn.print(f"the network knows no {name!r}: is it for these classes?", markup=False)
-
-
-def _part(found: "Figures", data: str, split: str | None, limit: int | None) -> "Figures":
-    """Which part of the data it was, in the figures' settings."""
-    from dataclasses import replace
-
-    from fovea.data.options import parsed
-
-    given = {name: str(value) for name, value in (("split", split), ("limit", limit)) if value is not None}
-    options = given | parsed(data)[1]
-    if limit is not None:
-        options["limit"] = str(min(limit, int(options["limit"])))  # of two, the smaller is what was measured
-    told = ",".join(
-        f"{name}={Path(value).name}" for name, value in options.items()
-    )  # whose folders they are is no matter
-    return replace(found, settings={**found.settings, "part": told or None})
 
 
 @app.command("retrieval")
@@ -198,7 +180,7 @@ def measure_retrieval(
     report(printed, f"retrieval in {opened.name}, {figures.settings['features']} features", None)
     say.print(f"distance: {figures.settings['distance']}", markup=False)
     say.print(f"NMI: {figures.settings['nmi']}", markup=False)
-    write(_part(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
+    write(part_of(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
 
 
 @app.command("retrieval-loc")
@@ -227,7 +209,7 @@ def measure_retrieval_loc(
     from fovea.measure.figures import Figures
     from fovea.measure.wsol import named
 
-    found = named(_listed(methods))
+    found = named(listed(methods))
     networks = _all(net, weights, untrained, crop)
     opened = open_data(data, split).first(limit)
     with bar(f"localising in {opened.name}") as advance:
@@ -241,7 +223,7 @@ def measure_retrieval_loc(
     title = f"localisation of {'retrieval networks' if several else 'a retrieval network'} in {opened.name}"
     report(Figures("retrieval-loc", {}, shown, figures.skipped), f"{title}, {figures.settings['input']}", None)
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
-    write(_part(figures, data, split, limit), json, seed, _shipped(net, weights, untrained))
+    write(part_of(figures, data, split, limit), json, seed, _shipped(net, weights, untrained))
 
 
 @app.command("cost")
@@ -338,7 +320,7 @@ def measure_wsol(
     from fovea.measure import wsol
     from fovea.measure.figures import Figures
 
-    found = wsol.named(_listed(methods))
+    found = wsol.named(listed(methods))
     networks = _all(net, weights, untrained, crop)
     opened = open_data(data, split, networks[0].labels).first(limit)
     with bar(f"localising in {opened.name}") as advance:
@@ -347,7 +329,7 @@ def measure_wsol(
     shown = side_by_side(figures.rows, keys, wsol.TOLD) if len(networks) > 1 else figures.rows
     title = f"localisation on {opened.name}, {figures.settings['input']}"
     report(Figures("wsol", {}, shown, figures.skipped), title, None)
-    write(_part(figures, data, split, limit), json, None, _shipped(net, weights, untrained))
+    write(part_of(figures, data, split, limit), json, None, _shipped(net, weights, untrained))
     say.print(f"threshold: {figures.settings['threshold']}", markup=False)
     _warn_of_names(figures, opened)
 
@@ -386,13 +368,13 @@ def measure_faithfulness(
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
     opened = open_data(data, split, network.labels).first(limit)
-    own, ways = _listed(methods), _listed(kinds)
+    own, ways = listed(methods), listed(kinds)
     with bar(f"following the answers in {opened.name}") as advance:
         figures = faithfulness.measure(network, opened, own, ways, steps, true_class, batch, seed, advance)
     report(faithfulness.areas(figures), f"areas under the curves, {figures.rows[0]['net']} on {opened.name}", None)
     say.print("good maps: insertion and coverage high, deletion and masking low; random is the control", markup=False)
     _warn_of_names(figures, opened)
-    write(_part(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
+    write(part_of(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
     if out:
         curve_figure.save(figures, out)
         say.print(str(out), markup=False)
@@ -431,12 +413,12 @@ def measure_robustness(
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
     opened = open_data(data, split, network.labels).first(limit)
-    own = _listed(attacks)
+    own = listed(attacks)
     followed, textured = (None if name is None else load(name, None, False) for name in (surrogate, texture_net))
     with bar(f"attacking {opened.name}") as advance:
         figures = robustness.measure(network, opened, own, batch, followed, textured, seed, advance)
     report(
-        _part(figures, data, split, limit),
+        part_of(figures, data, split, limit),
         f"robustness on {opened.name}",
         json,
         seed,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Split, _writable, bar, report, say, warn
+from fovea.cli.common import Batch, Data, Json, Limit, Split, _writable, bar, part_of, report, say, warn
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def measure_sources(
     batch: Batch = 16,
 ) -> None:
     """Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost."""
-    from fovea.cli.measuring import _part
     from fovea.data import open_data
     from fovea.measure import patch_sources
     from fovea.patching import open_source
@@ -100,7 +99,7 @@ def measure_sources(
     pictures = open_data(data, split).first(limit)
     with bar(f"looking for patches in {pictures.name}") as advance:
         figures = patch_sources.measure(opened, pictures, batch, advance)
-    report(_part(figures, data, split, limit), f"patches of {pictures.name}", json)
+    report(part_of(figures, data, split, limit), f"patches of {pictures.name}", json)
 
 
 def _device() -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli.common import Batch, Data, Json, Limit, Seed, Split, bar, load, report, say, write
+from fovea.cli.common import Batch, Data, Json, Limit, Seed, Split, bar, load, part_of, report, say, write
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def measure_patches(
     _show_kinds(figures)
     for key in ("lip", "macs"):
         say.print(f"{key}: {figures.settings[key]}", markup=False)
-    write(_part(figures, data, split, limit), json, seed)
+    write(part_of(figures, data, split, limit), json, seed)
     if out:
         patch_figure.save(figures, patch_figure.table, out)
         say.print(str(out), markup=False)
@@ -96,7 +96,7 @@ def measure_sensitivity(
         line[f"T {row['overlap']:g}"] = "" if row["top1"] is None else f"{row['top1']:.3f} at {row['macs_ratio']:.2f}×"
     title = f"top-1 and multiplications (× a whole picture's) of {judge.name} on patches of {opened.name}"
     report(Figures(figures.what, {}, list(shown.values()), figures.skipped), title, None)
-    write(_part(figures, data, split, limit), json)
+    write(part_of(figures, data, split, limit), json)
     if out:
         patch_figure.save(figures, patch_figure.grids, out)
         say.print(str(out), markup=False)
@@ -129,7 +129,7 @@ def measure_attack(
         figures = patch_attack.measure(finder, judge, whole, opened, wanted, settings, batch, advance)
     rows = [{key: row[key] for key in row if key not in ("localizer", "data")} for row in figures.rows]
     report(Figures(figures.what, {}, rows, figures.skipped), f"FGSM on the localiser, {opened.name}", None)
-    write(_part(figures, data, split, limit), json)
+    write(part_of(figures, data, split, limit), json)
 
 
 @app.command("patch-curves")
@@ -162,7 +162,7 @@ def measure_curves(
     report(patch_curves.summary(figures), f"mean accuracy over shared areas, {whole.name} on {opened.name}", None)
     say.print("good patches: coverage high, masking low; random is the control", markup=False)
     say.print(f"mean accuracy: {figures.settings['mean accuracy']}", markup=False)
-    write(_part(figures, data, split, limit), json, seed)
+    write(part_of(figures, data, split, limit), json, seed)
     if out:
         patch_figure.save(figures, patch_figure.curves, out)
         say.print(str(out), markup=False)
@@ -186,12 +186,6 @@ def _numbers(text: str, option: str, whole: bool = False) -> list[float]:
     except ValueError:
         kind = "whole numbers" if whole else "numbers"
         raise BadChoice(f"{option} takes {kind} separated by commas; got {text!r}") from None
-
-
-def _part(found: "Figures", data: str, split: str | None, limit: int | None) -> "Figures":
-    from fovea.cli.measuring import _part as part  # not above: it imports this module
-
-    return part(found, data, split, limit)
 
 
 def _show_kinds(found: "Figures") -> None:

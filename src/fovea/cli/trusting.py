@@ -18,7 +18,9 @@ from fovea.cli.common import (
     Weights,
     bar,
     is_shipped,
+    listed,
     load,
+    part_of,
     report,
     say,
     warn,
@@ -57,14 +59,13 @@ def measure_trust(
     seed: Seed = 0,
 ) -> None:
     """Which map should I trust? Every method's localisation, insertion, deletion, sanity and time, and a verdict."""
-    from fovea.cli.measuring import _listed, _part  # not above: it imports this module
     from fovea.data import open_data
     from fovea.measure import trust, trust_figure
 
     network = load(net, weights, untrained)
     network = network if crop else network.squashed()
     opened = open_data(data, split, network.labels).first(limit)
-    own = None if methods is None else _listed(methods)
+    own = None if methods is None else listed(methods)
     with bar(f"trying every map on {opened.name}") as advance:
         found = trust.measure(network, opened, own, curve_pictures, steps, batch, seed, advance, os.cpu_count() or 1)
     first = found.rows[0]
@@ -75,7 +76,7 @@ def measure_trust(
         warn.print(f"{name} gives no maps of this network: {reason}", markup=False)
     for sentence in found.details["recommendation"]:
         say.print(sentence, markup=False)
-    write(_part(found, data, split, limit), json, seed, is_shipped(net, weights, untrained))
+    write(part_of(found, data, split, limit), json, seed, is_shipped(net, weights, untrained))
     if out:
         trust_figure.save(found, out)
         say.print(str(out), markup=False)

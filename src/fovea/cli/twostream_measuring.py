@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, report, write
+from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, part_of, report, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,6 @@ def measure_twostream(
     Networks that are called the same but for a last -seed<N> are told as one, with an interval over them. Where a
     global stream alone (local=none) is among them, the gain over it is told.
     """
-    from fovea.cli.measuring import _part  # not above: it imports this module
     from fovea.cli.zoom_measuring import loaded
     from fovea.data import open_data
     from fovea.measure import twostream
@@ -47,7 +46,7 @@ def measure_twostream(
         for row in found.rows
     ]
     report(Figures("twostream", {}, rows, found.skipped), f"{found.settings['images']} pictures of {opened.name}", None)
-    write(_part(found, data, split, limit), json, seed)
+    write(part_of(found, data, split, limit), json, seed)
 
 
 def _told(row: "Mapping[str, Any]", key: str) -> str | None:

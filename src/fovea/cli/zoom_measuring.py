@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, report, say, write
+from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, part_of, report, say, write
 from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def measure_zoom(
 
     Networks that are called the same but for a last -seed<N> are also told as one, with an interval over them.
     """
-    from fovea.cli.measuring import _part  # not above: it imports this module
     from fovea.data import open_data
     from fovea.measure import zoom, zoom_figure
     from fovea.measure.figures import Figures
@@ -60,7 +59,7 @@ def measure_zoom(
     shown = [{_title(key): _short(row, key) for key in _columns(found.rows)} for row in found.rows]
     title = f"{found.rows[0]['images']} pictures of {opened.name}"
     report(Figures("zoom", {}, shown, found.skipped), title, None)
-    write(_part(found, data, split, limit), json, seed)
+    write(part_of(found, data, split, limit), json, seed)
     if figure:
         zoom_figure.save(found, figure)
         say.print(str(figure), markup=False)

@@ -194,12 +194,17 @@ def look_at(
         made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
         found, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
-        if isinstance(network.module, ACoL):
+        if isinstance(network.module, ACoL) and network.labels is not None:  # and not its features as an embedding
+            if made.layer != "forward_features":
+                raise BadChoice(
+                    f"ACoL's maps are of both its classifiers, at the features they share: leave {layer!r} out"
+                )
+            by_name = {one.name: one for one in methods}
 
-            def again(other: Opened, own: Target) -> dict[str, HeatMap]:
-                return look_into(network, other, shown, methods, own, made.layer, differentiable)[0]
+            def again(other: Opened, own: Target, name: str) -> HeatMap:
+                return look_into(network, other, shown, [by_name[name]], own, made.layer, differentiable)[0][name]
 
-            found = fused(network.module, opened, found, again)
+            found = fused(network.module, opened, found, target, again)
         return found, output
 
 

@@ -1,4 +1,4 @@
-"""The figures of localisation as plain functions on maps and boxes, whatever made them. Needs no torch."""
+"""The figures of localisation as plain functions on maps and boxes, whatever made them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def iou_by_threshold(
         y, x = np.flatnonzero(rows >= thresholds[i]), np.flatnonzero(columns >= thresholds[i])
         if not len(y):
             continue
-        above = len(peaks) - int(np.searchsorted(peaks, thresholds[i]))
+        above = len(peaks) - int(np.searchsorted(peaks, scaled.dtype.type(thresholds[i])))
         if above == whole_with:  # every segment holds a peak, and these were in one already
             drawn.append((i, np.array([[x[0], y[0], x[-1] + 1, y[-1] + 1]]), 0))
             continue

@@ -58,7 +58,8 @@ def page(folder: Path) -> str:
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / TRAINED).glob("*.json"))]
     if runs:
         lines += ["", "## Training runs whose weights are not kept", "", *_table(trained(runs))]
-        lines += ["", "From their cards, as `fovea train` wrote them; means and Student's 95 % interval of the first score over seeds."]
+        told = "means, and Student's 95 % interval of the first score over seeds"
+        lines += ["", f"From their cards, as `fovea train` wrote them; {told}."]
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ from fovea.measure.embedding import embedding
 from fovea.measure.figures import Figures
 from fovea.measure.retrieval import check, distance_of, lengths, nmi, ranks
 from fovea.measure.stream import batches, input_of
-from fovea.measure.wsol import INTERVAL, THRESHOLD, Job, Prepared, boxed, localised, named, names_of
+from fovea.measure.wsol import THRESHOLD, Job, Prepared, boxed, localised, named, names_of
 from fovea.network import Network
 
 TOLD = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval over seeds
@@ -96,7 +96,7 @@ def measure(
         "threshold": THRESHOLD,
         "correct": "the nearest picture is of the same class, and IoU of at least 0.5 with any true box",
         "gain": "of loc over that of gradcam on the same network",
-        **({"change": f"beside {seeds.of(names[0])[0]}", "interval": INTERVAL} if several else {}),
+        **(seeds.told(names) if several else {}),
         "skipped": len(skipped),
     }
     return Figures("retrieval-loc", settings, seeds.together(rows, TOLD) if several else rows, skipped)

@@ -18,9 +18,17 @@ def of(name: str) -> tuple[str, str]:
     return (named[1], named[2]) if named else (name, "")
 
 
-def together(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[Row]:
+def told(names: Sequence[str]) -> dict[str, str]:
+    """What rows of several networks say, for their settings."""
+    return {
+        "change": f"beside {of(names[0])[0]}, seed by seed where both have the same",
+        "interval": "Student's 95 % over seeds",
+    }
+
+
+def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row]:
     """One row for the rows of a network's seeds (`net`) with the same `method`: means of all numbers, with Student's
-    95 % interval of those in `told` as KEY_low and KEY_high where there are several seeds.
+    95 % interval of those in `sure` as KEY_low and KEY_high where there are several seeds.
 
     KEY_change is beside the first network with the same method: a mean over seeds, which have an interval, too, where
     both networks have the same seeds.
@@ -31,7 +39,7 @@ def together(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[Row
         groups.setdefault((name, row["method"]), {})[seed] = row
     first = next(iter(groups))[0]
     return [
-        _row(name, own, told, None if name == first else groups.get((first, method), {}))
+        _row(name, own, sure, None if name == first else groups.get((first, method), {}))
         for (name, method), own in groups.items()
     ]
 
@@ -39,7 +47,7 @@ def together(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[Row
 def _row(
     name: str,
     own: Mapping[str, Mapping[str, Any]],
-    told: Sequence[str],
+    sure: Sequence[str],
     base: Mapping[str, Mapping[str, Any]] | None,
 ) -> Row:
     found: Row = {}
@@ -49,12 +57,12 @@ def _row(
         elif isinstance(value, float):
             values = [float(one[key]) for one in own.values()]
             found[key] = float(np.mean(values))
-            if key in told and len(own) > 1:
+            if key in sure and len(own) > 1:
                 found[f"{key}_low"], found[f"{key}_high"] = student(values)
         else:
             found[key] = value
-    for key in told if base is not None else ():
-        if not base:
+    for key in sure if base is not None else ():
+        if not base or found[key] is None:
             continue
         found[f"{key}_change"] = found[key] - float(np.mean([one[key] for one in base.values()]))
         if base.keys() == own.keys() and len(own) > 1:

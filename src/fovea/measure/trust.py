@@ -72,7 +72,7 @@ def measure(
         given = f"{curve_pictures}, {steps} and {batch}"
         raise BadChoice(f"curves take at least 2 pictures and 2 steps, a batch at least 1 picture; got {given}")
     with_boxes = data.with_boxes()
-    few = (with_boxes if len(with_boxes) else data).first(curve_pictures)
+    few = data.first(curve_pictures)
     kinds, masked = len(looking.methods), 2 * (steps - 1)
     on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(
         progress,
@@ -88,6 +88,11 @@ def measure(
     parts = list(parts_of(looking, few, batch, skipped))
     if not parts:
         raise BadPicture(f"no picture of {data.name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
+    count = sum(map(len, parts))
+    if count < 2:
+        raise BadChoice(
+            f"one picture tells nothing about others: give two or more; {data.name} has {count} that counts"
+        )
     areas = _areas(looking, parts, steps, on_curves)
     alike = _sanity(looking, parts, on_copies)
     times = _times(looking, parts[0].tensors[:1], on_times)
@@ -102,7 +107,6 @@ def measure(
         found.append(Measured(name, pictures, last, every, times[name], same[name]))
     compared = compare(found, seed)
     advice = advise(found, compared, network.labels is not None)
-    count = sum(map(len, parts))
     images = len(next(iter(drawn.values())).largest) if drawn else count
     rows = [
         {

@@ -1,4 +1,4 @@
-"""Which map to trust, decided picture by picture and told in words. Needs no torch.
+"""Which map to trust, decided picture by picture and told in words.
 
 A method is left out when its maps still resemble those of random weights, when it is worse than random maps on any
 measure, or when neither insertion nor deletion is better than theirs. One is better than another on a measure

@@ -31,7 +31,6 @@ Drawn = tuple[NDArray[np.float64], NDArray[np.float64]]  # best IoUs by threshol
 CHUNK = 16  # jobs that are handed over at a time; fewer are not worth a process
 Key = TypeVar("Key", bound=Hashable)
 TOLD = ("top1", "top1_loc", "gt_known")  # the figures with an interval over seeds
-INTERVAL = "Student's 95 % over seeds"
 THRESHOLD = f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}"
 
 
@@ -87,7 +86,7 @@ def measure(
         "threshold": THRESHOLD,
         "correct": "IoU of at least 0.5 with any true box",
         "max_box_acc_v2": "mean over IoU 0.3, 0.5, 0.7, each at its best threshold; the best of all segments counts",
-        **({"change": f"beside {seeds.of(names[0])[0]}, seed by seed", "interval": INTERVAL} if several else {}),
+        **(seeds.told(names) if several else {}),
         "skipped": len(skipped),
     }
     return Figures("wsol", settings, seeds.together(rows, TOLD) if several else rows, skipped)
@@ -116,17 +115,15 @@ class Prepared:
 
     def __init__(self, samples: Sequence[Sample], images: Sequence[Image.Image]) -> None:
         self.samples, self.images = samples, images
-        self.ready: dict[int, tuple[Tensor, list[Shown], list[Placement]]] = {}
-        self.transforms: list[Any] = []
+        self.ready: list[tuple[Any, tuple[Tensor, list[Shown], list[Placement]]]] = []
 
     def of(self, network: Network) -> tuple[Tensor, list[Shown], list[Placement]]:
-        if network.transform not in self.transforms:
-            self.transforms.append(network.transform)
-        place = self.transforms.index(network.transform)
-        if place not in self.ready:
-            self.ready[place] = prepared(network, self.samples, self.images)
-        tensors, shown, places = self.ready[place]
-        return tensors.to(network.device, network.dtype), shown, places
+        key = network.transform, network.dtype, network.device
+        found = next((ready for own, ready in self.ready if own == key), None)
+        if found is None:
+            found = prepared(network, self.samples, self.images)
+            self.ready.append((key, found))
+        return found
 
 
 def names_of(networks: Sequence[Network]) -> list[str]:

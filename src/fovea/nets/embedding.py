@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fovea.errors import BadChoice
 from fovea.nets.trunks import Trunk, trunk_of
-from fovea.network import Network
+from fovea.network import Network, borrowed_of, hash_of
 from fovea.transforms import Prepare
 
 
@@ -19,9 +19,10 @@ class Embedding(nn.Module):
     def __init__(self, features: Trunk, dimensions: int, keep_norms: bool = True, frozen: bool = False) -> None:
         super().__init__()
         self.features, self.keep_norms = features, keep_norms
-        self.borrowed = "features." if frozen else ""  # weights that are another network's, which files do without
-        self.features.requires_grad_(not frozen)
         self.project = nn.Linear(features.channels, dimensions)
+        self.features.requires_grad_(not frozen)
+        self.borrowed = "features." if frozen else ""  # weights that are another network's, which files do without
+        self.lent = hash_of(borrowed_of(self, self.state_dict())[0]) if frozen else ""  # what they were
 
     def train(self, mode: bool = True) -> "Embedding":
         super().train(mode)
@@ -58,7 +59,8 @@ class Embedding(nn.Module):
         kept = directions.flip(1)[:, : len(self.project.weight)].T  # D,k
         if len(kept) < len(self.project.weight):
             raise BadChoice(
-                f"{len(self.project.weight)} dimensions are more than the {pooled.shape[1]} features have: give fewer"
+                f"the features have {pooled.shape[1]} channels: give dimensions of at most so many; got "
+                f"{len(self.project.weight)}"
             )
         self.project.weight.copy_(kept)
         self.project.bias.zero_()

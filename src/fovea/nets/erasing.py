@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from fovea.errors import BadChoice, nearest
 from fovea.nets.trunks import Trunk, trunk_of
@@ -43,9 +44,12 @@ class ADL(nn.Module):
 def add_adl(trunk: Trunk, layers: Sequence[str], keep: float, threshold: float) -> None:
     """ADL after each of these layers."""
     known = [name for name, _ in trunk.body.named_modules() if name]
-    for name in layers:
-        if name not in known:
-            raise BadChoice(f"adl: the features have no layer {name!r}{nearest(name, known)}")
+    stray = next((name for name in layers if name not in known), None)
+    if stray is not None:
+        raise BadChoice(f"adl: the features have no layer {stray!r}{nearest(stray, known)}")
+    if layers and any(isinstance(one, GraphModule) for one in trunk.body.modules()):
+        raise BadChoice("adl: these features are followed by their graph, into which no layer can be put: give timm's")
+    for name in sorted(layers, key=lambda name: -name.count(".")):  # inner ones first: their names change
         own = OrderedDict(layer=trunk.body.get_submodule(name), adl=ADL(keep, threshold))
         trunk.body.set_submodule(name, nn.Sequential(own))
 

@@ -28,10 +28,9 @@ from fovea.heatmap import Shown
 from fovea.localizing import choice, localize_batches
 from fovea.localizing.scales import Anchored
 from fovea.nets.glimpsing import Glimpsing
-from fovea.network import Network, as_found
+from fovea.network import Network, as_found, hash_of
 from fovea.pictures import Picture
 from fovea.placement import Placement, on_pixels
-from fovea.train.checkpoint import hash_of
 from fovea.transforms import Prepare
 from fovea.zooming import zoom_batches
 

@@ -1,7 +1,7 @@
 """A search as pictures: the query with its map, and its neighbours, each with the two maps of what makes them alike."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
@@ -10,7 +10,7 @@ from fovea import drawing
 from fovea.errors import BadPicture
 from fovea.heatmap import HeatMap
 from fovea.pictures import Picture
-from fovea.placement import Placement, on_pixels
+from fovea.placement import on_pixels
 from fovea.searching.found import Found, Neighbour
 
 LARGE, SMALL = (560, 420), (300, 225)  # pixels that the query, and a neighbour, fit in
@@ -68,16 +68,9 @@ def over(seen: HeatMap, number: int, image: Image.Image) -> Image.Image:
     """A map over its picture at another size."""
     placement = seen.shown[number].placement
     assert placement is not None  # pictures always have one
-    scaled = resized(placement, image.size)
+    scaled = placement.at_size(image.size)
     heat = on_pixels(seen.map(number).clip(0), scaled)
     return drawing.blend(image, heat, scaled.window).resize(image.size, Image.Resampling.LANCZOS)
-
-
-def resized(placement: Placement, size: tuple[int, int]) -> Placement:
-    """Where the network's input lies in the same picture at another size."""
-    x, y = size[0] / placement.picture[0], size[1] / placement.picture[1]
-    (sx, sy), (ox, oy) = placement.scale, placement.offset
-    return replace(placement, picture=size, scale=(sx * x, sy * y), offset=(ox * x, oy * y))
 
 
 def sheet(search: Drawn) -> Image.Image:
@@ -95,6 +88,6 @@ def _tile(card: Card) -> Image.Image:
     words = " ".join(filter(None, (f"{one.similarity:.3f}", one.label, "itself" if one.itself else "")))
     row = [drawing.named(card.picture or nothing, SMALL, words, card.reason or Path(one.name).name)]
     if card.query_part and card.own_part:
-        row.append(drawing.named(card.query_part, SMALL, "this of the query", "is like"))
-        row.append(drawing.named(card.own_part, SMALL, "this", "of the neighbour"))
+        row.append(drawing.named(card.query_part, SMALL, "part of the query", "is like"))
+        row.append(drawing.named(card.own_part, SMALL, "part of the", "neighbour"))
     return drawing.grid([row], 4)

@@ -13,8 +13,7 @@ from fovea.errors import BadNetwork
 from fovea.measure.cost import placed
 from fovea.measure.embedding import embedding
 from fovea.measure.stream import blank
-from fovea.network import Network, as_found
-from fovea.train.checkpoint import hash_of
+from fovea.network import Network, as_found, hash_of
 from fovea.transforms import Prepare
 
 TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}
@@ -41,7 +40,6 @@ def known(
     device: str | None = None,
 ) -> Known:
     network = net if isinstance(net, Network) else zoo.load(net, weights)
-    names = (_named(net), None) if isinstance(net, Network) else (_place(net), weights and str(Path(weights).resolve()))
     if device is not None or not isinstance(net, Network):
         placed(network, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     own, which = embedding(network, features)
@@ -54,7 +52,12 @@ def known(
         "features": which,
         "dimensions": dimensions,
     }
-    return Known(own, identity, *names)
+    if not isinstance(net, Network):
+        return Known(own, identity, _place(net), None if weights is None else str(Path(weights).resolve()))
+    name = _named(net)
+    if name is not None and known(name, None, which, str(network.device)).identity != identity:
+        name = None  # it was changed since it was loaded
+    return Known(own, identity, name, None)
 
 
 def refuse_another(known: Known, identity: Mapping[str, Any], path: Path, net: str | None) -> None:
@@ -67,8 +70,8 @@ def refuse_another(known: Known, identity: Mapping[str, Any], path: Path, net: s
     if differing:
         raise BadNetwork(
             f"{path} is the index of another network ({net or 'one of your own'}) than {known.name}: "
-            f"{'; '.join(differing)}. Name that network, name another file, or make the index anew with fresh=True "
-            "(fovea index … --fresh)"
+            f"{'; '.join(differing)}. Give that network (open_index(path, net=…)), name another file, or make the "
+            "index anew with fresh=True (fovea index … --fresh)"
         )
 
 
@@ -79,7 +82,7 @@ def _place(net: str | Path) -> str:
 
 
 def _named(network: Network) -> str | None:
-    """The name that loads the very weights of a network given as an object, if it has one."""
+    """The name that a network given as an object was loaded by, if it has one."""
     origin = network.origin
     if origin is None or (network.name not in zoo.ours() and (network.name != origin.name or origin.options)):
         return None

@@ -51,7 +51,7 @@ class Index:
         tensor, _ = self.known.network.prepare(one.read(max_pixels))
         query = embeddings(self.known.network, tensor.unsqueeze(0))[0]  # D
         if not bool(query.isfinite().all()):
-            raise BadNetwork(f"{one.name}: {self.known.name} gives values that are not numbers for it")
+            raise BadPicture(f"{one.name}: {self.known.name} gives values that are not numbers for it")
         similarity = (self.vectors @ query).clamp(-1, 1)  # N
         order, own, most = similarity.argsort(descending=True, stable=True), self._row(one), count or COUNT
         rows = [row for row in order[: most + 1].tolist() if row != own][:most] or [own]

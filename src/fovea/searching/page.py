@@ -108,8 +108,8 @@ def _heading(found: Found) -> str:
     index, known = found.index, found.index.known
     what = "the features that its last layer reads" if known.identity["features"] == "pooled" else "its embedding"
     return f"""<h1>Pictures that look alike</h1>
-<p>The nearest of {len(index):,} pictures to {html.escape(known.name)}, by {what}, and what makes each pair alike:
-the part of the query, and the part of the neighbour.</p>
+<p>Of {len(index):,} pictures the nearest to the query, as {html.escape(known.name)} sees them (by {what}), and
+what makes each pair alike: a part of the query, and a part of the neighbour.</p>
 {ramp("adds nothing", "makes them alike")}
 <input type="checkbox" id="plain"><label for="plain">show pictures without maps</label>
 <span class="dim">(or point at a map)</span>

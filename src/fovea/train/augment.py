@@ -1,7 +1,8 @@
 """Random crops, flips and colours of a batch, on the device that holds it.
 
 Everything random is drawn as plain numbers per picture before anything is decoded, from the seed and the step alone: a
-run that goes on after a kill, or in more processes, sees the same pictures.
+run that goes on after a kill, or in more processes, sees the same pictures. What is hidden of a batch is drawn by each
+process from the common generator, which the step seeds, as mixing is.
 """
 
 import math

@@ -1,6 +1,5 @@
 """Checkpoints that are whole or not there: written beside the good one, which they replace when complete."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fovea.errors import FoveaError
 
@@ -64,16 +63,6 @@ def size_of(module: nn.Module, averaged: bool) -> int:
     """An upper bound of a run's files: weights, two moments and averages, the new beside the old, the results."""
     weights: int = sum(one.numel() * one.element_size() for one in module.state_dict().values())
     return 3 * weights * (3 + averaged) + 20_000_000
-
-
-def hash_of(state: Mapping[str, Tensor]) -> str:
-    """The same for the same weights, bit by bit, whatever file they are in."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        value = state[name].detach().cpu().contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.view(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-    return digest.hexdigest()
 
 
 def _reason(error: BaseException) -> str:

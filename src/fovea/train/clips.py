@@ -11,8 +11,7 @@ from fovea.errors import BadChoice
 from fovea.nets.videonet import Features, video_of
 from fovea.network import Network, fit_for_half
 from fovea.train.feed import Batch, Progress, Wanted, preparing, room
-from fovea.train.ranking import RANKING
-from fovea.train.recipe import AugmentPart, Recipe
+from fovea.train.recipe import RANKING, AugmentPart, Recipe
 from fovea.train.scoring import Retrieved
 from fovea.zoo import load
 

@@ -64,7 +64,7 @@ def labels_of(feed: Feed) -> list[int]:
     """The class of every sample, for feeds whose samples have one."""
     labels = [getattr(sample, "label", None) for sample in feed.samples]
     if any(label is None for label in labels):
-        raise BadChoice("per_class needs samples with a class each, which these have not")
+        raise BadChoice("per_class needs samples with a class each; these have none")
     return [int(label) for label in labels if label is not None]
 
 

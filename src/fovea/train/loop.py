@@ -28,17 +28,18 @@ from fovea.heatmap import write_json
 from fovea.measure.figures import provenance
 from fovea.nets.embedding import embedding_of
 from fovea.nets.protopnet import prototypes_of
-from fovea.network import Network, borrowed_of, fit_for_half
+from fovea.network import Network, borrowed_of, fit_for_half, hash_of
 from fovea.train import checkpoint
 from fovea.train.augment import draw, draw_more, generator, hidden, mixed
 from fovea.train.averaging import averages, settled
+from fovea.train.balanced import Balanced
 from fovea.train.feed import Batch, Wanted, labels_of
 from fovea.train.log import Log, plot, read
 from fovea.train.losses import Step, hits, teacher_of
 from fovea.train.media import Pictures, medium_of
 from fovea.train.optimising import optimiser_of, set_rates, share
+from fovea.train.principal import start
 from fovea.train.prototypes import place, project
-from fovea.train.ranking import Balanced, start
 from fovea.train.recipe import AugmentPart, Part, Recipe
 from fovea.train.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
@@ -165,6 +166,8 @@ class _Run:
         self.balanced: Balanced | None = None
         if recipe.per_class is not None:
             self.balanced = Balanced(labels_of(self.feed), self.batch, recipe.per_class, per_step)
+            if self.balanced.left_out:
+                show.line(f"{self.balanced.left_out} classes of fewer than {recipe.per_class} pictures are left out")
 
     def go(self, fresh: bool) -> Trained:
         recipe, fabric, known = self.recipe, self.fabric, self.known
@@ -394,7 +397,7 @@ class _Run:
         score = self._score(self.network.module) if self.tested is not None else {}
         self._report_skipped()
         weights, card = self.out / WEIGHTS, self.out / CARD
-        digest, minutes = checkpoint.hash_of(state), round(seconds / 60, 2)
+        digest, minutes = hash_of(state), round(seconds / 60, 2)
         if self.fabric.is_global_zero:
             self.network.save(weights, self.recipe.half)
             facts = {

@@ -11,8 +11,8 @@ from fovea.errors import BadChoice, nearest
 from fovea.network import Network
 from fovea.train.complementary import Complementary
 from fovea.train.prototypes import Prototypes
-from fovea.train.ranking import RANKING, nearest_alike, ranking_loss
-from fovea.train.recipe import DistilPart, LossPart
+from fovea.train.ranking import nearest_alike, ranking_loss
+from fovea.train.recipe import RANKING, DistilPart, LossPart
 from fovea.train.reinforce import Reinforce
 from fovea.train.sorted_locations import SortedLocations
 from fovea.train.two_streams import TwoStreams

@@ -15,8 +15,7 @@ from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network
 from fovea.train.clips import ClipMedium
 from fovea.train.feed import Feed, HeldOut, Progress, feed, preparing
-from fovea.train.ranking import RANKING
-from fovea.train.recipe import NetworkPart, Recipe
+from fovea.train.recipe import RANKING, NetworkPart, Recipe
 from fovea.train.scoring import Classified, Retrieved
 from fovea.train.sounds import SoundMedium
 from fovea.train.text import TextMedium, holds_sentences

@@ -1,23 +1,11 @@
-"""What embeddings are trained by: triplet and N-pair losses (L2-CAF, Eqs. S1 and S2), and batches balanced by class."""
-
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+"""What embeddings are trained by: triplet and N-pair losses (L2-CAF supplement, S1)."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.data import DataSet
-from fovea.errors import BadChoice, FoveaError
-from fovea.measure.stream import batches, prepared
-from fovea.nets.embedding import embedding_of
-from fovea.network import Network, as_found
-
-if TYPE_CHECKING:
-    from fovea.train.recipe import LossPart
-
-Progress = Callable[[int, int], None]
-RANKING = frozenset({"triplet", "npair"})
+from fovea.errors import FoveaError
+from fovea.train.recipe import LossPart
 
 
 class Triplet(nn.Module):
@@ -39,9 +27,10 @@ class Triplet(nn.Module):
 
 
 class NPair(nn.Module):
-    """-log exp(a·p) / (exp(a·p) + Σ exp(a·n)), one pair a class, every other class's positive a negative.
+    """-log exp(a·p) / (exp(a·p) + Σ exp(a·n)), one pair a class, every other class's positive a negative (Sohn 2016).
 
-    Embeddings are as they are, so `l2` times their mean squared length keeps them from growing (Sohn 2016).
+    L2-CAF's Eq. S2 counts both pictures of every other class. Embeddings are as they are, so `l2` times their mean
+    squared length keeps them from growing.
     """
 
     def __init__(self, l2: float) -> None:
@@ -56,7 +45,7 @@ class NPair(nn.Module):
         return found
 
 
-def ranking_loss(part: "LossPart") -> nn.Module:
+def ranking_loss(part: LossPart) -> nn.Module:
     if part.name == "npair":
         return NPair(part.l2)
     return Triplet(0.2 if part.margin is None else part.margin)
@@ -69,65 +58,9 @@ def _installed() -> None:
         raise FoveaError("ranking losses come from a package that is not installed: pip install 'fovea[train]'")
 
 
-def start(network: Network, data: DataSet, size: int, progress: Progress) -> None:
-    """The embedding begins as the principal directions of the training pictures' pooled features."""
-    module, found = embedding_of(network), []
-    for samples, images in batches(data, size, []):
-        tensors, _, _ = prepared(network, samples, images)
-        with as_found(network), torch.no_grad():
-            found.append(module.pooled(module.forward_features(tensors)).float().cpu())
-        progress(sum(map(len, found)), len(data))
-    module.start_from(torch.cat(found))
-
-
 @torch.no_grad()
 def nearest_alike(embeddings: Tensor, target: Tensor) -> Tensor:
     """Of which share of a batch the nearest other one is of the same class."""
     unit = F.normalize(embeddings.detach().float())
     likeness = (unit @ unit.T).fill_diagonal_(-torch.inf)
     return (target[likeness.argmax(1)] == target).float().mean()
-
-
-class Balanced:
-    """Batches of a few classes with so many pictures each. Of a class none comes again before all have come.
-
-    A batch is taken in `shares`, by processes or one after the other, each of which compares its own pictures alone.
-    """
-
-    def __init__(self, labels: Sequence[int], batch: int, per_class: int, shares: int = 1) -> None:
-        members = {label: [i for i, own in enumerate(labels) if own == label] for label in sorted(set(labels))}
-        self.members = {label: torch.tensor(own) for label, own in members.items() if len(own) >= per_class}
-        self.each, self.classes = per_class, batch // per_class
-        share, whose = batch // shares, f"a batch of {batch}" + (f" in {shares} shares" if shares > 1 else "")
-        if share % per_class or share // per_class < 2:
-            raise BadChoice(
-                f"{whose} needs two classes or more with {per_class} pictures each: make batch a multiple of "
-                f"{per_class * shares}, and at least {2 * per_class * shares}"
-            )
-        if len(self.members) < self.classes:
-            raise BadChoice(
-                f"a batch of {batch} with {per_class} a class needs {self.classes} classes of {per_class} pictures or "
-                f"more, and the data has {len(self.members)}: make batch smaller, or per_class larger"
-            )
-
-    def order(self, batches: int, random: torch.Generator) -> Tensor:
-        """So many batches after each other, each class's pictures together."""
-        waiting: list[int] = []
-        left = {label: own[:0] for label, own in self.members.items()}
-        turns: list[Tensor] = []
-        for _ in range(batches):
-            chosen, waiting = waiting[: self.classes], waiting[self.classes :]
-            if len(chosen) < self.classes:  # the next round of all classes, in which these have their turn later
-                names = list(self.members)
-                coming = [names[i] for i in torch.randperm(len(names), generator=random).tolist()]
-                more = [one for one in coming if one not in chosen][: self.classes - len(chosen)]
-                chosen, waiting = chosen + more, [one for one in coming if one not in more]
-            for label in chosen:
-                if len(left[label]) < self.each:
-                    own = self.members[label]
-                    again = own[torch.randperm(len(own), generator=random)]
-                    first = torch.isin(again, left[label])  # of the last round, so that they come last in this
-                    left[label] = torch.cat([left[label], again[~first], again[first]])
-                turns.append(left[label][: self.each])
-                left[label] = left[label][self.each :]
-        return torch.cat(turns)

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from fovea.errors import BadChoice, nearest
-from fovea.train.ranking import RANKING
 
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -77,6 +76,7 @@ class DistilPart(Part):
     temperature: Positive = 1.0
 
 
+RANKING = frozenset({"triplet", "npair"})  # losses that compare embeddings
 OWN: dict[str, frozenset[str]] = {  # the settings of each loss
     "acol": frozenset({"smoothing"}),
     "cross_entropy": frozenset({"smoothing", "distil", "weights"}),

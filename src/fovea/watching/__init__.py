@@ -70,6 +70,8 @@ def watch(
             raise BadChoice(
                 "every frame of a Clip is explained: choose frames as it is read, with fovea.clips.read_clip"
             )
+        if not clip.frames or not clip.rate > 0:
+            raise BadChoice(f"a Clip has frames, and a rate above 0; got {len(clip.frames)} and {clip.rate:g}")
         reel = Reel(clip, clip, clip.times[-1] + 1 / clip.rate)
     else:
         reel = reel_of(clip, frames, every, start, stop, max_pixels)
@@ -89,7 +91,8 @@ def reel_of(
 ) -> Reel:
     """Frames of a file; those that are too many for the memory stay there until they are looked at."""
     footage = survey(path, max_pixels)
-    choice = choose(footage, FRAMES if frames is None and every is None else frames, every, start, stop)
+    wanted = min(FRAMES, len(footage.times)) if frames is None and every is None else frames
+    choice = choose(footage, wanted, every, start, stop)
     taken, notes = take(footage, choice, max_pixels)
     after = choice.among.stop
     end = footage.times[after] if after < len(footage.times) else footage.end
@@ -249,7 +252,7 @@ def _as_pictures() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        if isinstance(error, FoveaError):
+        if isinstance(error, (FoveaError, torch.OutOfMemoryError)):
             raise
         raise BadNetwork(
             f"the network failed on frames given as pictures, N,C,H,W ({error}); one that takes clips, N,T,C,H,W, "

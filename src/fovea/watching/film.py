@@ -5,17 +5,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import av
 import numpy as np
-from av import Packet
-from av.container import OutputContainer
 from PIL import Image, ImageDraw
 
 from fovea import drawing
-from fovea.footage import Frame
+from fovea.errors import BadChoice
+from fovea.footage import Frame, library
 from fovea.watching.strip import annotated
 
 if TYPE_CHECKING:
+    from av import Packet
+    from av.container import OutputContainer
+
     from fovea.watching.watched import Watched
 
 UNIT = Fraction(1, 90000)  # of time: whole numbers of it are the frames of every usual rate
@@ -24,6 +25,9 @@ TEXT, EDGE = 18, 8
 
 def write(watched: "Watched", path: Path, target: int, advance: Callable[[int, int], object]) -> None:
     """Frames keep their own times, so a clip of varying rate varies alike. Whole or not there at all."""
+    av = library()
+    if path.exists() and Path(watched.name).exists() and path.samefile(watched.name):
+        raise BadChoice(f"{path} is the clip itself: name another file for the film")
     part = path.with_name(path.name + ".part")
     try:
         with av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
@@ -58,7 +62,7 @@ def _lasting(watched: "Watched", advance: Callable[[int, int], object]) -> Itera
         advance(done, len(numbers))
 
 
-def _mux(container: OutputContainer, packets: Sequence["Packet[Any]"], lengths: dict[int | None, int]) -> None:
+def _mux(container: "OutputContainer", packets: Sequence["Packet[Any]"], lengths: dict[int | None, int]) -> None:
     """The encoder does not know how long the last frame is shown."""
     for packet in packets:
         packet.duration = lengths[packet.pts]

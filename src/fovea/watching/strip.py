@@ -1,6 +1,5 @@
 """The strip of a clip: its frames beside each other, under each the same frame with the map and the box."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,7 @@ def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]
     """A frame, at any size, under a map of it, with the map's box."""
     placement = watched.map.shown[0].placement
     assert placement is not None  # frames have pixels
-    own = at_size(placement, image.size)
+    own = placement.at_size(image.size)
     drawn = _blend(image, cells.clip(0), own)
     box = regions.box_of(on_pixels(cells.clip(0), own))
     if box.any():
@@ -62,7 +61,7 @@ def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]
 def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement) -> Image.Image:
     """As drawing.blend, several times quicker: a map is smooth, so it is coloured small and then enlarged."""
     size = image.size
-    small = at_size(placement, (max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
+    small = placement.at_size((max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
     heat = regions.normalised(on_pixels(cells, small))
     colours = Image.fromarray(drawing.colour(heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
     share = Image.fromarray(((0.30 + 0.45 * heat) * 255).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
@@ -72,13 +71,6 @@ def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement)
     x0, y0, x1, y1 = map(round, placement.window)
     unseen.paste(0, (x0, y0, x1, y1))
     return Image.composite(Image.blend(grey, Image.new("RGB", size, "#dcdcdc"), 0.5), mixed, unseen)
-
-
-def at_size(placement: Placement, size: tuple[int, int]) -> Placement:
-    """The same place on a picture drawn smaller or larger."""
-    x, y = size[0] / placement.picture[0], size[1] / placement.picture[1]
-    (scale_x, scale_y), (offset_x, offset_y) = placement.scale, placement.offset
-    return replace(placement, picture=size, scale=(scale_x * x, scale_y * y), offset=(offset_x * x, offset_y * y))
 
 
 def _scale(width: int) -> Image.Image:

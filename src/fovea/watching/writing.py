@@ -14,7 +14,7 @@ from fovea.writing import Writer
 def add(
     writer: Writer, found: Sequence[Watched], advance: Callable[[int, int], object] = lambda done, total: None
 ) -> None:
-    """One clip, with a Watched a method. STEM.strip.png and STEM.mp4, or one of each a map where there are several."""
+    """One clip, with a Watched a method: STEM.strip.png and STEM.film.mp4, or one of each a map of several."""
     writer.folder.mkdir(parents=True, exist_ok=True)
     first = found[0]
     stem = writer.names.take(Path(first.name).stem or "clip", first.name)
@@ -34,7 +34,7 @@ def add(
     writer.rows.append({**about(first.map.shown[0]), **_frames(first), "maps": maps})
     reasons = [row["diagnosis"] for row in maps if row["diagnosis"] is not None]
     writer.blank.update(reasons)
-    writer.explained += 1
+    writer.explained += len(reasons) < len(maps)
     writer.now_and_then()
 
 
@@ -44,7 +44,7 @@ def _names(one: Watched) -> list[str]:
     return [names.take(target, str(place)) for place, target in enumerate(one.map.targets[0])]
 
 
-ENDS = (("strip", "strip.png"), ("film", "mp4"))
+ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
 
 
 def _frames(one: Watched) -> dict[str, Any]:
