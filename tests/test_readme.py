@@ -45,8 +45,11 @@ def test_weights_that_come_with_fovea() -> None:
     assert len(lines) == len(zoo.ours())
     for name, _, score in lines:
         measured = ROOT / f"results/classify-{name.strip('`')}.json"
-        card = zoo.ours()[name.strip("`")]["score"]["top1"]  # of other media, and of networks that read patches
-        top1 = json.loads(measured.read_text())["rows"][0]["top1"] if measured.is_file() else card
+        card = zoo.ours()[name.strip("`")]["score"]  # of other media, and of networks that read patches
+        if "recall_at_1" in card:
+            assert f"R@1 {card['recall_at_1']:.3f}, NMI {card['nmi']:.3f} " in score
+            continue
+        top1 = json.loads(measured.read_text())["rows"][0]["top1"] if measured.is_file() else card["top1"]
         assert f"top-1 {top1:.3f} " in score
 
 
@@ -136,3 +139,40 @@ def test_narrowing() -> None:
     assert row["attention"] == "narrows"
     assert f"from {row['first']:.3f} at step 1 to {row['last']:.3f} at step 10" in text
     assert f"in {row['narrowed']:.0%} of {row['images']} pictures".replace("%", " %") in text
+
+
+@pytest.mark.parametrize(
+    ("row", "net"),
+    [("plain GAP", "gap"), ("ADL", "adl"), ("ACoL", "acol"), ("Hide-and-Seek", "has"), ("CutMix", "cutmix")],
+)
+def test_training_for_localisation(row: str, net: str) -> None:
+    rows = json.loads((ROOT / "results/wsol-cub100-tuned.json").read_text())["rows"]
+    (line,) = (cells for cells in table("## Judge") if cells[0] == row)
+    cam, caf = (
+        next(r for r in rows if (r["net"], r["method"]) == (f"{net}_lite0-cub100", m)) for m in ("cam", "l2caf")
+    )
+    assert cam["seeds"] == 3
+    told = [cam["top1"], cam["top1_loc"], caf["top1_loc"], caf["gt_known"]]
+    changes = [
+        f"{caf[key]:+.3f} ({caf[f'{key}_low']:+.3f} to {caf[f'{key}_high']:+.3f})" if key in caf else ""
+        for key in ("top1_change", "gt_known_change")
+    ]
+    assert line[1:7] == [*(f"{one:.3f}" for one in told), *changes]
+
+
+@pytest.mark.parametrize(
+    ("row", "net"),
+    [
+        ("triplet, EfficientNet-Lite0", "triplet_lite0"),
+        ("N-pair, EfficientNet-Lite0", "npair_lite0"),
+        ("triplet, EfficientNet-Lite1", "triplet_lite1"),
+        ("N-pair, EfficientNet-Lite1", "npair_lite1"),
+    ],
+)
+def test_localisation_by_embeddings(row: str, net: str) -> None:
+    rows = json.loads((ROOT / "results/retrieval-loc-cub100.json").read_text())["rows"]
+    own = {one["method"]: one for one in rows if one["net"] == f"{net}-cub100"}
+    (line,) = (cells for cells in table("## Judge") if cells[0] == row)
+    first = own["gradcam"]
+    told = [first["nmi"], first["recall_at_1"], *(own[m]["loc"] for m in ("gradcam", "gradcam-abs", "l2caf-oblivious"))]
+    assert line[1:6] == [f"{one:.3f}" for one in told]

@@ -23,8 +23,8 @@ class Batches(Protocol):
     def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]: ...
 
 
-class Classified:
-    """Top-1 and, of more than five classes, top-5."""
+class Scored:
+    """A test set that is scored."""
 
     def __init__(self, held: Batches) -> None:
         self.held = held
@@ -35,6 +35,10 @@ class Classified:
 
     def __len__(self) -> int:
         return len(self.held)
+
+
+class Classified(Scored):
+    """Top-1 and, of more than five classes, top-5."""
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
@@ -46,21 +50,11 @@ class Classified:
         return shares(counts, fabric, len(network.labels or ()))
 
 
-class Retrieved:
+class Retrieved(Scored):
     """Recall at 1 among the test pictures themselves, and NMI of K-means; directions alone count.
 
     Every process embeds the whole set: all pictures are compared with all.
     """
-
-    def __init__(self, held: Batches) -> None:
-        self.held = held
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        return self.held.skipped
-
-    def __len__(self) -> int:
-        return len(self.held)
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
