@@ -195,7 +195,7 @@ def test_the_whole_network_iterates_on_what_the_second_sees() -> None:
 
 
 def test_acol_is_looked_at_where_its_classifiers_part() -> None:
-    with pytest.raises(fovea.BadChoice, match="leave 'features.body.stages' out"):
+    with pytest.raises(fovea.BadChoice, match=r"leave 'features\.body\.stages' out"):
         fovea.explain(small("acol"), torch.randn(1, 3, 32, 32), layer="features.body.stages")
 
 

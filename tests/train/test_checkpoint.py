@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import fovea
+from fovea.network import hash_of
 from fovea.train import checkpoint
 
 
@@ -71,6 +72,6 @@ def test_the_estimate_covers_what_is_written(tmp_path: Path) -> None:
 def test_hash_is_of_names_and_bits() -> None:
     one = {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor(3)}
     same = {"b": torch.tensor(3), "a": torch.tensor([1.0, 2.0])}
-    assert checkpoint.hash_of(one) == checkpoint.hash_of(same)
+    assert hash_of(one) == hash_of(same)
     for other in ({"a": torch.tensor([1.0, 2.0])}, {**one, "a": torch.tensor([1.0, 2.0 + 2**-22])}):
-        assert checkpoint.hash_of(one) != checkpoint.hash_of(other)
+        assert hash_of(one) != hash_of(other)
