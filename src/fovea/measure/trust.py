@@ -121,19 +121,23 @@ def measure(
         for one in found
     ]
     details = {"recommended": advice.recommended, "recommendation": list(advice.sentences), "refused": looking.refused}
-    settings = {
+    settings = _settings(network, data, how, bool(drawn), count, steps) | {"skipped": len(skipped)}
+    settings["random"] = f"uniform values in the cells, seed {seed}"
+    return Figures("trust", settings, rows, list(skipped.items()), details)
+
+
+def _settings(network: Network, data: DataSet, how: str, boxes: bool, count: int, steps: int) -> dict[str, Any]:
+    """By which rules it was measured."""
+    return {
         "data": data.name,
         "input": input_of(network),
-        "localisation": f"IoU of at least 0.5 with any true box; threshold: {THRESHOLD}" if drawn else "no boxes",
+        "localisation": f"IoU of at least 0.5 with any true box; threshold: {THRESHOLD}" if boxes else "no boxes",
         "maps": _of_what(network, how),
         "curves": f"{count} pictures spread over the data, {steps} steps, the area under each",
         "followed": "cosine to the whole picture's embedding" if network.labels is None else "probability of the class",
         **{kind: str(KINDS[kind]).partition("; ")[2] for kind in CURVES},
         **RULES,
-        "random": f"uniform values in the cells, seed {seed}",
-        "skipped": len(skipped),
     }
-    return Figures("trust", settings, rows, list(skipped.items()), details)
 
 
 def _named(methods: Sequence[str | Method] | None, seed: int) -> list[Method]:
