@@ -88,6 +88,6 @@ def _tile(card: Card) -> Image.Image:
     words = " ".join(filter(None, (f"{one.similarity:.3f}", one.label, "itself" if one.itself else "")))
     row = [drawing.named(card.picture or nothing, SMALL, words, card.reason or Path(one.name).name)]
     if card.query_part and card.own_part:
-        row.append(drawing.named(card.query_part, SMALL, "part of the query", "is like"))
-        row.append(drawing.named(card.own_part, SMALL, "part of the", "neighbour"))
+        row.append(drawing.named(card.query_part, SMALL, "part of the query", "where it is like the neighbour"))
+        row.append(drawing.named(card.own_part, SMALL, "part of the neighbour", "where it is like the query"))
     return drawing.grid([row], 4)
