@@ -4,12 +4,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.nets.localstream import LocalStream
-from fovea.nets.selfattention import SelfAttention
-from fovea.nets.trunks import Trunk
-from fovea.nets.twostream import GlobalStream, TwoStream, logits_of
-from fovea.network import Network
-from fovea.transforms import Prepare
+from fovea.models.localstream import LocalStream
+from fovea.models.selfattention import SelfAttention
+from fovea.models.trunks import Trunk
+from fovea.models.twostream import GlobalStream, TwoStream, logits_of
+from fovea.networks.network import Network
+from fovea.pictures.transforms import Prepare
 
 BOX = (8.0, 8.0, 24.0, 24.0)  # the one patch of the 32 x 32 input
 STEPS = 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fovea import zoo
+from fovea.networks import loading as zoo
 
 ROOT = Path(__file__).parents[1]
 

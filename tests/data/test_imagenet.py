@@ -8,7 +8,7 @@ from scipy.io import savemat
 
 import fovea
 from fovea.data import open_data
-from fovea.zoo import imagenet_labels
+from fovea.data.classes import imagenet_labels
 
 Made = Callable[..., Path]
 

@@ -4,7 +4,7 @@ import torch
 
 import fovea
 from fovea.data.sounds import EVENTS, Sound, make_sounds, open_sounds
-from fovea.nets.anchornet_sound import Spectrogram
+from fovea.models.anchornet_sound import Spectrogram
 
 
 def test_a_sound_follows_from_its_settings_alone() -> None:

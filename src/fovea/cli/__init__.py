@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fovea.basics.errors import BadPicture, FoveaError
 from fovea.cli import (
     benching,
     clip_measuring,
@@ -24,7 +25,6 @@ from fovea.cli import (
     zooming,
 )
 from fovea.cli.common import bar, say, warn
-from fovea.errors import BadPicture, FoveaError
 
 app = typer.Typer(
     help="Shows where a network looks. Start with: [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]",
@@ -72,7 +72,7 @@ def models(
     pattern: Annotated[str, typer.Argument(help="Part of a name, or a glob such as 'timm/*vit*'.")] = "",
 ) -> None:
     """List the networks that can be loaded."""
-    from fovea.zoo import models as listed
+    from fovea.networks.loading import models as listed
 
     found = listed(pattern)
     for source, names in found.items():
@@ -100,7 +100,7 @@ def models(
 @app.command()
 def demo(out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("out/demo")) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
-    from fovea.demo import make
+    from fovea.cli.demo import make
 
     with bar("making the page") as advance:
         page = make(out, advance)

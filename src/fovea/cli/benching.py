@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli import zoom_measuring
 from fovea.cli.common import Json, Seed, bar, report, say
-from fovea.errors import BadChoice
 
 app = typer.Typer(help="What it costs, beside others.", no_args_is_help=True)
 app.add_typer(zoom_measuring.bench_app)
@@ -25,8 +25,8 @@ def bench_explain(
     ] = 11,
 ) -> None:
     """Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed."""
-    from fovea.measure import speed
-    from fovea.measure.figures import Figures
+    from fovea.measures import speed
+    from fovea.measures.figures import Figures
 
     names, sizes = nets.split(","), [int(one) for one in batches.split(",") if one.strip().isdecimal()]
     if not sizes or 0 in sizes:
@@ -51,7 +51,7 @@ def bench_lip(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each row; the median counts.")] = 9,
 ) -> None:
     """Time LIP on 256 maps of 21 x 21 cells against Algorithm 1 as a plain loop."""
-    from fovea.measure import lip_speed
+    from fovea.measures import lip_speed
 
     found = lip_speed.measure(rounds)
     report(found, f"LIP against a plain loop ({found.settings['threads']} threads)", json)
@@ -75,9 +75,9 @@ def bench_patches(
 ) -> None:
     """Time a classifier on localised patches, localising included, against the same classifier on full pictures."""
     from fovea.data import open_data
-    from fovea.localizing import choice
-    from fovea.measure import patch_speed
-    from fovea.zoo import load
+    from fovea.measures import patch_speed
+    from fovea.networks.loading import load
+    from fovea.patches.localize import choice
 
     finder = load(localizer)
     opened = open_data(data).first(pictures)
@@ -99,7 +99,7 @@ def bench_families(
     seed: Seed = 0,
 ) -> None:
     """Time vanilla, fast and exact L2-CAF and Grad-CAM over families of networks (L2-CAF, Fig. 12)."""
-    from fovea.measure import families, families_figure
+    from fovea.measures import families, families_figure
 
     names = families.FAMILIES if nets is None else [one.strip() for one in nets.split(",") if one.strip()]
     with bar("timing") as advance:

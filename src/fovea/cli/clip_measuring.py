@@ -28,9 +28,9 @@ def measure_clips(
     """Clips: is the nearest one of the same class (R@1, NMI), and do the maps of its frames sit on what moves?"""
     from fovea.cli.zoom_measuring import loaded
     from fovea.data.segments import open_clips
-    from fovea.measure import clips
-    from fovea.measure.figures import Figures
-    from fovea.zoo import ours
+    from fovea.measures import clips
+    from fovea.measures.figures import Figures
+    from fovea.networks.loading import ours
 
     network, opened = loaded(net, device), open_clips(data)
     with bar(f"watching {opened.name}") as advance:

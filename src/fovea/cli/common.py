@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from fovea.measure.figures import Figures
-    from fovea.network import Network
+    from fovea.measures.figures import Figures
+    from fovea.networks.network import Network
 
 say, warn = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -65,7 +65,7 @@ def load(net: str, weights: Path | None, untrained: bool) -> "Network":
     """On the GPU where there is one."""
     import torch
 
-    from fovea.zoo import load
+    from fovea.networks.loading import load
 
     network = load(net, weights, pretrained=not untrained)
     if torch.cuda.is_available():
@@ -105,14 +105,14 @@ def _last(piece: str) -> str:
 
 def is_shipped(net: str, weights: Path | None, untrained: bool) -> bool:
     """Whether these options give a network of our own as it comes with fovea."""
-    from fovea.zoo import ours
+    from fovea.networks.loading import ours
 
     return weights is None and not untrained and net in ours()
 
 
 def _recipe(found: "Figures") -> str | None:
     """The recipe of what was measured, where it is a network of our own."""
-    from fovea.zoo import ours
+    from fovea.networks.loading import ours
 
     recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}
     return recipes.pop() if len(recipes) == 1 else None

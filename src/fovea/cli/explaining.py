@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Json, Net, Untrained, Weights, bar, load, say, warn, write
 from fovea.cli.watching import apart, watch_clips
-from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
-    from fovea.looking.writing import Writer as LookedWriter
-    from fovea.network import Network
-    from fovea.writing import Writer
+    from fovea.heatmaps.writing import Writer
+    from fovea.networks.network import Network
+    from fovea.streams.writing import Writer as LookedWriter
 
 app = typer.Typer()
 
@@ -71,11 +71,11 @@ def explain(
 ) -> None:
     """Show where a network looks: an overlay a map, raw values and a manifest; of a clip a strip of frames and an
     annotated mp4; of a two-stream network a strip, too."""
-    from fovea.explaining import explain_batches, find
-    from fovea.looking import METHODS
-    from fovea.nets.twostream import TwoStream
-    from fovea.watching import takes_clips
-    from fovea.writing import Writer
+    from fovea.heatmaps.explain import explain_batches, find
+    from fovea.heatmaps.writing import Writer
+    from fovea.models.twostream import TwoStream
+    from fovea.streams.look import METHODS
+    from fovea.video.watch import takes_clips
 
     if frames is not None and every is not None:
         raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
@@ -132,8 +132,8 @@ def _look_longer(
     max_pixels: int,
 ) -> None:
     """The same of a two-stream network: a strip a picture."""
-    from fovea.looking import look_batches
-    from fovea.looking.writing import Writer
+    from fovea.streams.look import look_batches
+    from fovea.streams.writing import Writer
 
     settings = {"net": network.name, "method": method, "target": target}
     with Writer(out, settings) as writer, bar("looking") as advance:
@@ -169,8 +169,8 @@ def sanity(
     weights: Weights = None,
 ) -> None:
     """Randomise the network's weights, layer by layer: do its maps change, as they must?"""
-    from fovea.explaining.sanity import sanity as check
-    from fovea.measure.figures import Figures
+    from fovea.heatmaps.sanity import sanity as check
+    from fovea.measures.figures import Figures
 
     network = load(net, weights, False)
     with say.status("explaining copies with random weights"):

@@ -10,7 +10,7 @@ from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fovea.measure.figures import Figures
+    from fovea.measures.figures import Figures
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def measure_finer(
     """Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step."""
     from fovea.cli.zoom_measuring import loaded
     from fovea.data import open_data
-    from fovea.measure import finer, finer_figure
+    from fovea.measures import finer, finer_figure
 
     network = loaded(net, device)
     opened = open_data(data, split, network.labels).first(limit)
@@ -57,7 +57,7 @@ def measure_finer(
 
 def _by_step(found: "Figures") -> "Figures":
     """A row a step, the methods beside each other."""
-    from fovea.measure.figures import Figures
+    from fovea.measures.figures import Figures
 
     rows: dict[int, dict[str, Any]] = {}
     for row in found.rows:

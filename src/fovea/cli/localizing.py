@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Batch, Json, Limit, Split, Untrained, Weights, bar, load, say, warn, write
-from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
-    from fovea.localizing.found import Found
-    from fovea.localizing.media import Media, Medium
-    from fovea.localizing.text import TextFound
-    from fovea.localizing.writing import Writer
-    from fovea.network import Network
+    from fovea.networks.network import Network
+    from fovea.patches.found import Found
+    from fovea.patches.media import Media, Medium
+    from fovea.patches.text import TextFound
+    from fovea.patches.writing import Writer
 
 app = typer.Typer()
 
@@ -82,8 +82,8 @@ def localize(
     untrained: Untrained = False,
 ) -> None:
     """Find the patches, words or moments that speak for the answer: crops, an overlay, the marked text, and JSON."""
-    from fovea.localizing import choice
-    from fovea.localizing.media import refuse_unused, sort_out
+    from fovea.patches.localize import choice
+    from fovea.patches.media import refuse_unused, sort_out
 
     options = {
         "count": count,
@@ -107,7 +107,7 @@ def localize(
         raise BadChoice("nothing was given: name pictures, sounds or .txt files, or write a sentence in quotes")
     refuse_unused(media.present or ["pictures"], options)
     networks = _networks(media.present, net, weights, untrained)
-    from fovea.localizing.writing import Writer
+    from fovea.patches.writing import Writer
 
     about = {"net": {medium: one.name for medium, one in networks.items()}, **options}
     with Writer(out, about) as writer:
@@ -125,7 +125,7 @@ def _networks(
     media: "Sequence[Medium]", net: str | None, weights: Path | None, untrained: bool
 ) -> "dict[Medium, Network]":
     """One for each medium that is there: the one asked for where it takes that medium, else the usual one."""
-    from fovea.localizing.media import medium_of
+    from fovea.patches.media import medium_of
 
     usual = {"pictures": PICTURES, "texts": TEXTS, "sounds": SOUNDS}
     asked = net if net is not None or weights is None or len(media) != 1 else usual[media[0]]
@@ -141,7 +141,7 @@ def _networks(
 
 
 def _usual(medium: "Medium", untrained: bool) -> "Network":
-    from fovea.zoo import ours
+    from fovea.networks.loading import ours
 
     if medium == "pictures":
         return load(PICTURES, None, untrained)
@@ -158,8 +158,8 @@ def _usual(medium: "Medium", untrained: bool) -> "Network":
 def _pictures(
     network: "Network", given: Sequence[str], settings: Any, options: dict[str, Any], batch: int, writer: "Writer"
 ) -> None:
-    from fovea.explaining import find
-    from fovea.localizing import localize_batches
+    from fovea.heatmaps.explain import find
+    from fovea.patches.localize import localize_batches
 
     branch, target, side = options["branch"], options["target"], options["side"]
     method = None if options["method"] is None else find(options["method"]).name
@@ -184,7 +184,7 @@ def _line(found: "Found") -> str:
 
 
 def _texts(network: "Network", given: Sequence[str], branch: int | None, target: str | None, writer: "Writer") -> None:
-    from fovea.localizing.text import in_texts
+    from fovea.patches.text import in_texts
 
     regions = in_texts(network, given, target, branch)
     writer.add_texts(regions)
@@ -200,7 +200,7 @@ def _show(found: "TextFound") -> None:
 
 
 def _sounds(network: "Network", given: Sequence[str], count: int | None, writer: "Writer") -> None:
-    from fovea.localizing.sound import in_sounds
+    from fovea.patches.sound import in_sounds
 
     regions = in_sounds(network, given, 1 if count is None else count)
     writer.add_sounds(regions)
@@ -215,7 +215,7 @@ def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:
     if len(writer.skipped) > 10:
         warn.print(f"… and {len(writer.skipped) - 10} more, listed in regions.json")
     if json is not None:
-        from fovea.measure.figures import Figures
+        from fovea.measures.figures import Figures
 
         write(Figures("localize", about, writer.rows), json)
     kinds = {"picture": writer.pictures, "text": writer.texts, "sound": writer.sounds}
@@ -228,7 +228,7 @@ def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:
 
 def _trained_on(data: str | None) -> str:
     """A network with branches that was trained on the data, where one comes with fovea."""
-    from fovea.zoo import ours
+    from fovea.networks.loading import ours
 
     wanted = f"anchornet-{Path((data or '').partition(':')[0]).name}"
     return wanted if wanted in ours() else PICTURES
@@ -250,9 +250,9 @@ def _why(
 ) -> None:
     """For a class of a data set; for pictures; or for pictures of a data set on which the branches disagree."""
     from fovea.data import open_data
-    from fovea.localizing import why
-    from fovea.localizing.reasons import ClassReport, PictureReport, save_all
-    from fovea.measure.figures import Figures
+    from fovea.measures.figures import Figures
+    from fovea.patches import why
+    from fovea.patches.reasons import ClassReport, PictureReport, save_all
 
     if media.texts or media.sounds:
         raise BadChoice("--why is about pictures; leave texts and sounds out")

@@ -31,8 +31,8 @@ from fovea.cli.common import (
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
-    from fovea.measure.figures import Figures
-    from fovea.network import Network
+    from fovea.measures.figures import Figures
+    from fovea.networks.network import Network
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
 app.add_typer(patching.app)
@@ -76,8 +76,8 @@ def measure_classify(
 ) -> None:
     """Classification: top-1 and top-5, how sure they are, and which classes are taken for which."""
     from fovea.data import open_data
-    from fovea.measure import classify
-    from fovea.measure.figures import Figures
+    from fovea.measures import classify
+    from fovea.measures.figures import Figures
 
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
@@ -109,7 +109,7 @@ def measure_classify(
 
 def _all(net: list[str] | None, weights: Path | None, untrained: bool, crop: bool) -> "list[Network]":
     """The networks of --net, which show whole pictures unless `crop`."""
-    from fovea.errors import BadChoice
+    from fovea.basics.errors import BadChoice
 
     names = net or ["efficientnet_lite0"]
     if weights is not None and len(names) > 1:
@@ -165,8 +165,8 @@ def measure_retrieval(
 ) -> None:
     """Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?"""
     from fovea.data import open_data
-    from fovea.measure import retrieval
-    from fovea.measure.figures import Figures
+    from fovea.measures import retrieval
+    from fovea.measures.figures import Figures
 
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
@@ -205,9 +205,9 @@ def measure_retrieval_loc(
     a last -seed<N> are told as one, with an interval.
     """
     from fovea.data import open_data
-    from fovea.measure import retrieval_loc
-    from fovea.measure.figures import Figures
-    from fovea.measure.wsol import named
+    from fovea.measures import retrieval_loc
+    from fovea.measures.figures import Figures
+    from fovea.measures.wsol import named
 
     found = named(listed(methods))
     networks = _all(net, weights, untrained, crop)
@@ -256,17 +256,18 @@ def measure_cost(
     """
     from dataclasses import replace
 
-    from fovea.measure import cost
-    from fovea.measure.figures import Figures
-    from fovea.nets import READINGS
-    from fovea.zoo import load
+    from fovea.measures import cost
+    from fovea.measures.figures import Figures
+    from fovea.models import READINGS
+    from fovea.networks.cost import placed
+    from fovea.networks.loading import load
 
     counts: Sequence[int | None] = (
         [None] if locations is None else zoom_measuring.whole_numbers(locations, "--locations")
     )
     rows = []
     for options in [_options(option)] if option else READINGS.get(net, ({},)):
-        network = cost.placed(load(net, pretrained=False, classes=classes, options=options), device)
+        network = placed(load(net, pretrained=False, classes=classes, options=options), device)
         for count in counts:
             with bar("timing") as advance:
                 figures = cost.measure(network, size, batch, rounds, picture, advance, count)
@@ -284,7 +285,7 @@ def _options(given: list[str]) -> dict[str, object]:
     """key=value as the builder's options; numbers, lists and truth values as TOML writes them."""
     import tomllib
 
-    from fovea.errors import BadChoice
+    from fovea.basics.errors import BadChoice
 
     options: dict[str, object] = {}
     for one in given:
@@ -317,8 +318,8 @@ def measure_wsol(
     changes beside the first. Those called the same but for a last -seed<N> are told as one, with an interval.
     """
     from fovea.data import open_data
-    from fovea.measure import wsol
-    from fovea.measure.figures import Figures
+    from fovea.measures import wsol
+    from fovea.measures.figures import Figures
 
     found = wsol.named(listed(methods))
     networks = _all(net, weights, untrained, crop)
@@ -363,7 +364,7 @@ def measure_faithfulness(
 ) -> None:
     """Faithfulness: does the answer hang on the pixels that the maps call important?"""
     from fovea.data import open_data
-    from fovea.measure import curve_figure, faithfulness
+    from fovea.measures import curve_figure, faithfulness
 
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network
@@ -408,7 +409,7 @@ def measure_robustness(
 ) -> None:
     """Robustness: do the answers hold when pictures are attacked, noisy, compressed, or mere texture?"""
     from fovea.data import open_data
-    from fovea.measure import robustness
+    from fovea.measures import robustness
 
     network = load(net, weights, untrained)
     network = network.squashed() if squash else network

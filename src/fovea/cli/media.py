@@ -24,8 +24,8 @@ def measure_text(
     json: Json = None,
 ) -> None:
     """AnchorNet-T and the text CNN on MR, trained by their recipes: a CPU takes a few minutes a seed."""
-    from fovea.measure import text
-    from fovea.measure.figures import Figures
+    from fovea.measures import text
+    from fovea.measures.figures import Figures
 
     with say.status("training") as status:
         found = text.measure(
@@ -50,8 +50,8 @@ def measure_sounds(
 ) -> None:
     """AnchorNet on sounds made in code: is the event named, does the best span lie on it?"""
     from fovea.data.sounds import open_sounds
-    from fovea.measure import sounds
-    from fovea.zoo import load
+    from fovea.measures import sounds
+    from fovea.networks.loading import load
 
     network, opened = load(net), open_sounds(data)
     with bar("listening") as advance:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Batch, Data, Json, Limit, Split, _writable, bar, part_of, report, say, warn
-from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
-    from fovea.patching import Extracted
+    from fovea.patches.patching import Extracted
 
 app = typer.Typer()
 measures = typer.Typer()
@@ -43,7 +43,7 @@ def patches(
 ) -> None:
     """Find patches in every picture, without boxes. Stopped at any moment, it goes on where it was."""
     from fovea.data import open_data
-    from fovea.patching import extract, open_source, pictures_of
+    from fovea.patches.patching import extract, open_source, pictures_of
 
     if (data is None) == (not pictures):
         raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=train: one of the two")
@@ -64,7 +64,7 @@ def patches(
     _say_where(given, found)
     say.print(str(found.file), markup=False)
     if sheet:
-        from fovea.patching.sheet import sheet as drawn
+        from fovea.patches.sheet import sheet as drawn
 
         sheet.parent.mkdir(parents=True, exist_ok=True)
         drawn(given, found).save(sheet)
@@ -73,7 +73,7 @@ def patches(
 
 def _say_where(data: "DataSet", found: "Extracted") -> None:
     """Where true boxes are known, how many first patches have their centre in one."""
-    from fovea.measure.patch_sources import centres_inside
+    from fovea.measures.patch_sources import centres_inside
 
     own = [one for one in data.with_boxes().samples if one.boxes and one.name in found]
     if own:
@@ -92,8 +92,8 @@ def measure_sources(
 ) -> None:
     """Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost."""
     from fovea.data import open_data
-    from fovea.measure import patch_sources
-    from fovea.patching import open_source
+    from fovea.measures import patch_sources
+    from fovea.patches.patching import open_source
 
     opened = [open_source(one, _device()) for one in source]
     pictures = open_data(data, split).first(limit)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Batch, Data, Json, Limit, Seed, Split, bar, load, part_of, report, say, write
-from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
-    from fovea.measure.figures import Figures
-    from fovea.network import Network
+    from fovea.measures.figures import Figures
+    from fovea.networks.network import Network
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,8 +45,8 @@ def measure_patches(
     seed: Seed = 0,
 ) -> None:
     """Patches against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures."""
-    from fovea.localizing import choice
-    from fovea.measure import patch_figure, patches
+    from fovea.measures import patch_figure, patches
+    from fovea.patches.localize import choice
 
     settings = choice(count, overlap, share)
     finder, judge, whole = _nets(localizer, net, full)
@@ -81,8 +81,8 @@ def measure_sensitivity(
     batch: Batch = 16,
 ) -> None:
     """How accuracy and cost hang on LIP's settings, for each branch."""
-    from fovea.measure import patch_figure, patch_sensitivity
-    from fovea.measure.figures import Figures
+    from fovea.measures import patch_figure, patch_sensitivity
+    from fovea.measures.figures import Figures
 
     wanted = _numbers(shares, "--shares"), _numbers(overlaps, "--overlaps")
     finder, judge = _nets(localizer, net)
@@ -118,9 +118,9 @@ def measure_attack(
     batch: Batch = 16,
 ) -> None:
     """FGSM on the localiser: does the classifier of its patches stay right?"""
-    from fovea.localizing import choice
-    from fovea.measure import patch_attack
-    from fovea.measure.figures import Figures
+    from fovea.measures import patch_attack
+    from fovea.measures.figures import Figures
+    from fovea.patches.localize import choice
 
     settings, wanted = choice(count, overlap, share), _numbers(epsilons, "--epsilons")
     finder, judge, whole = _nets(localizer, net, full)
@@ -151,7 +151,7 @@ def measure_curves(
     ] = None,
 ) -> None:
     """Accuracy when only the best patches are shown, and when they are masked, against l2caf and random patches."""
-    from fovea.measure import patch_curves, patch_figure
+    from fovea.measures import patch_curves, patch_figure
 
     wanted = [round(one) for one in _numbers(numbers, "--numbers", whole=True)]
     finder, whole = _nets(localizer, full)
@@ -174,7 +174,7 @@ def _nets(*names: str) -> "list[Network]":
 
 def _opened(data: str, split: str | None, limit: int | None, localizer: "Network") -> "DataSet":
     from fovea.data import open_data
-    from fovea.measure.patch_parts import demand_anchored
+    from fovea.measures.patch_parts import demand_anchored
 
     demand_anchored(localizer)  # before data is opened, which may take long
     return open_data(data, split, localizer.labels).first(limit)
@@ -190,7 +190,7 @@ def _numbers(text: str, option: str, whole: bool = False) -> list[float]:
 
 def _show_kinds(found: "Figures") -> None:
     """A table for each kind of rows, without what is the same in all."""
-    from fovea.measure.figures import Figures
+    from fovea.measures.figures import Figures
 
     settings = found.settings
     titles = {

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Batch, bar, is_shipped, load, say, shortened, warn
-from fovea.errors import BadChoice
 
 app = typer.Typer()
 
@@ -43,9 +43,9 @@ def prototypes(
         raise BadChoice(f"--out {out} is a file; name a folder")
     if pictures and classes:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
-    from fovea import prototyping
     from fovea.data import open_data
-    from fovea.prototyping import page
+    from fovea.prototypes import likeness as prototyping
+    from fovea.prototypes import page
 
     network = load(net, None, False)
     where = data or _trained_on(net)
@@ -74,7 +74,7 @@ def prototypes(
 
 
 def _trained_on(net: str) -> str:
-    from fovea.zoo import ours
+    from fovea.networks.loading import ours
 
     if not is_shipped(net, None, False):
         raise BadChoice(f"which data was {net} trained on? --data NAME, as --data cub100:split=train")

@@ -18,7 +18,7 @@ def results(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("docs/results.md"),
 ) -> None:
     """Turn the figures in results/ into a page, beside the papers' own."""
-    from fovea.measure.results import page
+    from fovea.measures.results import page
 
     text = page(folder)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fovea.basics.errors import BadChoice, BadPicture
 from fovea.cli.common import Batch, Device, Json, Net, Weights, bar, say, warn
-from fovea.errors import BadChoice, BadPicture
 
 if TYPE_CHECKING:
-    from fovea.searching import Found
+    from fovea.retrieval import Found
 
 app = typer.Typer()
 
@@ -38,7 +38,7 @@ def index(
 ) -> None:
     """Index pictures by what a network knows them by; again, it takes up what is new, changed or gone, and goes on
     where it was stopped."""
-    from fovea import searching
+    from fovea import retrieval as searching
 
     start = time.perf_counter()
     with bar("indexing") as advance:
@@ -77,9 +77,9 @@ def search(
     if out.exists() and not out.is_dir():
         raise BadChoice(f"--out {out} is a file; name a folder")
     from fovea.pictures import gather
-    from fovea.searching import open_index
-    from fovea.searching.knowing import readable
-    from fovea.searching.page import write
+    from fovea.retrieval import open_index
+    from fovea.retrieval.knowing import readable
+    from fovea.retrieval.page import write
 
     opened = open_index(where, folder=folder, device=device)
     loaded = time.perf_counter() - start

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fovea.basics.errors import FoveaError
 from fovea.cli.common import say, warn
-from fovea.errors import FoveaError
 
 app = typer.Typer()
 
@@ -33,11 +33,11 @@ def train(
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
 ) -> None:
     """Train a network by a recipe; a run that was killed goes on with --resume and ends as if nothing had happened."""
-    from fovea.train import recipe as recipes
+    from fovea.training import recipe as recipes
 
     read = recipes.read(recipe, set or ())
     try:
-        from fovea.train.loop import said, train
+        from fovea.training.loop import said, train
     except ImportError as error:
         raise FoveaError(f"training needs more packages ({error.name}): pip install 'fovea[train]'") from None
     where = out or Path("out/train") / recipe.stem
@@ -58,8 +58,8 @@ def _first() -> bool:
 
 def _restarted(where: Path) -> bool:
     """torchrun starts all processes again when one of them died: then the run that it began goes on by itself."""
-    from fovea.train.loop import STARTED
-    from fovea.train.together import attempt
+    from fovea.training.loop import STARTED
+    from fovea.training.together import attempt
 
     begun = where / STARTED
     again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

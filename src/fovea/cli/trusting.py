@@ -30,7 +30,7 @@ from fovea.cli.common import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fovea.measure.figures import Figures
+    from fovea.measures.figures import Figures
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -60,7 +60,7 @@ def measure_trust(
 ) -> None:
     """Which map should I trust? Every method's localisation, insertion, deletion, sanity and time, and a verdict."""
     from fovea.data import open_data
-    from fovea.measure import trust, trust_figure
+    from fovea.measures import trust, trust_figure
 
     network = load(net, weights, untrained)
     network = network if crop else network.squashed()
@@ -84,7 +84,7 @@ def measure_trust(
 
 def _readable(found: "Figures") -> "Figures":
     """Intervals beside their figures, so that a row fits a screen."""
-    from fovea.measure.figures import Figures
+    from fovea.measures.figures import Figures
 
     rows: list[dict[str, Any]] = []
     for row in found.rows:

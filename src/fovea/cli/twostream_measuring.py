@@ -34,8 +34,8 @@ def measure_twostream(
     """
     from fovea.cli.zoom_measuring import loaded
     from fovea.data import open_data
-    from fovea.measure import twostream
-    from fovea.measure.figures import Figures
+    from fovea.measures import twostream
+    from fovea.measures.figures import Figures
 
     networks = [loaded(name, device) for name in net]
     opened = open_data(data, split, networks[0].labels).first(limit)

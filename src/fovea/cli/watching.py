@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fovea.basics.errors import BadPicture
 from fovea.cli.common import bar, warn
-from fovea.errors import BadPicture
 
 if TYPE_CHECKING:
-    from fovea.explaining import Method
-    from fovea.network import Network
-    from fovea.writing import Writer
+    from fovea.heatmaps.explain import Method
+    from fovea.heatmaps.writing import Writer
+    from fovea.networks.network import Network
 
 
 def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -32,7 +32,7 @@ def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 
 def _clips(given: str) -> Iterator[Path]:
-    from fovea.clips import is_clip
+    from fovea.pictures.clips import is_clip
 
     path = Path(given).expanduser()
     if path.is_dir():
@@ -62,8 +62,8 @@ def watch_clips(
     writer: "Writer",
 ) -> None:
     """Strip, film, values and a row of the manifest for each; one that cannot be read is reported, and skipped."""
-    from fovea.watching import reel_of, watch_reel
-    from fovea.watching.writing import add
+    from fovea.video.watch import reel_of, watch_reel
+    from fovea.video.writing import add
 
     for number, path in enumerate(clips, 1):
         which = f"{path.name} ({number} of {len(clips)})" if len(clips) > 1 else path.name

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Batch, Data, Device, Json, Limit, Seed, Split, bar, part_of, report, say, write
-from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fovea.network import Network
+    from fovea.networks.network import Network
 
 app, bench_app = typer.Typer(no_args_is_help=True), typer.Typer(no_args_is_help=True)
 
@@ -48,8 +48,8 @@ def measure_zoom(
     Networks that are called the same but for a last -seed<N> are also told as one, with an interval over them.
     """
     from fovea.data import open_data
-    from fovea.measure import zoom, zoom_figure
-    from fovea.measure.figures import Figures
+    from fovea.measures import zoom, zoom_figure
+    from fovea.measures.figures import Figures
 
     counts = None if glimpses is None else whole_numbers(glimpses, "--glimpses")
     networks = [loaded(name, device) for name in net]
@@ -69,8 +69,8 @@ def loaded(name: str, device: str | None) -> "Network":
     """A run's weights.safetensors is called as the run's folder."""
     import torch
 
-    from fovea.measure.cost import placed
-    from fovea.zoo import load
+    from fovea.networks.cost import placed
+    from fovea.networks.loading import load
 
     network = load(name)
     path = Path(name)
@@ -120,9 +120,9 @@ def bench_zoom(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Time and memory of a few glimpses against the full picture, in one run, in turns."""
-    from fovea.measure import zoom_speed
-    from fovea.measure.cost import placed
-    from fovea.zoo import load
+    from fovea.measures import zoom_speed
+    from fovea.networks.cost import placed
+    from fovea.networks.loading import load
 
     sizes = whole_numbers(batches, "--batches", least=1)
     reads, whole = (placed(load(name, pretrained=False, classes=classes), device) for name in (net, against))

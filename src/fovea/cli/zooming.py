@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fovea.basics.errors import BadChoice
 from fovea.cli.common import Json, Untrained, Weights, bar, load, say, warn, write
-from fovea.errors import BadChoice
 
 if TYPE_CHECKING:
-    from fovea.zooming.writing import Writer
+    from fovea.glimpses.writing import Writer
 
 app = typer.Typer()
 
@@ -44,8 +44,8 @@ def zoom(
     """Classify pictures from a few regions read closely: a picture of each descent, and JSON."""
     if out.exists() and not out.is_dir():
         raise BadChoice(f"--out {out} is a file; name a folder")
-    from fovea.zooming import zoom_batches
-    from fovea.zooming.writing import Writer
+    from fovea.glimpses.writing import Writer
+    from fovea.glimpses.zoom import zoom_batches
 
     name = net or _usual()
     network = load(name, weights, untrained)
@@ -69,7 +69,7 @@ def zoom(
 
 
 def _usual() -> str:
-    from fovea.zoo import ours
+    from fovea.networks.loading import ours
 
     if USUAL not in ours():
         raise BadChoice(
@@ -81,7 +81,7 @@ def _usual() -> str:
 
 def _begins_untrained(name: str) -> bool:
     """Whether a name stands for an architecture alone, or for one with a new last layer."""
-    from fovea.nets import NETS
+    from fovea.models import NETS
 
     return name in NETS or name.startswith("tnet/")
 
@@ -92,7 +92,7 @@ def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:
     if len(writer.skipped) > 10:
         warn.print(f"… and {len(writer.skipped) - 10} more, listed in zoom.json")
     if json is not None:
-        from fovea.measure.figures import Figures
+        from fovea.measures.figures import Figures
 
         write(Figures("zoom", about, writer.rows), json)
     where = writer.folder / "zoom.json"

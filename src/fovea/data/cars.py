@@ -7,11 +7,11 @@ halved: labels=0-97 to train, labels=98-195 to test.
 from collections.abc import Iterator
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures
 from fovea.data.samples import Below, DataSet, Sample
-from fovea.errors import BadChoice
 
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 MARKS = ("cars_annos.mat", "car_ims", "devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train", "cars_test")

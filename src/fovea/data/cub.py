@@ -6,10 +6,10 @@ bounding_boxes.txt has x y width height in pixels, taken as 0-based (its README 
 import re
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines
 from fovea.data.samples import Below, Box, DataSet, Sample
-from fovea.errors import BadChoice
 
 INDEX = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt", "classes.txt")
 

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, Pixels, Sample
-from fovea.errors import BadChoice
 
 TRAIN = 1437  # four fifths; in the package's order, since neighbours are of one writer
 

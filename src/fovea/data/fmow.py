@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data.options import splits_asked
 from fovea.data.places import subfolders
 from fovea.data.samples import Below, Box, DataSet, Sample
-from fovea.errors import BadChoice, BadPicture
 
 PICTURE = "_rgb.jpg"  # the _msrgb.jpg beside them show the same places in the colours of another sensor
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_gt", "test")}

@@ -8,10 +8,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import splits_asked
 from fovea.data.places import called, holds_pictures, pictures, subfolders, too_large
 from fovea.data.samples import Below, Box, DataSet, Sample, boxes_of
-from fovea.errors import BadChoice
 from fovea.pictures import is_picture_name
 
 SPLITS = ("train", "val", "valid", "validation", "test")

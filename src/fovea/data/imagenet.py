@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
 from fovea.data.places import lines, pictures, subfolders
 from fovea.data.samples import Below, Box, DataSet, Sample, Unreadable
 from fovea.data.xmlboxes import XmlBoxes, read_marked
-from fovea.errors import BadChoice, BadPicture
 
 PICTURES = ("Data/CLS-LOC/{}", "{}", "ILSVRC2012_img_{}")
 BOXES = (
@@ -68,7 +68,7 @@ def _classes(found: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     """The wnids that number the classes, and the classes' names."""
     from timm.data import ImageNetInfo
 
-    from fovea.zoo import imagenet_labels
+    from fovea.data.classes import imagenet_labels
 
     usual: list[str] = ImageNetInfo("imagenet-1k").label_names()
     return (usual, imagenet_labels()) if set(found) <= set(usual) else (found, tuple(found))

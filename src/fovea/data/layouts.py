@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice, nearest
 from fovea.data.cars import is_cars, open_cars
 from fovea.data.cub import is_cub, open_cub
 from fovea.data.digits import open_digits
@@ -20,7 +21,6 @@ from fovea.data.places import find, plain
 from fovea.data.samples import DataSet
 from fovea.data.sentences import is_mr, refuse_sentences
 from fovea.data.tinyimagenet import is_tiny_imagenet, open_tiny_imagenet
-from fovea.errors import BadChoice, nearest
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from fovea.basics.errors import BadChoice
 from fovea.data import digits, mnist
 from fovea.data.options import Size, splits_asked
 from fovea.data.places import at_home, find
 from fovea.data.samples import Box, DataSet, Sample
-from fovea.errors import BadChoice
 
 FRAGMENT = 8 / 28  # of a digit's side, as in cluttered MNIST
 INK = 32  # pixels at least this bright are the digit's: resizing leaves a faint rim

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, Pixels, Sample
-from fovea.errors import BadChoice
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

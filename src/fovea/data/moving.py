@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fovea.basics.errors import BadChoice, nearest
 from fovea.data import mnist
 from fovea.data.megapixel import INK, glyphs
 from fovea.data.options import Size, numbers, splits_asked
 from fovea.data.places import find
 from fovea.data.samples import Box
-from fovea.errors import BadChoice, nearest
 
 WAYS = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}
 MOTIONS = tuple(f"{first}-{second}" for first in WAYS for second in WAYS)

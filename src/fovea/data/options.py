@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from fovea.errors import BadChoice, nearest
+from fovea.basics.errors import BadChoice, nearest
 
 Size = tuple[int, int]  # width, height
 COMMON = ("split", "labels", "limit", "layout")

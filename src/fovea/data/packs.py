@@ -5,10 +5,10 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import splits_asked
 from fovea.data.places import called, too_large
 from fovea.data.samples import DataSet, Member, Sample, Source, Unreadable, boxes_of
-from fovea.errors import BadChoice
 
 NEEDED = ("file", "shard", "label")
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice, nearest
 from fovea.data.samples import Below, Sample
-from fovea.errors import BadChoice, nearest
 from fovea.pictures import is_picture_name
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fovea.basics.errors import BadChoice, BadPicture, nearest
 from fovea.data.moving import Shot, Shots, make_moving
 from fovea.data.options import parsed, splits_asked, typed
 from fovea.data.places import at_home, home
-from fovea.errors import BadChoice, BadPicture, nearest
 
 EVERY = 3  # frames, of which one is for the test
 SHORTEST = 0.5  # of a stretch: a last one that is shorter is left out
@@ -85,7 +85,7 @@ class Video:
 
     @staticmethod
     def read(path: Path, side: int) -> "Video":
-        from fovea.footage import survey  # not above: other clips need no decoder
+        from fovea.pictures.footage import survey
 
         footage = survey(path)
         read = [(one.time, _shrunk(one.image, side)) for one in footage.read(range(len(footage.times)))]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import parsed, splits_asked, typed
 from fovea.data.places import demand, find
 from fovea.data.samples import DataSet
-from fovea.errors import BadChoice
 
 FILES = ("rt-polarity.neg", "rt-polarity.pos")
 SPLITS = ("train", "val", "test")

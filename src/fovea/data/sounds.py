@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fovea.basics.errors import BadChoice, nearest
 from fovea.data.options import parsed, splits_asked, typed
-from fovea.errors import BadChoice, nearest
 
 Wave = NDArray[np.float64]
 Random = np.random.Generator

@@ -5,10 +5,10 @@ Boxes are x0 y0 x1 y1 in 64 x 64 pixels, 0-based with the last pixel counted (0 
 
 from pathlib import Path
 
+from fovea.basics.errors import BadChoice
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines
 from fovea.data.samples import Below, Box, DataSet, Sample
-from fovea.errors import BadChoice
 
 
 def is_tiny_imagenet(folder: Path) -> bool:

@@ -12,8 +12,8 @@ from typing import IO, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fovea.basics.errors import BadChoice, nearest
 from fovea.data.places import at_home, find
-from fovea.errors import BadChoice, nearest
 
 PADDING, UNKNOWN = 0, 1  # the first two rows
 SPREAD = 0.25  # of the random vectors, uniform on both sides of 0 (Kim 2014)

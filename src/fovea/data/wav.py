@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.errors import FoveaError
+from fovea.basics.errors import FoveaError
 
 ADVICE = "write it as .wav with 8, 16, 24 or 32 bits a sample, not as floats"
 

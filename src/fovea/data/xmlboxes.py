@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from fovea.basics.errors import BadPicture
 from fovea.data.samples import Box
-from fovea.errors import BadPicture
 
 
 @dataclass(frozen=True)

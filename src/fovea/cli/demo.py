@@ -1,0 +1,201 @@
+"""One page to open: real photographs, real ImageNet weights, all methods side by side, nothing downloaded."""
+
+import html
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+import fovea
+from fovea.basics import boxes as regions
+from fovea.data import open_data
+from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.sanity import Sanity
+from fovea.networks.network import Network
+from fovea.patches.found import Regions
+from fovea.patches.text import TextFound, localize_texts
+from fovea.results import drawing
+from fovea.results.pages import figure, page, ramp
+
+PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
+SENTENCES = (  # three of the paper's own, and two to try
+    "the film is really not so much bad as bland .",
+    "even if the ring has a familiar ring , it's still unusually crafty and intelligent for hollywood horror .",
+    "it's almost as if it's an elaborate dare more than a full-blooded film .",
+    "a warm , funny and beautifully acted story that never talks down to its audience .",
+    "two hours of noise , and not one scene that anybody will remember .",
+)
+CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3"
+SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
+METHODS = {
+    "cam": "each cell's share of the class's logit",
+    "gradcam": "channels weighted by their mean gradient",
+    "gradcam-abs": "the same, evidence against shown too",
+    "l2caf": "the unit filter that keeps this class and drops the rest",
+}
+
+
+def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
+    """Write `out`/index.html, self-contained, and return its path."""
+    out.mkdir(parents=True, exist_ok=True)
+    network = fovea.load("efficientnet_lite0").squashed()
+    photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
+    steps = len(photographs) + 5
+    parts, first = [], None
+    for i, path in enumerate(photographs):
+        maps = fovea.explain(network, path, list(METHODS), "top2")
+        first = first or maps["l2caf"]
+        parts.append(_section(path, maps))
+        progress(i + 1, steps)
+    parts.append(_patches(network, photographs))
+    progress(steps - 4, steps)
+    parts.append(_texts())
+    progress(steps - 3, steps)
+    parts.append(_zoom())
+    progress(steps - 2, steps)
+    parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
+    progress(steps - 1, steps)
+    cost = _cost(network)
+    index = out / "index.html"
+    index.write_text(_page(cost, parts, first.layer if first else ""), encoding="utf-8")
+    progress(steps, steps)
+    return index
+
+
+def _page(cost: str, parts: list[str], layer: str) -> str:
+    heading = f"""<h1>Where a network looks</h1>
+<p>EfficientNet-Lite0 with its ImageNet weights, photographs that come with scikit-image,
+everything computed on this machine.</p>
+<p class="dim">The whole photograph is squashed into the network's input; maps are taken at {html.escape(layer)}
+(7 x 7 cells) and drawn on the photograph's own pixels. The white box holds the largest connected part above
+{regions.THRESHOLD:.0%} of the map's range.</p>
+{ramp("does not matter", "matters most")}
+"""
+    ending = f"""
+<section><h2>What it costs</h2>{cost}</section>
+<p class="dim">Made by <code>fovea demo</code>. Your own pictures:
+<code>fovea explain photo.jpg --target top5</code></p>
+"""
+    return page("where a network looks", [heading, *parts, ending])
+
+
+def _section(path: Path, maps: dict[str, HeatMap]) -> str:
+    seen = maps["l2caf"]
+    guesses = "".join(
+        f'<div class="guess"><span>{html.escape(label)}</span>'
+        f'<i style="width: {max(share * 100, 0.5):.1f}%"></i><span>{share:.2f}</span></div>'
+        for label, share in seen.shown[0].predictions
+    )
+    original = figure(seen.shown[0].image(), f"<b>{html.escape(path.name)}</b>")
+    methods = "".join(figure(_drawn(maps[name]), f"<b>{name}</b> {words}") for name, words in METHODS.items())
+    apart = "".join(figure(_drawn(seen, k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
+    return f"""<section><h2>{html.escape(seen.title())}</h2><p class="dim">l2caf's solver: {seen.solver}</p>
+<div class="row top">{original}<div>{guesses}</div></div>
+<p>Four methods, the class “{html.escape(seen.targets[0][0])}”</p><div class="row">{methods}</div>
+<p>The two top classes apart</p><div class="row">{apart}</div></section>"""
+
+
+def _patches(network: Network, photographs: list[Path]) -> str:
+    """LIP on an ordinary network's class map, with what may be said of such patches and what may not."""
+    paths = [str(path) for path in photographs]
+    found = fovea.localize(network, paths, method="cam", side=SIDE, count=MOST, overlap=0.2, share=0.3)
+    assert isinstance(found, Regions)
+    figures = "".join(
+        figure(one.picture(), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches")
+        for one in found
+    )
+    return f"""<section><h2>The patches that speak for it</h2>
+<p>LIP takes the best cells of a map whose squares overlap little: here of the class map of EfficientNet-Lite0,
+at most {MOST} squares of {SIDE} x {SIDE} of its 224 x 224 pixels, numbered from the best on.</p>
+<div class="row">{figures}</div>
+<p class="dim">What these squares do not say: that the rest of the photograph did not count.
+Followed through the network: {html.escape(str(network.geometry()))}.
+AnchorNet is built so that a cell sees its own patch alone:
+<code>fovea localize photo.jpg --net anchornet-imagenette</code>.</p></section>"""
+
+
+def _zoom() -> str:
+    """TNet on canvases that are drawn here, from digits that come with scikit-learn and that it was not trained on."""
+    canvases = open_data(CANVASES)
+    answers = fovea.zoom(fovea.load("tnet-digits"), [sample.source.read() for sample in canvases.samples])
+    figures = "".join(
+        figure(one.figure(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
+        for sample, one in zip(canvases.samples, answers, strict=True)
+    )
+    share = sum(one.cost.share for one in answers) / len(answers)
+    return f"""<section><h2>Reading only what matters</h2>
+<p>One digit of 28 pixels among fragments of others, on a canvas of 896 x 896. TNet reads the whole canvas at a
+quarter of its resolution, then two windows at half and two at full resolution, each chosen by what was read before:
+{share:.0%} of the canvas at full resolution.</p>{figures}
+<p class="dim">Your own: <code>fovea zoom scene.jpg --glimpses 4</code></p></section>"""
+
+
+def _texts() -> str:
+    """The spans of AnchorNet-T's three branches."""
+    found = localize_texts(fovea.load("anchornet_text-mr"), SENTENCES)
+    parts = "".join(_text(one) for one in found)
+    return f"""<section><h2>The words that speak for it</h2>
+<p>AnchorNet-T has read 8,500 sentences of film reviews. Its three branches see 3, 5 and 7 words in a row;
+the span with the most evidence is marked.</p>{parts}</section>"""
+
+
+def _text(found: TextFound) -> str:
+    start, stop = found.span.place
+    before, marked, after = (
+        html.escape(one) for one in (found.text[:start], found.text[start:stop], found.text[stop:])
+    )
+    rows = "".join(
+        f"<tr><td>{one.window} words</td><td>{html.escape(one.label)} {one.probability:.2f}</td>"
+        f"<td>{html.escape(one.span.words)}</td></tr>"
+        for one in found.branches
+    )
+    return f"""<p class="sentence">{before}<mark>{marked}</mark>{after}</p>
+<p class="dim"><b>{html.escape(found.label)} {found.probability:.2f}</b></p><table>{rows}</table>"""
+
+
+def _drawn(seen: HeatMap, target: int = 0) -> Image.Image:
+    placement = seen.shown[0].placement
+    image = drawing.blend(seen.shown[0].image(), seen.evidence(0, target), placement.window if placement else None)
+    zoom = image.width / seen.shown[0].image().width
+    drawing.draw_box(image, tuple(float(side) * zoom for side in seen.boxes()[0, target]))
+    return image
+
+
+def _sanity(found: Sanity) -> str:
+    rows = "".join(
+        f"<tr><td>{what}</td><td>{found.mean(what):.2f}</td><td>{found.mean(what, 'ssim'):.2f}</td></tr>"
+        for what in ("logits", "all layers")
+    )
+    verdict = (
+        "The maps change with the weights, as they must." if found.passed else "The maps do NOT depend on the weights."
+    )
+    return f"""<section><h2>Is the map about the network?</h2>
+<p>The same pictures through copies of the network with random weights. {verdict}</p>{figure(found.figure(), "")}
+<table><tr><th>randomised</th><th>rank correlation with the true map</th><th>SSIM</th></tr>{rows}</table></section>"""
+
+
+def _cost(network: Network) -> str:
+    from fovea.measures.speed import FOUR, compare
+
+    pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+
+    def forward() -> None:
+        with torch.no_grad():
+            network(pixels)
+
+    calls = {
+        ("one", "l2caf, one class"): lambda: fovea.explain(network, pixels),
+        ("all", "four methods, five classes"): lambda: fovea.explain(network, pixels, FOUR, "top5"),
+    }
+    times = compare(forward, calls, 7)
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{s * 1e3:.1f} ms</td><td>{ratio:.2f}</td></tr>"
+        for (_, name), (ratio, s) in times.items()
+    )
+    when = time.strftime("%Y-%m-%d")
+    return f"""<p class="dim">Measured as this page was made ({when}), {torch.get_num_threads()} threads,
+one picture at a time.</p>
+<table><tr><th></th><th>time</th><th>in bare forwards</th></tr>{rows}</table>"""

@@ -1,0 +1,1 @@
+"""Networks that read a few glimpses of a picture: the answer, and what was read."""

@@ -1,0 +1,168 @@
+"""Where zooming gets its pixels: windows of one decoded picture, and a count of what was read of any scene."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fovea.models.glimpsing import Scene
+from fovea.pictures.transforms import Prepare
+
+Box = tuple[int, int, int, int]  # x0 y0 x1 y1, half open
+
+
+@dataclass(frozen=True)
+class PictureScene:
+    """One decoded picture. No other way leads from a network to its pixels, so that whatever else can `read` windows,
+    such as a file too large to load, may stand in its place."""
+
+    image: Image.Image  # upright, RGB
+    prepare: Prepare  # how the network learnt to see pictures
+    device: torch.device
+    dtype: torch.dtype
+    antialias: bool = True  # as in Pixels
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.image.height, self.image.width
+
+    def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
+        height, width = extent
+        boxes = [(int(x), int(y), int(x) + width, int(y) + height) for x, y in corners[0].tolist()]
+        return torch.stack([self._window(box, side) for box in boxes]).to(self.device, self.dtype)  # G,C,side,side
+
+    def _window(self, box: Box, side: int) -> Tensor:
+        if box == (0, 0, *self.image.size):
+            return self._normalised(self.image, side)
+        seen = clipped(box, self.size)
+        if seen == box:
+            return self._normalised(self.image.crop(box), side)
+        # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalised
+        colour = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
+        width, height, place = box[2] - box[0], box[3] - box[1], (seen[0] - box[0], seen[1] - box[1])
+        canvas, inside = Image.new("RGB", (width, height), colour), Image.new("L", (width, height), 0)
+        if area(seen):
+            canvas.paste(self.image.crop(seen), place)
+            inside.paste(255, (*place, place[0] + seen[2] - seen[0], place[1] + seen[3] - seen[1]))
+        any_of_it = np.asarray(self._shrunk(inside, side)) > 0
+        return self._normalised(canvas, side) * torch.from_numpy(any_of_it)
+
+    def _normalised(self, window: Image.Image, side: int) -> Tensor:
+        small = self._shrunk(window, side)
+        small = small.convert("L") if len(self.prepare.mean) == 1 else small
+        return self.prepare.normalise(torch.from_numpy(np.array(small)).reshape(side, side, -1).permute(2, 0, 1))
+
+    def _shrunk(self, window: Image.Image, side: int) -> Image.Image:
+        """As the network learnt to see it: a window of the picture brought to the network's own size, but with all the
+        detail that the picture has."""
+        (height, width), (own_height, own_width) = self.prepare.size, self.size
+        before = (
+            max(round(window.width * width / own_width), min(side, window.width)),
+            max(round(window.height * height / own_height), min(side, window.height)),
+        )
+        window = window.resize(before, Image.Resampling[self.prepare.interpolation.upper()])
+        if self.antialias:
+            whole = window.width % side == 0 and window.height % side == 0  # as glimpsing.resized has it
+            return window.resize((side, side), Image.Resampling.BOX if whole else Image.Resampling.BILINEAR)
+        steps = (window.width / side, 0, 0, 0, window.height / side, 0)
+        return window.transform((side, side), Image.Transform.AFFINE, steps, Image.Resampling.BILINEAR)
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A picture of any size with nothing on it, which takes no memory."""
+
+    size: tuple[int, int]
+    like: Tensor  # with the channels, type and device of what the network takes: 1,C,1,1
+    count: int = 1
+
+    def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
+        return self.like.new_zeros(corners.shape[0] * corners.shape[1], self.like.shape[1], side, side)
+
+
+@dataclass(frozen=True)
+class Read:
+    """Windows that were asked for at once."""
+
+    corners: Sequence[Sequence[Sequence[float]]]  # N,G,2
+    extent: tuple[int, int]
+    side: int
+
+    @property
+    def resolution(self) -> float:
+        """1: every pixel of the picture has one of its own in what the network sees."""
+        return min(1.0, self.side / self.extent[0], self.side / self.extent[1])
+
+    def boxes(self, picture: int, size: tuple[int, int]) -> list[Box]:
+        """What of one picture is in the windows."""
+        height, width = self.extent
+        return [clipped((int(x), int(y), int(x) + width, int(y) + height), size) for x, y in self.corners[picture]]
+
+
+@dataclass
+class Counted:
+    """A scene, and all that was read of it."""
+
+    scene: Scene
+    reads: list[Read] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return self.scene.count
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.scene.size
+
+    def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
+        self.reads.append(Read(corners.tolist(), extent, side))
+        return self.scene.read(corners, extent, side)
+
+    @property
+    def windows(self) -> tuple[tuple[int, int], ...]:
+        """How many windows of one picture were read each time, and at which side: all that the network's work depends
+        on."""
+        return tuple((len(one.corners[0]), one.side) for one in self.reads)
+
+    def pixels(self, picture: int) -> int:
+        """Pixels of the picture in all windows together, once for every window they are in."""
+        return sum(area(box) for one in self.reads for box in one.boxes(picture, self.size))
+
+    @property
+    def resolution(self) -> float:
+        """The finest at which anything was read; 1 is the picture's own."""
+        return max(one.resolution for one in self.reads)
+
+    def share(self, picture: int) -> float:
+        """How much of the picture was read at that resolution."""
+        finest = [one for one in self.reads if one.resolution == self.resolution]
+        return union([box for one in finest for box in one.boxes(picture, self.size)]) / (self.size[0] * self.size[1])
+
+
+def clipped(box: Box, size: tuple[int, int]) -> Box:
+    """The part of a box that lies in a picture of this height and width; empty when none does."""
+    height, width = size
+    x0, y0 = min(max(box[0], 0), width), min(max(box[1], 0), height)
+    return x0, y0, max(min(box[2], width), x0), max(min(box[3], height), y0)
+
+
+def area(box: Box) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def union(boxes: Sequence[Box]) -> int:
+    """Pixels in at least one of the boxes, however large those are: counted on the grid of their edges."""
+    xs = np.unique([side for box in boxes for side in box[::2]])
+    ys = np.unique([side for box in boxes for side in box[1::2]])
+    covered = np.zeros((len(ys) - 1, len(xs) - 1), dtype=bool)
+    for box in boxes:
+        (x0, x1), (y0, y1) = np.searchsorted(xs, box[::2]), np.searchsorted(ys, box[1::2])
+        covered[y0:y1, x0:x1] = True
+    return int((np.diff(ys)[:, None] * np.diff(xs))[covered].sum())

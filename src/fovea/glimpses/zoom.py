@@ -1,0 +1,232 @@
+"""fovea.zoom: a network that reads only a few regions of a picture answers, and tells what it read."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice, BadPicture
+from fovea.glimpses.answer import After, Answer, Answers, Cost, Glimpse
+from fovea.glimpses.costing import macs_of_walk
+from fovea.glimpses.reading import Box, Counted, PictureScene, clipped
+from fovea.heatmaps.explain import predictions
+from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
+from fovea.networks.inputs import Inputs, groups
+from fovea.networks.network import Network, as_found, wrap
+from fovea.pictures import MAX_PIXELS, Given, gather, tell_skipped
+from fovea.pictures.placement import Placement
+from fovea.pictures.shown import Shown
+from fovea.pictures.transforms import Prepare
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some pictures done."""
+
+    answers: list[Answer]
+    skipped: list[tuple[str, str]]
+    done: int
+    total: int
+
+
+def zoom(
+    net: Network | nn.Module | str | Path,
+    pictures: Inputs,
+    glimpses: int | None = None,
+    *,
+    batch: int = 16,
+    max_pixels: int = MAX_PIXELS,
+) -> Answers:
+    """What pictures are taken for by a network that reads `glimpses` regions of each, and which; as many as it usually
+    does unless given. 0 glimpses of a TNet is its overview alone.
+
+    `net` is a network, or the name of one: a TNet, Saccader, DRAM. Pictures are read window by window at their own
+    size. Tensors, N,C,H,W, are taken as already prepared, `batch` of them at a time, and boxes are in their pixels.
+    """
+    if isinstance(net, (str, Path)):
+        from fovea.networks.loading import load
+
+        net = load(net)
+    network = net if isinstance(net, Network) else wrap(net)
+    answers: list[Answer] = []
+    skipped: list[tuple[str, str]] = []
+    for step in zoom_batches(network, pictures, glimpses, batch, max_pixels):
+        answers += step.answers
+        skipped += step.skipped
+    tell_skipped(bool(answers), skipped)
+    return Answers(tuple(answers), tuple(skipped))
+
+
+def zoom_batches(
+    network: Network, pictures: Inputs, glimpses: int | None = None, batch: int = 16, max_pixels: int = MAX_PIXELS
+) -> Iterator[Step]:
+    """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
+    module = _checked(network, glimpses, batch)
+    for one in _scenes(network, pictures, batch, max_pixels):
+        answers: list[Answer] = []
+        skipped = list(one.skipped)
+        if one.scene is not None:
+            seen = Counted(one.scene)
+            try:
+                with as_found(network), torch.no_grad():
+                    walk = module.walk(seen, glimpses)
+            except BadPicture as reason:
+                skipped += [(shown.name, str(reason)) for shown in one.shown]
+            else:
+                macs = macs_of_walk(network, seen, one.channels, glimpses)
+                answers = _answers(network, walk, seen, one.shown, macs)
+        yield Step(answers, skipped, one.done, one.total)
+
+
+def _name(network: Network) -> str:
+    return network.name or type(network.module).__name__
+
+
+def _checked(network: Network, glimpses: int | None, batch: int) -> Glimpsing:
+    if not isinstance(network.module, Glimpsing):
+        raise BadChoice(
+            f"{_name(network)} reads pictures as a whole and cannot zoom; name a network that reads glimpses: a TNet "
+            "that comes with fovea ('fovea models tnet'), or the file of one, of a Saccader or a DRAM that you trained"
+        )
+    least, most = network.module.least, network.module.most
+    if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
+        raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
+    if batch < 1:
+        raise BadChoice(f"a batch holds at least one picture; got {batch}")
+    return network.module
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Pictures that are walked through together, and what had to be left out beside them."""
+
+    scene: Scene | None  # None when all were left out
+    shown: list[Shown]
+    channels: int
+    skipped: list[tuple[str, str]]
+    done: int
+    total: int
+
+
+def _scenes(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
+    if isinstance(given, Tensor) or (
+        isinstance(given, (list, tuple)) and given and all(isinstance(one, Tensor) for one in given)
+    ):
+        yield from _of_tensors(network, given, batch, max_pixels)
+        return
+    prepare = _prepare(network)
+    pictures = gather(cast(Iterable[Given], given))
+    for done, picture in enumerate(pictures, 1):
+        try:
+            image = picture.read(max_pixels)
+        except BadPicture as reason:
+            yield _Read(None, [], 0, [(picture.name, str(reason))], done, len(pictures))
+            continue
+        scene = PictureScene(image, prepare, network.device, network.dtype, _antialias(network))
+        shown = Shown(picture.name, Placement.identity(*image.size), picture)
+        yield _Read(scene, [shown], len(prepare.mean), [], done, len(pictures))
+
+
+def _of_tensors(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
+    for group in groups(network, given, batch, max_pixels):
+        tensors = cast(Tensor, group.batch)
+        if tensors.ndim != 4:
+            raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
+        wanted = len(network.transform.mean) if isinstance(network.transform, Prepare) else tensors.shape[1]
+        if tensors.shape[1] != wanted:
+            raise BadChoice(f"{_name(network)} takes {wanted} channels, N,C,H,W; got shape {tuple(tensors.shape)}")
+        scene = Pixels(tensors.to(network.device, network.dtype), _antialias(network))
+        yield _Read(scene, group.shown, wanted, group.skipped, group.done, group.total)
+
+
+def _antialias(network: Network) -> bool:
+    """How the network's own forward shrinks windows."""
+    return bool(getattr(network.module, "antialias", True))
+
+
+def _prepare(network: Network) -> Prepare:
+    if network.transform is None:
+        raise BadChoice(
+            "this network has no transform, so it takes tensors only; "
+            "give fovea.wrap(module, transform=fovea.pictures.transforms.Prepare(...)) to zoom into pictures"
+        )
+    if not isinstance(network.transform, Prepare):
+        raise BadChoice(
+            "zoom cuts windows out of pictures itself and needs to know how their values are normalised: "
+            "wrap the network with transform=fovea.pictures.transforms.Prepare(...), or give tensors"
+        )
+    return network.transform
+
+
+def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], macs: int) -> list[Answer]:
+    share, label = walk.logits.float().softmax(1).max(1)  # N  N
+    after = walk.after.float().softmax(2)  # N,V,classes
+    each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V
+    best = predictions(network, walk.logits)
+    first = 0 if walk.levels[0] == 1 else 1  # what is read first is the overview, number 0, where there is one
+    note = _note(seen)
+    found = []
+    for i, told in enumerate(shown):
+        chosen = [None] * (1 - first) + _chosen(walk, i)
+        read = [
+            Glimpse(
+                place + first,
+                walk.levels[place],
+                box,
+                clipped(box, seen.size),
+                None if walk.parents[place] < 0 else walk.parents[place] + first,
+                chosen[place],
+                network.label(int(each_label[i, place])),
+                float(each_share[i, place]),
+            )
+            for place, box in enumerate(_boxes(walk, i))
+        ]
+        then = [
+            After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]))
+            for place, row in enumerate(after[i])
+        ]
+        pixels = seen.size[0] * seen.size[1]
+        found.append(
+            Answer(
+                replace(told, predictions=best[i]),
+                network.label(int(label[i])),
+                float(share[i]),
+                tuple(then),
+                None if first else read[0],
+                tuple(read[1 - first :]),
+                Cost(macs, seen.pixels(i), pixels, seen.share(i), seen.resolution),
+                note,
+            )
+        )
+    return found
+
+
+def _boxes(walk: Walk, picture: int) -> list[Box]:
+    rows = (
+        walk.boxes[picture].round().long().tolist() if walk.boxes.is_floating_point() else walk.boxes[picture].tolist()
+    )
+    return [(x0, y0, x1, y1) for x0, y0, x1, y1 in rows]
+
+
+def _chosen(walk: Walk, picture: int) -> list[float | None]:
+    """The probability of each glimpse's place, where the network chose among places: a density is none."""
+    logs = walk.log_probability[picture].float().tolist()
+    if walk.density or len(logs) != walk.glimpses:
+        return [None] * walk.glimpses
+    return [math.exp(log) for log in logs]
+
+
+def _note(seen: Counted) -> str:
+    """Said where the last windows are smaller than what they are read at."""
+    last = seen.reads[-1]
+    height, width = last.extent
+    if max(height, width) >= last.side:
+        return ""
+    return (
+        f"the last windows are {width} x {height} pixels, enlarged to {last.side} x {last.side}: "
+        "the picture has less detail than the network could take"
+    )

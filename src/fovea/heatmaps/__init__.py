@@ -1,0 +1,1 @@
+"""Where a network looks: methods, targets, heatmaps in the user's own pixels."""

@@ -1,0 +1,256 @@
+"""L2-CAF without iterations, where the head allows it, with the proof that it does.
+
+A head is *affine in the filter* when FT(f) = b + M f: pooling and a linear layer are. Then Eq. 2 is a linear function
+on a sphere and Eq. 1 a least-squares problem on a sphere, and both have their minimum in closed form. Nothing is
+decided by the head's name: what a formula predicts for a random filter is compared with what the head really gives.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fovea.heatmaps.look import Found, Look
+from fovea.heatmaps.targets import Score
+
+MOST_ENTRIES = 50_000_000  # of M: a larger one (a segmentation's) takes more memory than iterating is worth
+MOST_UNKNOWNS = 1024  # with more cells than this, a head evaluation a cell costs more than iterating
+
+
+def tolerance(values: Tensor) -> float:
+    """How far a prediction may be off, relative to the terms it is made of."""
+    return max(5e-4, 8 * torch.finfo(values.dtype).eps)
+
+
+def rounding(*values: Tensor) -> Tensor:
+    """How far numbers of this size may be off by themselves."""
+    eps = torch.finfo(values[0].dtype).eps
+    return min(100 * eps, max(1e-4, 4 * eps)) * torch.stack([value.abs() for value in values]).sum(0)
+
+
+def is_affine(look: Look, scores: Mapping[Any, tuple[Score, Tensor]]) -> bool:
+    """Does every score, by its key, with its slope at f = 1 (B,P), follow its own tangent to a random filter?"""
+    for key, (score, slope) in scores.items():
+        if key not in look.straight:
+            look.straight[key] = _follows_tangent(look, score, slope.detach())
+    return all(look.straight[key] for key in scores)
+
+
+def _follows_tangent(look: Look, score: Score, slope: Tensor) -> bool:
+    with torch.no_grad():
+        for step in look.each_step():
+            r, output = look.probe(step)
+            here, there, own = score(look.output), score(output), look.at_step(slope, step)
+            error = (there - here - own @ (r[0] - 1)).abs()
+            scale = own.abs() @ (1 + r[0].abs())
+            if not bool((error <= tolerance(output) * scale + rounding(here, there)).all()):
+                return False
+    return True
+
+
+def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Score, Tensor]]) -> Found | None:
+    """The minimum of a loss that is affine in each cell of f, or has a kink at 0 there; None where it is neither.
+
+    L(f) = c + sum_p (u_p f_p where f_p > 0, v_p |f_p| where f_p < 0). An affine head has v = -u, and then
+    f = -u / |u|. A ReLU between the filter and the pooling gives the general case: with m = min(u, v) the minimum on
+    the sphere is (-m)+ / |(-m)+|, signed by the side that was smaller, or the one cell of least m if no m is negative.
+    `scores` are what the loss is put together from, by their keys, to be proved affine once for all who use them.
+    """
+    if is_affine(look, scores):
+        norm = slope.norm(dim=1, keepdim=True)
+        flat = norm == 0
+        f = torch.where(flat, slope.shape[1] ** -0.5, -slope / torch.where(flat, 1, norm))
+        start = look.join([loss(look.output).detach()] * look.steps)
+        promised = (start - slope.sum(1) - norm.squeeze(1)).detach()
+        if _is_reached(look, loss, f, promised, slope.abs().sum(1)):
+            return Found(f, -slope, "exact", promised)
+    if look.differentiable:
+        return None
+    filters, losses = [], []
+    for step in look.each_step():
+        up = look.at_step(slope, step)
+        found = _kinked(look, loss, up, step)
+        if found is None:
+            return None
+        filters.append(found[0])
+        losses.append(found[1])
+    f, promised = look.join(filters), look.join(losses)
+    return Found(f, f, "exact", promised) if _is_reached(look, loss, f, promised, slope.abs().sum(1)) else None
+
+
+def _is_reached(look: Look, loss: Score, f: Tensor, promised: Tensor, size: Tensor) -> bool:
+    """The last word of the proof: the filter found, put through the head, has the loss that the formula promised."""
+    with torch.no_grad():
+        reached = look.join([loss(look.filtered(look.at_step(f, step), step)) for step in look.each_step()])
+        start = look.join([loss(look.output)] * look.steps)
+        return bool(((reached - promised).abs() <= tolerance(f) * size + rounding(reached, start)).all())
+
+
+def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
+    minus = torch.full_like(up, -1.0).requires_grad_()  # N,P
+    at_minus = loss(look.filtered(minus, step))
+    (gradient,) = torch.autograd.grad(at_minus.sum(), minus)
+    down = -gradient
+    start = loss(look.output).detach()
+    constant = start - up.sum(1)
+    r, output = look.probe(step)
+    predicted = constant + (up * r.clamp(min=0) - down * r.clamp(max=0)).sum(1)
+    scale = tolerance(output) * (up.abs() + down.abs()).sum(1)
+    errors = (predicted - loss(output)).abs(), (constant + down.sum(1) - at_minus.detach()).abs()
+    if not all(bool((error <= scale).all()) for error in errors):
+        return None
+    m = torch.minimum(up, down)
+    weight = (-m).clamp(min=0)
+    alone = torch.zeros_like(m).scatter(1, m.argmin(1, keepdim=True), 1.0)
+    norm = weight.norm(dim=1, keepdim=True)
+    size = torch.where(norm > 0, weight / norm.clamp(min=torch.finfo(m.dtype).tiny), alone)
+    reached = constant + torch.where(norm.squeeze(1) > 0, -norm.squeeze(1), m.min(1).values)
+    return torch.where(up <= down, size, -size), reached
+
+
+def oblivious(look: Look) -> Found | None:
+    """Eq. 1 on the sphere: minimise |M (f - 1)|^2 with |f| = 1, where the head is affine; None where it is not."""
+    if look.output.numel() * look.opened.layout.cells > MOST_ENTRIES:
+        return None
+    filters, losses, unique = [], [], True
+    for step in look.each_step():
+        matrix = _by_cell_alone(look) if look.opened.free and look.steps == 1 else None
+        if matrix is None or not _explains(look, matrix, step):
+            matrix = _by_column(look, step)
+            if matrix is None or not _explains(look, matrix, step):
+                return None
+        f, loss, one = on_the_sphere(matrix[0])
+        f = f.to(look.cells.dtype)
+        if not _explains(look, matrix, step, f):
+            return None
+        filters.append(f)
+        losses.append(loss.to(look.cells.dtype))
+        unique = unique and one
+    f = look.join(filters)
+    note = (
+        "" if unique else "the loss is zero and other filters reach it too: the shortest one is shown, filled up evenly"
+    )
+    return Found(f, f, "exact", look.join(losses), 0, note)
+
+
+def at_the_pooling(look: Look) -> Found:
+    """Eq. 3 with the pooled features as V'(x): for heads that normalise after pooling, which undoes a common factor."""
+    f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
+    f = f.to(look.cells.dtype)
+    note = "a normalisation after the filter hides its size: compared at the pooled features, whatever follows them"
+    return Found(f, f, "exact", loss.to(f.dtype), 0, note)
+
+
+def _by_cell_alone(look: Look) -> tuple[Tensor, Tensor] | None:
+    """M (N,D,P) and b (D) if the head averages cells: each cell alone, as a map of one cell, gives its whole share."""
+    layout = look.opened.layout
+    if layout.kind == "tokens":
+        return None
+    cells = look.cells
+    n, k, p = cells.shape
+    alone = torch.cat([cells.transpose(1, 2).reshape(n * p, k), cells.new_zeros(1, k)])
+    one = [1] * len(layout.grid)
+    shaped = alone.view(-1, k, *one) if layout.kind == "channels first" else alone.view(-1, *one, k)
+    try:
+        with torch.set_grad_enabled(look.differentiable):
+            outputs = look.opened.head(shaped).flatten(1)
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    if outputs.shape != (n * p + 1, look.output[0].numel()):
+        return None  # the output's own size depends on the map's
+    b = outputs[-1]
+    return ((outputs[:-1] - b) / p).view(n, p, -1).transpose(1, 2), b
+
+
+def _by_column(look: Look, step: int) -> tuple[Tensor, Tensor] | None:
+    """M and b of any affine head: the column of a cell is what the output gains when that cell alone passes."""
+    n, p = len(look.output), look.opened.layout.cells
+    if p > MOST_UNKNOWNS:
+        return None
+    r, at_r = look.probe(step)
+    with torch.set_grad_enabled(look.differentiable):
+        zero = r.new_zeros(n, p)
+        b = look.filtered(zero, step).flatten(1)  # N,D
+        # affine heads add up: FT(r) + FT(1 - r) = FT(1) + FT(0). Cheaper to see than P columns
+        rest = look.filtered((1 - r).expand(n, -1), step).flatten(1)
+        gap = at_r.flatten(1) + rest - look.output.flatten(1) - b
+        size = (look.output.flatten(1) - b).norm(dim=1) + (rest - b).norm(dim=1)
+        if not bool((gap.norm(dim=1) <= tolerance(b) * size).all()):
+            return None
+        columns = [
+            look.filtered(zero + torch.eye(p, device=r.device, dtype=r.dtype)[i], step).flatten(1) - b for i in range(p)
+        ]
+    return torch.stack(columns, dim=2), b
+
+
+def _explains(look: Look, found: tuple[Tensor, Tensor], step: int, best: Tensor | None = None) -> bool:
+    """The proof for the whole output: b + M f for a random filter and the open one, and then for the one found."""
+    matrix, b = found
+    with torch.no_grad():
+        r, at_r = look.probe(step)
+        size = matrix.flatten(1).norm(dim=1)
+        known = [(r, at_r, 1.0), (torch.ones_like(r), look.output, r.shape[1] ** 0.5)]
+        for f, out, length in known if best is None else [(best, look.filtered(best, step), 1.0)]:
+            gap = (b + (matrix * f.unsqueeze(1)).sum(2) - out.flatten(1)).norm(dim=1)
+            if not bool((gap <= tolerance(out) * size * length).all()):
+                return False
+    return True
+
+
+def on_the_sphere(matrix: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """argmin |M (f - 1)|^2 on |f| = 1, for M of N,D,P: filters N,P, losses N, and whether each is the only minimum.
+
+    With M = U S V^T and L = S^2, f = V L / (L + x) V^T 1, where x >= 0 makes |f| = 1: one root of a falling function.
+    """
+    m = matrix.double()
+    wide = m.shape[1] < m.shape[2]
+    fixed = m.detach()
+    values, vectors = torch.linalg.eigh(fixed @ fixed.mT if wide else fixed.mT @ fixed)  # N,R  N,*,R
+    top = values[:, -1:].clamp(min=torch.finfo(values.dtype).tiny)
+    noise = {torch.float64: 1e-13 * max(m.shape[1:]), torch.float32: 1e-6}.get(matrix.dtype, 1e-3)
+    real = values > top * noise
+    values = torch.where(real, values, 1.0)
+    if wide:
+        vectors = fixed.mT @ vectors / values.sqrt().unsqueeze(1)
+    a = torch.where(real, vectors.sum(1), 0.0)  # N,R: V^T 1 on the row space of M
+    shortest = a.square().sum(1)
+    unique = (shortest > 1).unsqueeze(1)
+    x = _root(values, a).unsqueeze(1)
+    share = torch.where(unique, values / (values + x), 1.0)
+    f = (vectors * (a * share).unsqueeze(1)).sum(2)
+    # a zero loss with length to spare: fill up along 1's part outside the row space, which the output does not see
+    spare = 1 - (vectors * a.unsqueeze(1)).sum(2)
+    fill = spare * ((1 - shortest).clamp(min=0) / spare.square().sum(1).clamp(min=1e-300)).sqrt().unsqueeze(1)
+    f = torch.where(unique, f, f + fill)
+    loss = (values * (a * (share - 1)).square()).sum(1)
+    if matrix.requires_grad and bool(unique.all()):
+        f = _with_gradient(m, x)
+    return f / f.norm(dim=1, keepdim=True), loss.detach(), bool(unique.all())
+
+
+def _with_gradient(m: Tensor, x: Tensor) -> Tensor:
+    """The same f from its root, by solving: eigenvectors have no gradient where eigenvalues repeat."""
+    h = m.mT @ m
+    right, one = h.sum(2, keepdim=True), torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
+    f = torch.linalg.solve(h + x.unsqueeze(2) * one, right)
+    square = f.square().sum((1, 2), keepdim=True)
+    fall = (f * torch.linalg.solve(h + x.unsqueeze(2) * one, f)).sum((1, 2), keepdim=True)
+    # a Newton step from the root moves nothing, and knows how the root would move
+    x_again = x.unsqueeze(2) + square / fall * (square.sqrt() - 1)
+    found: Tensor = torch.linalg.solve(h + x_again * one, right)
+    return found.squeeze(2)
+
+
+def _root(values: Tensor, a: Tensor) -> Tensor:
+    """x >= 0 with |a L / (L + x)| = 1, by Newton's method on 1 / |f|, from the left, where it cannot overshoot."""
+    x = ((a.abs() - 1) * values).amax(1).clamp(min=0)
+    for _ in range(60):
+        shifted = values + x.unsqueeze(1)
+        f = a * values / shifted
+        square = f.square().sum(1)
+        step = square / (f.square() / shifted).sum(1).clamp(min=1e-300) * (square.sqrt() - 1)
+        x = (x + step).clamp(min=0)
+        if bool((step.abs() <= 1e-13 * x).all()):
+            break
+    return x

@@ -1,0 +1,139 @@
+"""One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fovea.heatmaps.targets import Aim, Score, Weighted
+from fovea.networks.cutting import Opened
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a method found for one target: B,P values with B = N or N*T, and how."""
+
+    values: Tensor
+    raw: Tensor  # before rectification, for the diagnosis
+    solver: str = "closed form"
+    loss: Tensor | None = None  # B
+    iterations: int = 0
+    note: str = ""  # what the reader should know: not unique, run through the whole network, ...
+
+
+@dataclass
+class Look:
+    opened: Opened
+    differentiable: bool = False
+    aims: int = 1  # how many targets will ask for gradients
+    gradients: dict[Any, Tensor] = field(default_factory=dict)
+    slopes: dict[Any, Tensor] = field(default_factory=dict)
+    weighted: dict[Any, Tensor] = field(default_factory=dict)
+    straight: dict[Any, bool] = field(default_factory=dict)  # scores, by key, and whether they are affine in the filter
+    probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Tensor:
+        return self.opened.output
+
+    @property
+    def cells(self) -> Tensor:
+        """The features as B,k,P."""
+        features = self.opened.features
+        return self.opened.layout.by_cell(features if self.differentiable else features.detach())
+
+    @property
+    def steps(self) -> int:
+        return self.opened.frames or 1
+
+    def gradient(self, score: Score, key: Any) -> Tensor:
+        """d score / d features, B,k,P. All frames at once: each frame's share, the others unfiltered."""
+        if key not in self.gradients:
+            (gradient,) = torch.autograd.grad(
+                self.output if isinstance(score, Weighted) else score(self.output).sum(),
+                self.opened.features,
+                score.weights if isinstance(score, Weighted) else None,
+                retain_graph=True,
+                create_graph=self.differentiable,
+                allow_unused=True,
+            )
+            if gradient is None:
+                gradient = torch.zeros_like(self.opened.features)
+            self.gradients[key] = self.opened.layout.by_cell(gradient)
+        return self.gradients[key]
+
+    def slope(self, score: Score, key: Any) -> Tensor:
+        """d score / d f at f = 1, B,P: how the score changes as each cell is turned up."""
+        if key not in self.slopes:
+            self.slopes[key] = (self.gradient(score, key) * self.cells).sum(1)
+        return self.slopes[key]
+
+    def channels_weighted(self, score: Score, key: Any) -> Tensor:
+        """sum_k alpha_k A_k, B,P, with alpha_k the mean of d score / d A_k over the cells."""
+        if key not in self.weighted:
+            alpha = self.gradient(score, key).mean(2)  # B,k
+            self.weighted[key] = torch.bmm(alpha.unsqueeze(1), self.cells).squeeze(1)
+        return self.weighted[key]
+
+    def filtered(self, f: Tensor, step: int = 0, whole: bool = False) -> Tensor:
+        """FT(x, f): the output with one frame's cells multiplied by f (N,P) and the other frames as they are."""
+        opened = self.opened
+        features = opened.trunk() if whole else opened.features
+        if not self.differentiable:
+            features = features.detach()
+        if opened.frames is not None and opened.frames > 1:
+            every = f.new_ones(len(f), opened.frames, f.shape[1])
+            every = torch.cat([every[:, :step], f.unsqueeze(1), every[:, step + 1 :]], dim=1)  # N,T,P
+            f = every.flatten(0, 1)
+        return opened.head(opened.layout.times(features, f))
+
+    def probe(self, step: int) -> tuple[Tensor, Tensor]:
+        """A random filter of unit length and mixed signs, 1,P, and the output it gives: what a proof is checked on."""
+        if step not in self.probes:
+            generator = torch.Generator().manual_seed(step)
+            r = torch.randn(1, self.opened.layout.cells, generator=generator)
+            r = (r / r.norm()).to(self.output.device, self.output.dtype)
+            with torch.no_grad():
+                self.probes[step] = r, self.filtered(r.expand(len(self.output), -1), step)
+        return self.probes[step]
+
+    def at_step(self, values: Tensor, step: int) -> Tensor:
+        """Rows of one frame: B,... to N,..."""
+        return values if self.steps == 1 else values.view(-1, self.steps, *values.shape[1:])[:, step]
+
+    def each_step(self) -> Iterator[int]:
+        yield from range(self.steps)
+
+    def join(self, per_step: list[Tensor]) -> Tensor:
+        """N,... of every frame to B,..."""
+        return per_step[0] if len(per_step) == 1 else torch.stack(per_step, dim=1).flatten(0, 1)
+
+
+def whole_output(out: Tensor) -> Tensor:
+    """The sum of the output, whose gradient is Eq. 6's for an embedding."""
+    return out.flatten(1).sum(1)
+
+
+def score_of(aim: Aim) -> tuple[Score, Any]:
+    return (aim.score, aim.key) if aim.score is not None else (whole_output, "sum")
+
+
+def without_lost(opened: Opened) -> tuple[Opened, Tensor | None]:
+    """Pictures whose output is not a number, taken out of the batch so that they do not spoil the others: B or None."""
+    lost = ~opened.output.detach().flatten(1).isfinite().all(1)  # N
+    if not bool(lost.any()) or bool(lost.all()):
+        return opened, None
+    rows = lost.repeat_interleave(opened.frames or 1)
+    shape = (-1, *[1] * (opened.features.ndim - 1))
+    features = torch.where(rows.view(shape), 0.0, opened.features.detach()).requires_grad_()
+    return replace(opened, features=features, output=opened.head(features.clone())), rows
+
+
+def mark(found: Found, lost: Tensor | None) -> Found:
+    """The maps of pictures that were taken out are not numbers."""
+    if lost is None:
+        return found
+    values, raw = (torch.where(lost.unsqueeze(1), torch.nan, one) for one in (found.values, found.raw))
+    return replace(found, values=values, raw=raw)

@@ -1,0 +1,1 @@
+"""Ways to find where a network looks, one per file."""

@@ -1,0 +1,29 @@
+"""Class activation maps (Zhou et al. 2016), for every head that is affine in the features."""
+
+from dataclasses import dataclass
+
+from fovea.basics.errors import BadNetwork
+from fovea.heatmaps.exact import is_affine
+from fovea.heatmaps.look import Found, Look, score_of
+from fovea.heatmaps.targets import Aim
+
+
+@dataclass(frozen=True)
+class CAM:
+    """CAM_c(p) = sum_k w_ck A_k(p): what each cell adds to the class's logit, times the number of cells.
+
+    With pooling and one linear layer, w_ck is P dy_c/dA_k(p), so no weights need to be found by name.
+    """
+
+    name = "cam"
+
+    def __call__(self, look: Look, aim: Aim) -> Found:
+        score, key = score_of(aim)
+        slope = look.slope(score, key)  # B,P
+        if bool(slope.isfinite().all()) and not is_affine(look, {key: (score, slope)}):
+            raise BadNetwork(
+                "cam needs a head that is pooling and one linear layer after the cut; this one is not: "
+                "use gradcam or l2caf, or cut at a later layer"
+            )
+        raw = slope * look.opened.layout.cells
+        return Found(raw, raw)

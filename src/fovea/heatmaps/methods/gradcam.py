@@ -1,0 +1,24 @@
+"""Grad-CAM for classes and embeddings, and its absolute form (L2-CAF paper, Eqs. 4 to 7)."""
+
+from dataclasses import dataclass
+
+from fovea.heatmaps.look import Found, Look, score_of
+from fovea.heatmaps.targets import Aim
+
+
+@dataclass(frozen=True)
+class GradCAM:
+    """M = ReLU(sum_k alpha_k A_k), Eq. 4, with alpha_k the mean of dy/dA_k over the cells, Eq. 5.
+
+    For an embedding dy/dA is the gradient of its sum, Eq. 6. `absolute` takes |.| in place of the ReLU, Eq. 7.
+    """
+
+    absolute: bool = False
+
+    @property
+    def name(self) -> str:
+        return "gradcam-abs" if self.absolute else "gradcam"
+
+    def __call__(self, look: Look, aim: Aim) -> Found:
+        raw = look.channels_weighted(*score_of(aim))  # B,P
+        return Found(raw.abs() if self.absolute else raw.relu(), raw)

@@ -1,0 +1,134 @@
+"""L2-CAF: the filter of unit length that keeps what the network's output depends on (Taha et al. 2020)."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.heatmaps import exact
+from fovea.heatmaps.constraints import CONSTRAINTS
+from fovea.heatmaps.iterative import Descent, descend
+from fovea.heatmaps.look import Found, Look, whole_output
+from fovea.heatmaps.targets import Aim, Score, Weighted
+
+
+@dataclass(frozen=True)
+class L2CAF:
+    """Minimise a loss of the filtered output FT(x, f) over filters with |f| = 1; the map is |f|, or f when `signed`.
+
+    A class c (Eq. 2): L = -FT_c + the other classes' FT_i, their `others="sum"` as printed in the paper, or their
+    `"mean"`, which does not care about a number added to every logit. Any other score: L = -score.
+    The whole output (Eq. 1, `oblivious` or target="output"): L = |NT(x) - FT(x, f)|^2.
+
+    `solver="auto"` is exact where the head is proved affine in f and iterates on the head elsewhere; "vanilla" iterates
+    through the whole network, for comparison.
+    """
+
+    others: Literal["sum", "mean"] = "mean"
+    signed: bool = False
+    oblivious: bool = False
+    constraint: str = "l2"
+    solver: Literal["auto", "exact", "iterative", "vanilla"] = "auto"
+    descent: Descent = field(default_factory=Descent)
+
+    def __post_init__(self) -> None:
+        for given, choices in (
+            (self.others, ("sum", "mean")),
+            (self.constraint, tuple(CONSTRAINTS)),
+            (self.solver, SOLVERS),
+        ):
+            if given not in choices:
+                raise BadChoice(f"l2caf knows {', '.join(choices)}; not {given!r}{nearest(str(given), choices)}")
+
+    @property
+    def name(self) -> str:
+        parts = ["l2caf"]
+        parts += ["oblivious"] if self.oblivious else ["sum"] if self.others == "sum" else []
+        parts += [self.constraint] if self.constraint != "l2" else []
+        parts += ["signed"] if self.signed else []
+        parts += [self.solver] if self.solver != "auto" else []
+        return "-".join(parts)
+
+    def __call__(self, look: Look, aim: Aim) -> Found:
+        whole = self.oblivious or aim.score is None
+        found = self._exact(look, aim, whole) if self._may_be_exact(look) else None
+        if found is None:
+            found = self._iterate(look, aim, whole)
+        values = found.values if self.signed else found.values.abs()
+        return Found(values, found.raw, found.solver, found.loss, found.iterations, found.note)
+
+    def _may_be_exact(self, look: Look) -> bool:
+        return self.constraint == "l2" and self.solver in ("auto", "exact") and bool(look.output.isfinite().all())
+
+    def _exact(self, look: Look, aim: Aim, whole: bool) -> Found | None:
+        found = exact.oblivious(look) if whole else self._linear(look, aim)
+        if found is None and self.solver == "exact":
+            raise BadNetwork("the head is not affine in the filter, so there is no exact solution: use solver='auto'")
+        return found
+
+    def _linear(self, look: Look, aim: Aim) -> Found | None:
+        scores = {key: (score, look.slope(score, key)) for key, (score, _) in self._terms(look, aim).items()}
+        return exact.linear(look, self.loss(look, aim), self.tangent(look, aim), scores)
+
+    def _iterate(self, look: Look, aim: Aim, whole: bool) -> Found:
+        if look.differentiable:
+            raise BadNetwork("this head has no exact solution, and an iterated map has no gradient: use gradcam")
+        if not bool(look.output.isfinite().all()):
+            blank = torch.full_like(look.cells[:, 0], torch.nan)
+            return Found(blank, blank, "none", blank[:, 0])
+        if whole:
+            loss, tangent = different(look.output.detach()), -look.slope(whole_output, "sum").detach()
+            scale = look.join([look.output.detach().flatten(1).square().sum(1)] * look.steps)
+            if self.constraint == "l2" and self.solver == "auto" and _size_is_lost(look, loss):
+                return exact.at_the_pooling(look)
+        else:
+            loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
+            scale = tangent.norm(dim=1)
+        return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
+
+    def loss(self, look: Look, aim: Aim) -> Score:
+        """Eq. 2 as a function of the filtered output."""
+        score = aim.score or whole_output
+        if aim.classes is None:
+            return lambda out: -score(out)
+        weight = self._weight(look.output.shape[1])
+        return Weighted(
+            torch.full_like(look.output, weight, requires_grad=False).scatter_(1, aim.classes.unsqueeze(1), -1.0)
+        )
+
+    def _weight(self, classes: int) -> float:
+        """What each other class counts in Eq. 2."""
+        return 1.0 if self.others == "sum" else 1 / max(classes - 1, 1)
+
+    def _terms(self, look: Look, aim: Aim) -> dict[Any, tuple[Score, float]]:
+        """The loss as scores with factors, by key: ones whose gradients other methods and targets use too, if any."""
+        if aim.classes is None or look.output.shape[1] == 1:
+            return {aim.key: (aim.score or whole_output, -1.0)}
+        if look.aims == 1 and aim.key not in look.gradients:
+            return {(self.others, aim.key): (self.loss(look, aim), 1.0)}
+        weight = self._weight(look.output.shape[1])
+        return {aim.key: (aim.score or whole_output, -1 - weight), "sum": (whole_output, weight)}
+
+    def tangent(self, look: Look, aim: Aim) -> Tensor:
+        """d L / d f at f = 1."""
+        parts = [factor * look.slope(score, key) for key, (score, factor) in self._terms(look, aim).items()]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _size_is_lost(look: Look, loss: Score) -> bool:
+    """Does an even filter give what the open network gives? Then a normalisation follows, and Eq. 1 is blind."""
+    p = look.opened.layout.cells
+    even = torch.full((len(look.output), p), p**-0.5).to(look.output)
+    with torch.no_grad():
+        closed = loss(torch.zeros_like(look.output))
+        return all(bool((loss(look.filtered(even, step)) <= 1e-4 * closed).all()) for step in look.each_step())
+
+
+SOLVERS = ("auto", "exact", "iterative", "vanilla")
+
+
+def different(wanted: Tensor) -> Score:
+    """Eq. 1: the squared distance from the output that the open network gives."""
+    return lambda out: (wanted - out).flatten(1).square().sum(1)

@@ -1,0 +1,187 @@
+"""Sanity checks (Adebayo et al. 2018; L2-CAF paper 4.4, Figs. 10 and S6): a map must change when the weights do."""
+
+import copy
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from fovea.basics.errors import BadNetwork, BadPicture
+from fovea.heatmaps.explain import Method, explain, find
+from fovea.heatmaps.heatmap import HeatMap
+from fovea.networks.inputs import Inputs, groups
+from fovea.networks.network import Network, as_found, wrap
+from fovea.pictures import Picture
+from fovea.results import drawing
+
+COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
+
+
+@dataclass(frozen=True)
+class Sanity:
+    """Maps of the network and of copies with random weights, and how alike they are."""
+
+    true: HeatMap
+    randomised: tuple[tuple[str, int, HeatMap], ...]  # what was randomised, seed, maps
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a picture and copy: Spearman's rank correlation and SSIM against the true map (1: did not change)."""
+        return [
+            {
+                "picture": self.true.shown[i].name,
+                "method": self.true.method,
+                "randomised": what,
+                "seed": seed,
+                "rank_correlation": rank_correlation(self.true.map(i), maps.map(i)),
+                "ssim": ssim(self.true.map(i), maps.map(i)),
+            }
+            for what, seed, maps in self.randomised
+            for i in range(len(self.true))
+        ]
+
+    def mean(self, what: str, measure: str = "rank_correlation") -> float:
+        return float(np.nanmean([row[measure] for row in self.rows if row["randomised"] == what]))
+
+    @property
+    def passed(self) -> bool:
+        """The maps depend on the weights: with all layers random, they no longer rank the cells as before."""
+        return self.mean("all layers") < 0.5
+
+    def __str__(self) -> str:
+        parts = ", ".join(
+            f"{what} random: rank correlation {self.mean(what):.2f}, SSIM {self.mean(what, 'ssim'):.2f}"
+            for what in dict.fromkeys(what for what, *_ in self.randomised)
+        )
+        return f"{self.true.method}: {parts} ({'depends' if self.passed else 'does NOT depend'} on the weights)"
+
+    def figure(self) -> Image.Image:
+        """The picture of Fig. 10: a row a picture, the true map first, then each randomised copy's."""
+        rows = []
+        for i in range(len(self.true)):
+            placed = self.true.shown[i].placement
+            image, window = self.true.shown[i].image(), placed.window if placed else None
+            cells = [
+                drawing.titled(drawing.blend(image, self.true.evidence(i), window), "as trained", self.true.title(i))
+            ]
+            for what, seed, maps in self.randomised:
+                drawn = drawing.blend(image, maps.evidence(i), window)
+                alike = rank_correlation(self.true.map(i), maps.map(i))
+                cells.append(drawing.titled(drawn, f"{what} random {seed + 1}", f"rank correlation {alike:.2f}"))
+            rows.append(cells)
+        return drawing.grid(rows)
+
+    def save(self, path: str | Path) -> None:
+        self.figure().save(path)
+
+
+def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l2caf") -> Sanity:
+    """Randomise the logits layer, then all layers, of copies of the network (never the network itself), and compare.
+
+    The class explained is the one that the network as trained puts first, in every copy.
+    """
+    network = net if isinstance(net, Network) else wrap(net)
+    method = find(method)
+    if isinstance(pictures, Iterator):
+        pictures = list(pictures)
+    true = explain(network, pictures, method)
+    target = _same_target(true)
+    # what was skipped once need not be tried again
+    good: Inputs = (
+        pictures
+        if not true.skipped
+        else [
+            one.picture.source
+            for one in true.shown
+            if isinstance(one.picture, Picture) and not isinstance(one.picture.source, BadPicture)
+        ]
+    )
+    found, last = [], last_to_run(network, good)
+    for what, seed in COPIES:
+        other = Network(
+            randomised(network.module, what, seed, last),
+            network.transform,
+            network.labels,
+            _layer(network),
+            output=network.output,
+        )
+        found.append((what, seed, explain(other, good, method, target)))
+    return Sanity(true, tuple(found))
+
+
+def _layer(network: Network) -> str | None:
+    if isinstance(network.layer, nn.Module):
+        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
+    return network.layer
+
+
+def _same_target(true: HeatMap) -> Any:
+    return "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
+
+
+def randomised(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:
+    """A copy with the layer `last` (the last that is registered, if not named), or with every layer, drawn anew.
+
+    Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled.
+    """
+    other = copy.deepcopy(module)
+    named = {name: one for name, one in other.named_modules() if any(p.ndim > 1 for p in one.parameters(recurse=False))}
+    if not named:
+        raise BadNetwork("the network has no weights to randomise")
+    chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for parameter in (p for one in chosen for p in one.parameters(recurse=False)):
+            if parameter.ndim > 1:
+                spread = float(parameter.detach().float().std())
+                parameter.data.normal_(0, spread if np.isfinite(spread) and spread > 0 else 0.02)
+            else:
+                flat = parameter.data.view(-1)
+                parameter.data.copy_(flat[torch.randperm(len(flat)).to(flat.device)].view_as(parameter))
+    return other
+
+
+def last_to_run(network: Network, pictures: Inputs) -> str | None:
+    """The name of the last layer with a matrix of weights that runs: the logits layer."""
+    ran: list[str] = []
+    handles = [
+        one.register_forward_hook(lambda *_, name=name: ran.append(name))
+        for name, one in network.module.named_modules()
+        if any(p.ndim > 1 for p in one.parameters(recurse=False))
+    ]
+    try:
+        with as_found(network), torch.no_grad():
+            group = next((one for one in groups(network, pictures, 1, sys.maxsize) if one.batch is not None), None)
+            if group is not None and group.batch is not None:
+                network(group.batch.to(network.device, network.dtype))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return ran[-1] if ran else None
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's; 0 when one of the maps is constant and so ranks nothing."""
+    from scipy.stats import spearmanr
+
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(spearmanr(a.ravel(), b.ravel()).statistic)
+
+
+def ssim(a: np.ndarray, b: np.ndarray) -> float:
+    """Structural similarity of the two maps, each stretched to 0..1."""
+    from skimage.metrics import structural_similarity
+
+    x, y = (np.asarray((m - m.min()) / (np.ptp(m) or 1), dtype=np.float64) for m in (a, b))
+    smallest = min(x.shape)
+    if smallest < 3:
+        return float(np.corrcoef(x.ravel(), y.ravel())[0, 1]) if x.size > 1 else 1.0
+    window = min(7, smallest - (smallest + 1) % 2)
+    return float(structural_similarity(x, y, data_range=1.0, win_size=window))

@@ -1,0 +1,157 @@
+"""What to explain: a class, the top k, the whole output (an embedding), a pair of pictures, any score."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice, nearest
+from fovea.networks.network import Network
+
+Score = Callable[[Tensor], Tensor]
+Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | None
+WORDS = ("top1", "top5", "output", "embedding", "pair")
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """A score that is a weighted sum of the outputs, so that its gradient needs no graph of its own."""
+
+    weights: Tensor  # N,C
+
+    def __call__(self, output: Tensor) -> Tensor:
+        return (output * self.weights).sum(1)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One thing to explain for every picture of a batch: a score of the output, or (no score) the output as a whole."""
+
+    names: tuple[str, ...]
+    score: Score | None  # output -> N
+    classes: Tensor | None = None  # N, when the score is a class's logit
+    key: Any = field(default_factory=object)
+
+
+@dataclass(frozen=True)
+class Each:
+    """One target, or list of targets, for each picture in turn."""
+
+    targets: tuple[Any, ...]
+
+
+def each(targets: Sequence[Any]) -> Each:
+    """A target of its own for every picture: `target=fovea.each(["tabby", "lynx"])` for two pictures."""
+    return Each(tuple(targets))
+
+
+def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
+    """The K things to explain for this batch."""
+    if target is None:
+        target = "top1" if network.labels is not None and output.ndim == 2 else "output"
+    if isinstance(target, str) and target == "pair":
+        return [_pair(output)]
+    if isinstance(target, Each):
+        own = [[_class(one, network, output) for one in _listed(row)] for row in target.targets]
+        if len({len(row) for row in own}) > 1:
+            raise BadChoice("fovea.each needs as many targets for every picture")
+        target = torch.tensor(own)
+    if isinstance(target, (Tensor, np.ndarray)) and target.ndim == 0:
+        target = int(target)
+    if isinstance(target, (Tensor, np.ndarray)):
+        return _per_picture(torch.as_tensor(target), network, output)
+    if isinstance(target, (str, int, np.integer)) or callable(target):
+        target = [target]
+    if not isinstance(target, Sequence) or not target:
+        raise BadChoice(f"a target is a class, 'top1', 'top5', 'output', 'pair', a callable, or a list; got {target!r}")
+    return [aim for one in target for aim in _one(one, network, output)]
+
+
+def check(target: "Given | Each", network: Network) -> None:
+    """Refuse a name that cannot be right before anything is computed."""
+    for one in target if isinstance(target, (list, tuple)) else [target]:
+        if isinstance(one, str) and not re.fullmatch(r"top-?\d+", one) and one not in WORDS:
+            if network.labels is not None:
+                network.index(one)
+            elif not one.isdecimal():
+                _no_labels(one)
+
+
+def _no_labels(name: str) -> None:
+    raise BadChoice(
+        f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{nearest(name, WORDS)}"
+    )
+
+
+def _listed(row: Any) -> Sequence[Any]:
+    return row if isinstance(row, (list, tuple)) else [row]
+
+
+def _class(given: Any, network: Network, output: Tensor) -> int:
+    if output.ndim != 2:
+        raise BadChoice(
+            f"a class needs an output of shape N,classes; this network gives {tuple(output.shape)}: "
+            "give a callable from the output to one number a picture, or target='output'"
+        )
+    return network.index(given if isinstance(given, str) else int(given), output.shape[1])
+
+
+def _one(given: Any, network: Network, output: Tensor) -> list[Aim]:
+    if callable(given):
+        return [_scored(given, output)]
+    if isinstance(given, str) and (top := re.fullmatch(r"top-?(\d+)", given)):
+        return _top(int(top[1]), network, output)
+    if isinstance(given, str) and given in ("output", "embedding"):
+        return [Aim(("output",) * len(output), None, None, "output")]
+    index = _class(given, network, output)
+    return [_class_aim(torch.full((len(output),), index, device=output.device), network, output)]
+
+
+def _class_aim(classes: Tensor, network: Network, output: Tensor) -> Aim:
+    indices = classes.tolist()
+    one_hot = torch.zeros_like(output, requires_grad=False).scatter_(1, classes.unsqueeze(1), 1.0)
+    return Aim(tuple(map(network.label, indices)), Weighted(one_hot), classes, tuple(indices))
+
+
+def _top(k: int, network: Network, output: Tensor) -> list[Aim]:
+    if output.ndim != 2 or not 1 <= k <= output.shape[1]:
+        raise BadChoice(f"top{k} needs an output of at least {k} classes; this network gives {tuple(output.shape)}")
+    best = output.detach().topk(k, dim=1).indices  # N,k
+    return [_class_aim(column, network, output) for column in best.unbind(1)]
+
+
+def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]:
+    own = (classes.unsqueeze(1) if classes.ndim == 1 else classes).to(output.device)
+    if own.ndim != 2 or len(own) != len(output) or own.is_floating_point():
+        raise BadChoice(
+            f"a tensor of targets holds class indices, one row a picture; got shape {tuple(classes.shape)} of "
+            f"{classes.dtype} (a list names targets for every picture)"
+        )
+    for index in own.flatten().tolist():
+        _class(index, network, output)
+    return [_class_aim(column.long(), network, output) for column in own.unbind(1)]
+
+
+def _scored(score: Score, output: Tensor) -> Aim:
+    name = getattr(score, "__name__", type(score).__name__).replace("<lambda>", "score")
+    value = score(output)
+    if not isinstance(value, Tensor) or value.shape != (len(output),):
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise BadChoice(
+            f"a callable target takes the output and returns one number a picture, shape ({len(output)},); got {got}"
+        )
+    return Aim((name,) * len(output), score)
+
+
+def _pair(output: Tensor) -> Aim:
+    """How like its partner each picture is: its embedding's inner product with the partner's direction."""
+    if len(output) % 2:
+        raise BadChoice(f"target 'pair' takes pictures two by two; got {len(output)}")
+    flat = output.detach().flatten(1)
+    partner = flat.view(-1, 2, flat.shape[1]).flip(1).flatten(0, 1)  # a,b,c,d -> b,a,d,c
+    direction = partner / partner.norm(dim=1, keepdim=True)
+    return Aim(("alike",) * len(output), lambda out: (out.flatten(1) * direction).sum(1))

@@ -1,0 +1,188 @@
+"""What is done to pictures before a network sees them again. All of it on the pixels of the input, 0 to 255."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice, nearest
+from fovea.measures.texture import synthesise
+from fovea.networks.network import Network, as_found
+from fovea.networks.normalization import WHITE, normalisation_of
+
+Tell = Callable[[int], None]  # how many steps are done
+STRENGTHS = {
+    "fgsm": "fgsm:2, where 2 is ε in 8-bit units",
+    "noise": "noise:10, where 10 is σ in 8-bit units",
+    "jpeg": "jpeg:30, where 30 is the quality, 1 to 100",
+    "texture": "texture:100, where 100 is the number of iterations",
+}
+
+
+@dataclass(frozen=True)
+class Victims:
+    """Pictures to attack."""
+
+    pixels: Tensor  # N,C,H,W, 0 to 255
+    labels: Tensor  # N: the true class, as the network numbers them
+    numbers: Sequence[int]  # N: which pictures of the set they are, for random numbers of their own
+
+    def one_by_one(self) -> list[tuple[int, Tensor]]:
+        return list(zip(self.numbers, torch.split(self.pixels, 1), strict=True))
+
+
+class Attack(Protocol):
+    """Victims in, changed pixels out. `steps` is how long a picture takes, for the progress bar."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def strength(self) -> float: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    def __call__(self, victims: Victims, tell: Tell) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Nothing is done: what the others are compared with."""
+
+    strength: float = 0.0
+    name: str = "none"
+    steps: int = 1
+
+    def __call__(self, victims: Victims, tell: Tell) -> Tensor:
+        return victims.pixels
+
+
+@dataclass(frozen=True)
+class FGSM:
+    """x + ε sign(d loss / d x) for the cross-entropy of the true class (Goodfellow et al. 2015)."""
+
+    strength: float
+    network: Network  # whose gradient is followed
+    name: str = "fgsm"
+    steps: int = 1
+
+    def __str__(self) -> str:
+        return f"x + ε sign of the cross-entropy's gradient, of {self.network.name or 'the network'}"
+
+    def __call__(self, victims: Victims, tell: Tell) -> Tensor:
+        normal, network = normalisation_of(self.network), self.network
+        with as_found(network):
+            own = victims.pixels.detach().clone().requires_grad_()
+            same = own.shape[2:] == normal.size
+            fitting = own if same else F.interpolate(own, normal.size, mode="bilinear", align_corners=False)
+            output = network(normal.to_tensors(fitting).to(network.device, network.dtype))
+            labels = victims.labels.clone().to(output.device)  # cloned, since inference mode's own have no gradient
+            loss = F.cross_entropy(output.float(), labels, reduction="sum")
+            (gradient,) = torch.autograd.grad(loss, own)
+        return (victims.pixels + self.strength * gradient.sign()).clamp(0, WHITE)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """x + σ n, with n from the normal distribution; a picture has the same n at every σ."""
+
+    strength: float
+    seed: int = 0
+    name: str = "noise"
+    steps: int = 1
+
+    def __call__(self, victims: Victims, tell: Tell) -> Tensor:
+        shape = victims.pixels.shape[1:]
+        drawn = [np.random.default_rng((self.seed, number)).standard_normal(shape) for number in victims.numbers]
+        return (victims.pixels + self.strength * torch.from_numpy(np.stack(drawn)).to(victims.pixels)).clamp(0, WHITE)
+
+
+@dataclass(frozen=True)
+class JPEG:
+    """Written as JPEG and read again."""
+
+    strength: float
+    name: str = "jpeg"
+    steps: int = 1
+
+    def __call__(self, victims: Victims, tell: Tell) -> Tensor:
+        return torch.stack([self._again(one) for one in images(victims.pixels)]).to(victims.pixels)
+
+    def _again(self, image: Image.Image) -> Tensor:
+        buffer = BytesIO()
+        image.save(buffer, "JPEG", quality=int(self.strength))
+        values = np.array(Image.open(buffer)).reshape(image.height, image.width, -1)
+        return torch.from_numpy(values).permute(2, 0, 1)
+
+
+@dataclass(frozen=True)
+class Texture:
+    """The same texture, differently arranged: the strength is the number of iterations."""
+
+    strength: float
+    network: Network  # whose layers are matched
+    seed: int = 0
+    name: str = "texture"
+
+    @property
+    def steps(self) -> int:
+        return int(self.strength)
+
+    def __str__(self) -> str:
+        return f"Gram matrices of {self.network.name or 'the network'}, from white noise of the seed and the picture"
+
+    def __call__(self, victims: Victims, tell: Tell) -> Tensor:
+        made: list[Tensor] = []
+
+        def advance(done: int, total: int) -> None:
+            tell(len(made) * self.steps + done)
+
+        for number, picture in victims.one_by_one():
+            seed = self.seed + number
+            made.append(synthesise(self.network, picture, self.steps, seed=seed, progress=advance))
+        return torch.cat(made)
+
+
+def parsed(given: str) -> tuple[str, float]:
+    """'fgsm:0.2' as a name and a strength."""
+    name, _, text = (part.strip() for part in given.partition(":"))
+    if name not in STRENGTHS:
+        raise BadChoice(f"no attack {name!r}{nearest(name, STRENGTHS)} (there are: {', '.join(STRENGTHS)})")
+    try:
+        strength = float(text)
+    except ValueError:
+        raise BadChoice(f"an attack is written {STRENGTHS[name]}; got {given!r}") from None
+    whole = name in ("jpeg", "texture")
+    low, high = (1.0, 100.0 if name == "jpeg" else math.inf) if whole else (0.0, math.inf)
+    if not low <= strength <= high or math.isinf(strength) or (whole and strength != int(strength)):
+        raise BadChoice(f"an attack is written {STRENGTHS[name]}; got {given!r}, which is out of range")
+    return name, strength
+
+
+def attack_of(name: str, strength: float, followed: Network, textured: Network | None, seed: int) -> Attack:
+    """`followed` is the network whose gradient is attacked, `textured` the one whose layers a texture matches."""
+    if name == "fgsm":
+        return FGSM(strength, followed)
+    if name == "noise":
+        return Noise(strength, seed)
+    if name == "jpeg":
+        return JPEG(strength)
+    if textured is None:
+        raise BadChoice("a texture needs the network whose layers it matches")
+    return Texture(strength, textured, seed)
+
+
+def images(pixels: Tensor) -> list[Image.Image]:
+    """N,C,H,W of 0 to 255 as pictures."""
+    if pixels.shape[1] not in (1, 3):
+        raise BadChoice(f"only grey and RGB inputs are pictures; this network takes {pixels.shape[1]} channels")
+    values = pixels.detach().float().round().clamp(0, WHITE).byte().permute(0, 2, 3, 1).cpu().numpy()
+    return [Image.fromarray(one.squeeze(2) if one.shape[2] == 1 else one) for one in values]

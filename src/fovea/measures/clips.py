@@ -1,0 +1,120 @@
+"""Clips: is the nearest clip of the same class, and do the maps of its frames sit on what moves? (L2-CAF 4.3)"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice
+from fovea.data.moving import Shot, Shots, boxes_of
+from fovea.data.samples import Box
+from fovea.heatmaps.explain import Method, look_at
+from fovea.heatmaps.heatmap import HeatMap
+from fovea.measures.figures import Figures
+from fovea.measures.retrieval import distance_of
+from fovea.measures.wsol import named
+from fovea.models.videonet import video_of
+from fovea.networks.network import Network
+from fovea.pictures.placement import Placement
+from fovea.pictures.shown import Shown
+from fovea.retrieval.recall import STARTS, lengths, nmi, ranks
+
+METHODS = ("l2caf-oblivious", "gradcam", "gradcam-abs")  # Eqs. 1, 6 and 7
+
+
+def measure(
+    network: Network,
+    data: Shots,
+    methods: Sequence[str | Method] = METHODS,
+    batch: int = 32,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
+    """One row a method. `in_box`: the share of frames whose map has its maximum, on the frame's own pixels, in the box
+    of what moves; `chance` is that of a cell chosen at random. A blank map has no maximum.
+    """
+    video_of(network)
+    if batch < 1:
+        raise BadChoice(f"a batch holds at least one clip; got {batch}")
+    labels = np.array([shot.label for shot in data.samples])
+    if min(len(np.unique(labels)), np.unique(labels, return_counts=True)[1].max()) < 2:
+        raise BadChoice(f"retrieval needs two classes, and two clips of the same one; {data.name} has not so many")
+    own = named(methods)
+    vectors: list[NDArray[np.float64]] = []
+    hits: dict[str, list[list[bool]]] = {one.name: [] for one in own}  # N of T
+    chances: list[float] = []
+    done = 0
+    for shots, clips, shown in _prepared(network, data, batch):
+        maps, output = look_at(network, clips, shown, own, "output")
+        vectors.append(output.double().cpu().numpy())
+        for i, shot in enumerate(shots):
+            boxes, placement = boxes_of(shot.frames), shown[i].placement
+            if boxes is not None and placement is not None:
+                grid = next(iter(maps.values())).grid
+                chances += [float(cells_in(grid, placement, box).mean()) for box in boxes]
+                for name, found in maps.items():
+                    hits[name].append([_hit(found, i, frame, box) for frame, box in enumerate(boxes)])
+        done += len(shots)
+        progress(done, len(data))
+    unit = lengths(np.concatenate(vectors), True)
+    score = {"recall_at_1": float((ranks(unit, labels) < 1).mean()), "nmi": nmi(unit, labels, seed)}
+    about = {
+        "net": network.name or "network",
+        "data": data.name,
+        "clips": len(data),
+        "frames": len(data.samples[0].frames),
+        "classes": len(np.unique(labels)),
+        **score,
+    }
+    chance = float(np.mean(chances)) if chances else None
+    rows = [
+        {**about, "method": name, "in_box": float(np.mean(found)) if found else None, "chance": chance}
+        for name, found in hits.items()
+    ]
+    by_frame = [
+        {"method": name, "frame": frame, "in_box": share}
+        for name, found in hits.items()
+        for frame, share in enumerate(np.mean(found, axis=0).tolist() if found else [])
+    ]
+    settings = {
+        "data": data.name,
+        "distance": distance_of(True),
+        "nmi": f"I / sqrt(H H), K-means with K the number of classes, best of {STARTS} starts, seed {seed}",
+        "in_box": "of all frames, those whose map has its maximum on the frame's own pixels in the true box",
+        "chance": "the mean share of a frame's cells that have their middle in the true box",
+    }
+    return Figures("clips", settings, rows, details={"by_frame": by_frame})
+
+
+def _prepared(network: Network, data: Shots, batch: int) -> Iterator[tuple[tuple[Shot, ...], Tensor, list[Shown]]]:
+    for start in range(0, len(data), batch):
+        shots = data.samples[start : start + batch]
+        clips, shown = [], []
+        for shot in shots:
+            ready = [network.prepare(frame.read()) for frame in shot.frames]
+            clips.append(torch.stack([tensor for tensor, _ in ready]))
+            shown.append(Shown(shot.name, ready[0][1], clips[-1]))
+        yield shots, torch.stack(clips).to(network.device, network.dtype), shown  # N,T,C,H,W
+
+
+def _hit(found: HeatMap, clip: int, frame: int, box: Box) -> bool:
+    values = found.pixels(clip, 0, frame)  # H,W
+    y, x = np.unravel_index(values.argmax(), values.shape)
+    return bool(values[y, x] > 0) and inside(x + 0.5, y + 0.5, box)
+
+
+def inside(x: float, y: float, box: Box) -> bool:
+    x0, y0, x1, y1 = box
+    return bool(x0 <= x < x1 and y0 <= y < y1)
+
+
+def cells_in(grid: tuple[int, ...], placement: Placement, box: Box) -> NDArray[np.bool_]:
+    """Which cells of a grid have their middle in a box of the user's pixels (h,w)."""
+    ends = []
+    for axis, cells, low, high in ((1, grid[0], box[1], box[3]), (0, grid[1], box[0], box[2])):
+        middle = (np.arange(cells) + 0.5) * placement.input[axis] / cells * placement.scale[axis]
+        middle += placement.offset[axis]
+        ends.append((low <= middle) & (middle < high))
+    return np.logical_and.outer(*ends)

@@ -1,0 +1,168 @@
+"""What a network costs: parameters, multiplications, time, memory, and what it reads."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fovea.basics.errors import BadChoice, BadNetwork, FoveaError
+from fovea.measures.figures import Figures
+from fovea.models.glimpsing import Walk
+from fovea.networks.cost import WARM_UP, answered, input_shape, macs, parameters, peak_mb, seconds, statistics
+from fovea.networks.network import Network, as_found
+from fovea.pictures import read
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a paper says of a network."""
+
+    paper: str
+    classes: int
+    params: float  # with batch norm's statistics
+    macs: Mapping[int | None, float] = field(default_factory=dict)  # by the number of locations
+
+
+PAPERS = {
+    "bagnet77": (Told("TNet, Table 1", 1000, 20.55e6, {None: 18.42e9}),),
+    "tnet-bagnet77": (Told("TNet, Table 1", 1000, 21.86e6, {0: 1.82e9, 1: 3.63e9, 2: 5.43e9, 3: 7.24e9, 5: 10.84e9}),),
+    "tnet-b0": (Told("TNet, Table 2", 62, 4.56e6, {0: 0.39e9, 1: 0.77e9, 2: 1.16e9, 3: 1.55e9, 4: 1.94e9, 6: 2.71e9}),),
+    "saccader": (
+        Told("TNet, Table 1", 1000, 35.58e6, {2: 19.5e9, 6: 19.5e9, 20: 19.51e9, 30: 19.51e9}),
+        Told("Saccader, supplement", 1001, 35_583_913),
+    ),
+    "dram": (
+        Told("TNet, Table 1", 1000, 45.61e6, {2: 1.86e9, 4: 3.1e9, 8: 5.58e9, 20: 13.03e9}),
+        Told("Saccader, supplement", 1001, 45_610_219),
+    ),
+}
+
+
+def measure(
+    network: Network,
+    size: int | None = None,
+    batch: int = 1,
+    rounds: int = 11,
+    picture: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    locations: int | None = None,
+) -> Figures:
+    """One row for pictures of `size` x `size`, or of the size that the network takes. Weights do not matter.
+
+    `picture` is a file whose pixels and bytes are told beside those of the network's input. `locations` is how many
+    glimpses are read by a network that reads glimpses; as it usually does if not given.
+    """
+    if batch < 1 or rounds < 1:
+        raise BadChoice(f"a batch and the rounds are at least 1; got {batch} and {rounds}")
+    read_of_file = {} if picture is None else of_file(picture)
+    shape = input_shape(network, size)
+    pixels = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return answered(network, pixels, locations)
+
+    with as_found(network):
+        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1], locations))
+        with torch.no_grad():
+            one = answered(network, pixels[:1], locations)
+        taken = seconds(forward, network.device, rounds, progress)
+        peak = peak_mb(forward, network.device)
+    side = shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}"
+    row = {
+        "net": network.name or "network",
+        "params": parameters(network.module),
+        "buffers_params": parameters(network.module) + statistics(network.module),
+        "macs": multiplications,
+        "size": side,
+        **({"locations": one.glimpses} if isinstance(one, Walk) else {}),
+        "batch": batch,
+        "ms_per_picture": round(taken / batch * 1e3, 3),
+        "peak_mb": round(peak, 1),
+        "pixels": shape[-2] * shape[-1],
+        "bytes": pixels[0].nbytes,
+        **seen_by_cells(network, (shape[-2], shape[-1])),
+        **read_of_file,
+    }
+    settings = {
+        "device": network.device.type,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "params": "trained values; buffers_params counts the running statistics of batch norm with them",
+        "macs": "multiplications a picture (TNet, Eq. 11), those between activations in attention included",
+        "ms_per_picture": f"median of {rounds} forwards of the batch after {WARM_UP} to warm up, by the batch",
+        "peak_mb": "the most that the tensors of one forward of the batch take up at once, weights not counted",
+        "pixels": "that the network takes of each picture, and their bytes as a tensor",
+    }
+    return Figures("cost", settings, [row])
+
+
+def seen_by_cells(network: Network, size: tuple[int, int]) -> dict[str, str]:
+    """The patches of a network with branches: their sides, and how many there are; nothing of another network."""
+    from fovea.patches.scales import Anchored
+
+    if not isinstance(network.module, Anchored):
+        return {}
+    found = network.module.geometries(size)
+    return {
+        "receptive_fields": "/".join(f"{one.size[0]:g}" for one in found),
+        "grids": "/".join(" x ".join(map(str, one.grid)) for one in found),
+        "patches": "cells see their own patch" if network.module.proven else "cells see the whole picture",
+    }
+
+
+def of_file(path: Path) -> dict[str, int]:
+    """What decoding a picture's file reads."""
+    image = read(path)
+    return {"picture_pixels": image.width * image.height, "picture_bytes": path.stat().st_size}
+
+
+def _refused_clearly(network: Network, shape: tuple[int, ...], call: Callable[[], int]) -> int:
+    try:
+        return call()
+    except FoveaError:  # says what is wrong itself
+        raise
+    except Exception as error:
+        said = str(error).partition("\n")[0]
+        raise BadNetwork(
+            f"{network.name or 'the network'} does not take {' x '.join(map(str, shape))} (channels, height, width): "
+            f"{said}"
+        ) from error
+
+
+def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row as lines for people."""
+    lines = {
+        "parameters": f"{_short(row['params'])} ({_short(row['buffers_params'])} with batch norm's statistics)",
+        "multiplications a picture": f"{_giga(row['macs'])}MACs",
+        "time a picture": f"{row['ms_per_picture']:,.3g} ms",
+        "peak memory of a batch": f"{row['peak_mb']:,.1f} MB beside the weights",
+        "read of a picture": f"{row['pixels']:,} pixels, {row['bytes']:,} bytes as a tensor",
+    }
+    if "locations" in row:
+        lines["locations read"] = str(row["locations"])
+    if "receptive_fields" in row:
+        lines["receptive fields"] = f"{row['receptive_fields']} pixels; {row['patches']}"
+        lines["grids"] = row["grids"]
+    for told in PAPERS.get(row["net"], ()):
+        count = told.macs.get(row.get("locations"))
+        shown = f"{_short(round(told.params))} parameters" + ("" if count is None else f", {_giga(round(count))}MACs")
+        lines[f"{told.paper}, says"] = f"{shown}, with {told.classes:,} classes"
+    if "picture_pixels" in row:
+        lines["in the file given"] = f"{row['picture_pixels']:,} pixels, {row['picture_bytes']:,} bytes"
+    return [{"what": what, "figure": figure} for what, figure in lines.items()]
+
+
+def _giga(number: int) -> str:
+    """As papers write it: 492,015,256 as 0.492 G."""
+    return f"{number / 1e9:.3f} G" if 1e8 <= number < 1e9 else _short(number)
+
+
+def _short(number: int) -> str:
+    """25,557,032 as 25.56 M."""
+    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
+        if number >= 10**power:
+            return f"{number / 10**power:.2f} {unit}"
+    return f"{number} "

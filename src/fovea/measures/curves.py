@@ -1,0 +1,94 @@
+"""What a network makes of pictures of which only a part is shown: the curves behind every figure of faithfulness."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice
+from fovea.networks.network import Network, as_found
+from fovea.networks.normalization import normalisation_of
+from fovea.networks.stream import rank_of
+
+
+@dataclass(frozen=True)
+class Curve:
+    """N pictures, each under S masks."""
+
+    shown: NDArray[np.float64]  # N,S: the share of the pixels that is shown
+    probability: NDArray[np.float64]  # N,S: of the class that is followed
+    right: NDArray[np.bool_]  # N,S: the label comes first; a tie does not
+
+
+def curve(
+    network: Network,
+    tensors: Tensor,
+    labels: Tensor,
+    masks: Tensor,
+    fill: Tensor | None = None,
+    followed: Tensor | None = None,
+    batch: int = 16,
+) -> Curve:
+    """The network's answers to every picture under every mask.
+
+    `masks` (N,S,H,W; from a heatmap, from boxes, from anything) is true where a picture is shown. Elsewhere `fill` is:
+    a tensor that broadcasts to the pictures, or black, which is the paper's "set the pixels to 0" (AnchorNet, Fig. 12).
+    `followed` are the classes whose probability is told: the labels, if not given.
+    """
+    count, _, height, width = tensors.shape
+    if masks.ndim != 4 or masks.dtype != torch.bool or masks.shape[0] != count or masks.shape[2:] != (height, width):
+        raise BadChoice(
+            f"masks are N,S,H,W of bools, here {count},S,{height},{width}; got {tuple(masks.shape)} of {masks.dtype}"
+        )
+    steps = masks.shape[1]
+    fill = normalisation_of(network).grey(0) if fill is None else fill
+    fill = fill.to(tensors).expand_as(tensors)
+    flat = masks.to(tensors.device).flatten(0, 1).unsqueeze(1)  # N*S,1,H,W
+    classes = labels if followed is None else followed
+    probabilities, right = [], []
+    with as_found(network), torch.no_grad():
+        for start in range(0, count * steps, batch):
+            own = torch.arange(start, min(start + batch, count * steps)) // steps  # which picture each mask is for
+            output = network(torch.where(flat[start : start + batch], tensors[own], fill[own]))
+            share = output.float().softmax(1).gather(1, classes[own].to(output.device).unsqueeze(1))
+            probabilities.append(share.squeeze(1).cpu().double().numpy())
+            right.append(rank_of(output, labels[own]) < 1)
+    return Curve(
+        masks.sum((2, 3)).cpu().numpy() / (height * width),
+        np.concatenate(probabilities).reshape(count, steps),
+        np.concatenate(right).reshape(count, steps),
+    )
+
+
+def places(maps: Tensor, height: int, width: int) -> Tensor:
+    """Every pixel's place (N,H,W) when maps of cells (N,h,w) are sorted, best first; equals in reading order."""
+    # a map's own smallest value is taken off, so that a constant one stays constant when it is interpolated
+    cells = (maps - maps.amin((1, 2), keepdim=True)).float().unsqueeze(1)
+    pixels = F.interpolate(cells, (height, width), mode="bilinear", align_corners=False).flatten(1)  # N,H*W
+    order = pixels.argsort(dim=1, descending=True, stable=True)
+    index = torch.arange(height * width, device=maps.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, index).view(-1, height, width)
+
+
+def best(places: Tensor, shares: NDArray[np.float64]) -> Tensor:
+    """Masks (N,S,H,W) of each picture's best pixels, S shares of them."""
+    counts = np.rint(shares * places[0].numel())
+    limits = torch.from_numpy(counts).to(places.device).view(-1, 1, 1)
+    return places.unsqueeze(1) < limits
+
+
+def joined(curves: list[Curve], axis: int) -> Curve:
+    """Curves of more pictures (axis 0), or of more masks (axis 1), as one."""
+    return Curve(
+        np.concatenate([one.shown for one in curves], axis),
+        np.concatenate([one.probability for one in curves], axis),
+        np.concatenate([one.right for one in curves], axis),
+    )
+
+
+def area_under(values: NDArray[np.floating], at: NDArray[np.float64]) -> float:
+    """By the trapezoid rule."""
+    return float(((values[1:] + values[:-1]) / 2 * np.diff(at)).sum())

@@ -1,0 +1,175 @@
+"""Does attention narrow with the steps, as the thesis says? How much of a patch is above half of its map's maximum.
+
+The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice
+from fovea.basics.intervals import RESAMPLES, interval_of_means
+from fovea.data import DataSet, Sample
+from fovea.measures.figures import Figures
+from fovea.measures.patch_parts import demand_read
+from fovea.networks.matching import Matching, match
+from fovea.networks.network import Network, as_found
+from fovea.networks.stream import batches, input_of, prepared, rank_of
+from fovea.pictures.shown import Shown
+from fovea.streams.reading import Streams
+from fovea.streams.taken import source_of
+
+Values = NDArray[np.float64]
+
+
+def area(maps: Tensor, side: int) -> Tensor:
+    """The share of maps (M,h,w), upsampled bilinearly to side x side, above half of their maximum: M, NaN if blank."""
+    large = F.interpolate(maps.unsqueeze(1).float(), (side, side), mode="bilinear", align_corners=False)  # M,1,S,S
+    large = large.flatten(1)
+    most = large.amax(1, keepdim=True)
+    share = (large > most / 2).float().mean(1)
+    return torch.where(most[:, 0] > 0, share, torch.nan)
+
+
+def measure(
+    network: Network,
+    data: DataSet,
+    methods: Sequence[str] = ("gradcam",),
+    batch: int = 16,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
+    """A row a method: how much smaller or larger the area is at the last step than at the first, and in how many
+    pictures it is smaller. Then a row for every method and step: the area, how often the step alone is right, and its
+    mean weight. Maps are of the network's answer; a picture's area is the mean over its patches."""
+    streams = Streams.of(network, *methods)
+    if not methods or len(set(methods)) < len(methods):
+        raise BadChoice(f"name one or more methods, each once; got {list(methods)}")
+    if streams.local.steps < 2:
+        raise BadChoice(f"{network.name or 'this network'} looks once at a patch: nothing can narrow in a single step")
+    skipped: list[tuple[str, str]] = []
+    found = _Found(streams, methods)
+    for samples, images in batches(data, batch, skipped):
+        tensors, shown, _ = prepared(network, samples, images)
+        found.add(data, samples, tensors, shown)
+        progress(found.images + len(skipped), len(data))
+    demand_read(found.images, data, skipped)
+    about = {"net": network.name or "network", "data": data.name, "images": found.images}
+    areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,K,T
+    rows = [{**about, "method": one, **_change(areas[one], seed), "blank": sum(found.blank[one])} for one in methods]
+    rows += [{**about, "method": one, **row} for one in methods for row in _steps(found, one, areas[one], seed)]
+    source = source_of(streams.module)
+    settings = {
+        "data": data.name,
+        "input": input_of(network),
+        "labels": f"matched by {found.matching.how}",
+        "steps": streams.local.steps,
+        "patches": f"{found.patches} a picture" + (f", by {source}" if source else ""),
+        "class": "the network's answer",
+        "area": f"share of the patch above half of its map's maximum, upsampled bilinearly to {streams.module.patch} "
+        "pixels a side; blank maps are left out",
+        "change": "area at the last step less that at the first, of the patches that have a map at both",
+        "interval": f"95 %, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
+        "skipped": len(skipped),
+    }
+    return Figures("finer", settings, rows, skipped)
+
+
+@dataclass
+class _Found:
+    """What batches gave, as they come."""
+
+    streams: Streams
+    methods: Sequence[str]
+    areas: dict[str, list[Values]] = field(default_factory=dict)  # N,K,T a method; NaN where a map is blank
+    blank: dict[str, list[int]] = field(default_factory=dict)  # T a method: maps, not pictures
+    right: list[NDArray[np.bool_]] = field(default_factory=list)  # N,T: the step alone
+    weights: list[Values] = field(default_factory=list)  # N,T
+    matching: Matching = field(default_factory=lambda: Matching({}, ""))
+    images: int = 0
+    patches: int = 0
+
+    def add(self, data: DataSet, samples: Sequence[Sample], tensors: Tensor, shown: Sequence[Shown]) -> None:
+        streams, steps = self.streams, self.streams.local.steps
+        if not self.images:
+            self.matching = match(streams.network, data, streams.classes)
+        labels = self.matching.of(samples)
+        with as_found(streams.network):
+            seen = streams.read(tensors)
+            count, self.patches = seen.boxes.shape[:2]
+            classes, places = seen.out.logits.argmax(1), streams.patches(seen, shown)
+            for method in self.methods:
+                maps = streams.step_maps(seen, method, classes, places)
+                areas = torch.stack([area(one.values[:, 0], streams.module.patch) for one in maps], 1)  # N*K,T
+                own = areas.view(count, -1, steps).cpu().numpy().astype(np.float64)
+                self.areas.setdefault(method, []).append(own)
+                before = self.blank.get(method, [0] * steps)
+                self.blank[method] = [a + b for a, b in zip(before, areas.isnan().sum(0).tolist(), strict=True)]
+        each = seen.steps.each.view(count, self.patches, steps, -1).mean(1)  # N,T,classes: patches count alike
+        self.right.append(np.stack([rank_of(one, labels) < 1 for one in each.unbind(1)], 1))
+        weights = seen.steps.weights.view(count, -1, steps).mean(1)  # N,T
+        self.weights.append(weights.cpu().numpy().astype(np.float64))
+        self.images += count
+
+
+def _over_patches(areas: Values) -> Values:
+    """The mean of a picture's patches that have any: N,K,S to N,S; NaN where none has."""
+    mean: Values = torch.from_numpy(areas).nanmean(1).numpy()
+    return mean
+
+
+def _change(areas: Values, seed: int) -> dict[str, Any]:
+    """From the first step to the last, of the patches that have a map at both."""
+    both = areas[:, :, [0, -1]]
+    both = _over_patches(np.where(np.isnan(both).any(2, keepdims=True), np.nan, both))  # N,2
+    both = both[~np.isnan(both).any(1)]
+    if not len(both):
+        return dict.fromkeys(("change", "low", "high", "first", "last", "narrowed", "attention")) | {"measured": 0}
+    change = both[:, 1] - both[:, 0]
+    (low,), (high,) = interval_of_means(change[:, None], seed=seed)
+    return {
+        "change": float(change.mean()),
+        "low": low,
+        "high": high,
+        "first": float(both[:, 0].mean()),
+        "last": float(both[:, 1].mean()),
+        "narrowed": float((change < 0).mean()),
+        "attention": verdict(low, high),
+        "measured": len(both),
+    }
+
+
+def verdict(low: float, high: float) -> str:
+    """What an interval of the change says."""
+    return "narrows" if high < 0 else "widens" if low > 0 else "does not change"
+
+
+def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[str, Any]]:
+    right, weights = np.concatenate(found.right), np.concatenate(found.weights)
+    areas = _over_patches(areas)  # N,T
+    low, high = interval_of_means(areas, seed=seed)
+    rows = []
+    for step in range(areas.shape[1]):
+        seen = areas[~np.isnan(areas[:, step]), step]
+        row = {"step": step + 1, "area": float(seen.mean()) if len(seen) else None}
+        row |= {"low": low[step], "high": high[step]} if len(seen) else {"low": None, "high": None}
+        row |= {"top1": float(right[:, step].mean()), "weight": float(weights[:, step].mean())}
+        rows.append(row | {"blank": found.blank[method][step]})
+    return rows
+
+
+def sentence(row: Mapping[str, Any], steps: int) -> str:
+    """A method's row in words."""
+    if row["change"] is None:
+        return f"{row['method']}: all maps of the first or the last step are blank, so nothing can be said"
+    return (
+        f"{row['method']}: attention {row['attention']}: {row['first']:.3f} of the patch at step 1, {row['last']:.3f} "
+        f"at step {steps}, a change of {row['change']:+.3f} (95 %: {row['low']:+.3f} to {row['high']:+.3f}); "
+        f"narrower in {100 * row['narrowed']:.0f} % of {row['measured']} pictures"
+    )

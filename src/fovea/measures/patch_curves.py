@@ -1,0 +1,181 @@
+"""Patches kept and patches masked: what a classifier makes of pictures when only the best patches are left, or gone.
+
+AnchorNet, Fig. 12: accuracy against the area that the best k patches cover, and against the area that they mask when
+they are set to 0. Good patches keep the accuracy high where they alone are shown, and take it away where they are gone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice
+from fovea.data import DataSet
+from fovea.measures.curve_kinds import KINDS
+from fovea.measures.curves import Curve, area_under, curve, joined
+from fovea.measures.figures import Figures
+from fovea.measures.patch_parts import Part, demand_anchored, demand_read, demand_same_classes, parts
+from fovea.measures.random_control import RANDOM
+from fovea.models.glimpsing import Glimpsing
+from fovea.networks.cost import answered
+from fovea.networks.network import Network, as_found
+from fovea.patches.classify import translated
+from fovea.patches.lip import Settings, pick
+from fovea.patches.scales import SIDE, Look, look
+
+COUNTS = (1, 2, 3, 5, 8, 12)
+OVERLAP, SHARE = 0.5, 1.0  # the paper's T at test time; every cell may be picked, so that areas can grow
+OURS, THEIRS = "anchornet", "l2caf"
+WAYS = ("coverage", "masking")
+Key = tuple[str, str]  # a method's name, a kind of curve
+
+
+def measure(
+    localizer: Network,
+    full: Network,
+    data: DataSet,
+    numbers: Sequence[int] = COUNTS,
+    batch: int = 16,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    rival: Network | None = None,
+) -> Figures:
+    """A row a method with the mean accuracy over the areas that all methods reach, then a row for every point.
+
+    Methods: AnchorNet's patches, squares on the l2caf map of `full`, random patches of AnchorNet's sides, and the
+    glimpses of a `rival` that reads some, such as Saccader, as the paper has it. All are found in the picture as the
+    localiser takes it, and `full` is shown the same.
+    """
+    demand_anchored(localizer)
+    if rival is not None and not isinstance(rival.module, Glimpsing):
+        raise BadChoice(f"{rival.name or 'the rival'} reads pictures as a whole: a rival reads glimpses, as Saccader")
+    wanted = sorted(set(numbers))
+    if not wanted or wanted[0] < 1:
+        raise BadChoice(f"curves need one or more numbers of patches, each at least 1; got {list(numbers)}")
+    demand_same_classes(localizer, data)
+    matching = demand_same_classes(full, data)
+    generator = np.random.default_rng(seed)
+    skipped: list[tuple[str, str]] = []
+    methods = (OURS, THEIRS, RANDOM) if rival is None else (OURS, THEIRS, rival.name or "rival", RANDOM)
+    curves: dict[Key, list[Curve]] = {(method, way): [] for method in methods for way in WAYS}
+    images, side = 0, 0
+    for part in parts(localizer, data, batch, skipped, progress):
+        tensors, labels = translated(part.tensors, localizer, full), matching.of(part.samples)
+        side = round(SIDE * min(tensors.shape[2:]) / 224)
+        found = _patches(part, full, tensors, side, wanted, generator)
+        if rival is not None:
+            found[rival.name or "rival"] = _glimpsed(rival, translated(part.tensors, localizer, rival), wanted)
+        for key, one in _curves(full, tensors, labels, found, batch):
+            curves[key].append(one)
+        images += len(tensors)
+    demand_read(images, data, skipped)
+    whole = {key: joined(one, 0) for key, one in curves.items()}
+    reached = {way: min(float(one.mean(0)[-1]) for one in _areas(whole, way).values()) for way in WAYS}
+    about = {"net": full.name or "network", "localizer": localizer.name or "network", "data": data.name}
+    rows: list[dict[str, Any]] = []
+    for method in methods:
+        upto = {way: _mean_accuracy(_areas(whole, way)[method], whole[method, way], reached[way]) for way in WAYS}
+        rows.append({**about, "method": method, "images": images, **upto})
+    for (method, way), one in whole.items():
+        area, accuracy, probability = (x.mean(0).tolist() for x in (_covered(one, way), one.right, one.probability))
+        for point in zip([0, *wanted], area, accuracy, probability, strict=True):
+            told = dict(zip(("patches", "area", "accuracy", "probability"), point, strict=True))
+            rows.append({**about, "method": method, "images": images, "kind": way, **told})
+    settings = {
+        "data": data.name,
+        "input": "as the localiser takes it, for all",
+        "labels": f"matched by {matching.how}",
+        "patches": f"LIP, T {OVERLAP:g}, P {SHARE:g}; of one branch a picture, the one that localises",
+        **{way: str(KINDS[way]) for way in WAYS},
+        "mean accuracy": ", ".join(f"{way} over areas of 0 to {reached[way]:.3f}" for way in WAYS),
+        THEIRS: f"squares of {side} px around the cells of its map, for the class that the network puts first",
+        RANDOM: f"uniform values in the cells of the branch that localises, seed {seed}",
+        "skipped": len(skipped),
+    }
+    return Figures("patch-curves", settings, rows, skipped)
+
+
+def _patches(
+    part: Part, full: Network, tensors: Tensor, side: int, wanted: Sequence[int], generator: np.random.Generator
+) -> dict[str, Tensor]:
+    """The masks of every method's best patches: N,S,H,W, true where the best of each wanted number lie."""
+    seen = part.seen
+    cells = max(len(scale.boxes) for scale in seen.scales)
+    values = torch.from_numpy(generator.random((len(tensors), cells))).float()  # N,P: by picture, however batched
+    noise = [values[:, : len(scale.boxes)].view_as(scale.values).to(scale.values) for scale in seen.scales]
+    theirs = look(full, tensors, side=side, method=THEIRS)
+    size = (tensors.shape[2], tensors.shape[3])
+    return {
+        OURS: _masks(seen, [scale.values for scale in seen.scales], wanted, size),
+        THEIRS: _masks(theirs, [scale.values for scale in theirs.scales], wanted, size),
+        RANDOM: _masks(seen, noise, wanted, size),
+    }
+
+
+def _glimpsed(rival: Network, tensors: Tensor, wanted: Sequence[int]) -> Tensor:
+    """Where the first glimpses lie, as `_patches` gives it; what is an overview is none."""
+    assert isinstance(rival.module, Glimpsing)
+    with as_found(rival), torch.no_grad():
+        walk = answered(rival, tensors, min(wanted[-1], rival.module.most))
+    boxes = walk.boxes[:, [i for i, level in enumerate(walk.levels) if level > 1]].cpu().float()
+    boxes = F.pad(boxes, (0, 0, 0, wanted[-1] - boxes.shape[1]))  # fewer than asked for: the others of no size
+    return covered(boxes, (tensors.shape[2], tensors.shape[3]))[:, [number - 1 for number in wanted]]
+
+
+def _masks(seen: Look, values: Sequence[Tensor], wanted: Sequence[int], size: tuple[int, int]) -> Tensor:
+    """Where the best patches lie, by LIP on these values of the scale that localises each picture."""
+    boxes = torch.zeros(len(seen.label), wanted[-1], 4)
+    for number, (scale, own) in enumerate(zip(seen.scales, values, strict=True)):
+        given = seen.chosen == number
+        picks = pick(own[given], scale.boxes, Settings(wanted[-1], OVERLAP, SHARE))
+        boxes[given.cpu()] = picks.boxes.cpu().float()  # where there are fewer, of no size
+    return covered(boxes, size)[:, [number - 1 for number in wanted]]
+
+
+def covered(boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """What the first of the boxes (N,K,4) covers, the first two, and so on: N,K,H,W."""
+    x0, y0, x1, y1 = boxes.unsqueeze(3).unbind(2)  # N,K,1 each
+    rows, columns = torch.arange(size[0]), torch.arange(size[1])
+    down, across = (rows >= y0) & (rows < y1), (columns >= x0) & (columns < x1)  # N,K,H  N,K,W
+    masks = down.unsqueeze(3) & across.unsqueeze(2)
+    for k in range(1, masks.shape[1]):
+        masks[:, k] |= masks[:, k - 1]
+    return masks
+
+
+def _curves(
+    full: Network, tensors: Tensor, labels: Tensor, found: dict[str, Tensor], batch: int
+) -> Iterator[tuple[Key, Curve]]:
+    """Both ends of the curves are the same for every method."""
+    empty = torch.zeros(len(tensors), 1, *tensors.shape[2:], dtype=torch.bool)
+    nothing, everything = (curve(full, tensors, labels, one, batch=batch) for one in (empty, ~empty))
+    for method, masks in found.items():
+        kept, gone = (curve(full, tensors, labels, one, batch=batch) for one in (masks, ~masks))
+        yield (method, "coverage"), joined([nothing, kept], 1)
+        yield (method, "masking"), joined([everything, gone], 1)
+
+
+def _covered(one: Curve, way: str) -> NDArray[np.float64]:
+    """The area of the patches, N,S: what is shown of a picture where they are kept, and what is not where they mask."""
+    return one.shown if way == "coverage" else 1 - one.shown
+
+
+def _areas(whole: dict[Key, Curve], way: str) -> dict[str, NDArray[np.float64]]:
+    return {method: _covered(one, way) for (method, own), one in whole.items() if own == way}
+
+
+def _mean_accuracy(areas: NDArray[np.float64], found: Curve, upto: float) -> float:
+    """Of the straight lines between the points, over areas from 0."""
+    area, accuracy = areas.mean(0), found.right.mean(0)
+    at = np.append(area[area < upto], upto)
+    return area_under(np.interp(at, area, accuracy), at) / upto
+
+
+def summary(found: Figures) -> Figures:
+    """The part of the figures that fits a screen: a row a method."""
+    rows = [{key: row[key] for key in ("method", "images", *WAYS)} for row in found.rows if "kind" not in row]
+    return Figures(found.what, found.settings, rows, found.skipped)

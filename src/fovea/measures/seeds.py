@@ -1,0 +1,71 @@
+"""Networks that are called the same but for a last -seed<N>: one training repeated, told by its mean and interval."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fovea.basics.intervals import student
+
+SEED = re.compile(r"(.+)-seed(\d+)")
+Row = dict[str, Any]
+
+
+def of(name: str) -> tuple[str, str]:
+    """What a network is called without its seed, and the seed; a name without one is itself, and its seed empty."""
+    named = SEED.fullmatch(name)
+    return (named[1], named[2]) if named else (name, "")
+
+
+def told(names: Sequence[str]) -> dict[str, str]:
+    """What rows of several networks say, for their settings."""
+    return {
+        "change": f"beside {of(names[0])[0]}, seed by seed where both have the same",
+        "interval": "Student's 95 % over seeds",
+    }
+
+
+def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row]:
+    """One row for the rows of a network's seeds (`net`) with the same `method`: means of all numbers, with Student's
+    95 % interval of those in `sure` as KEY_low and KEY_high where there are several seeds.
+
+    KEY_change is beside the first network with the same method: a mean over seeds, which have an interval, too, where
+    both networks have the same seeds.
+    """
+    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        name, seed = of(row["net"])
+        groups.setdefault((name, row["method"]), {})[seed] = row
+    first = next(iter(groups))[0]
+    return [
+        _row(name, own, sure, None if name == first else groups.get((first, method), {}))
+        for (name, method), own in groups.items()
+    ]
+
+
+def _row(
+    name: str,
+    own: Mapping[str, Mapping[str, Any]],
+    sure: Sequence[str],
+    base: Mapping[str, Mapping[str, Any]] | None,
+) -> Row:
+    found: Row = {}
+    for key, value in next(iter(own.values())).items():
+        if key == "net":
+            found |= {"net": name, "seeds": len(own)}
+        elif isinstance(value, float):
+            values = [float(one[key]) for one in own.values()]
+            found[key] = float(np.mean(values))
+            if key in sure and len(own) > 1:
+                found[f"{key}_low"], found[f"{key}_high"] = student(values)
+        else:
+            found[key] = value
+    for key in sure if base is not None else ():
+        if not base or found[key] is None:
+            continue
+        found[f"{key}_change"] = found[key] - float(np.mean([one[key] for one in base.values()]))
+        if base.keys() == own.keys() and len(own) > 1:
+            apart = [own[seed][key] - base[seed][key] for seed in own]
+            found[f"{key}_change_low"], found[f"{key}_change_high"] = student(apart, least=-1.0)
+    return found

@@ -1,0 +1,139 @@
+"""Sounds: is the event named, by the decision and by each branch, and does the best span lie on it?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fovea.basics.errors import BadChoice
+from fovea.basics.intervals import interval
+from fovea.data.sounds import Sounds
+from fovea.measures.figures import Figures
+from fovea.models.anchornet_sound import Spectrogram, located, parts
+from fovea.networks.network import Network, as_found
+from fovea.networks.stream import rank_of
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """One sound: what was right, and how well the span lies, beside the mean over all spans of its length."""
+
+    right: bool
+    branches: tuple[bool, ...]
+    branch: int  # the one that localised
+    hit: bool
+    iou: float
+    chance_hit: float
+    chance_iou: float
+
+
+def measure(
+    network: Network,
+    data: Sounds,
+    batch: int = 50,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
+    """One row: `low` and `high` bound `top1` by bootstrap over the sounds; `top1_5` is the branch that sees 5 frames.
+
+    Of a random span, `chance_hit` and `chance_iou` are the exact means over every cell of the branch that localised.
+    """
+    spectrogram, module = parts(network)
+    if batch < 1:
+        raise BadChoice(f"a batch holds at least one sound; got {batch}")
+    if network.labels != data.labels:
+        raise BadChoice(
+            f"the network knows other classes than the data: {', '.join(map(str, network.labels or ()))} instead of "
+            f"{', '.join(data.labels)}"
+        )
+    if data.rate != spectrogram.rate:
+        raise BadChoice(
+            f"the network takes sounds of {spectrogram.rate:,} Hz and the data has {data.rate:,} Hz: "
+            f"open it with rate={spectrogram.rate}"
+        )
+    heard: list[_Heard] = []
+    for start in range(0, len(data), batch):
+        heard += _batch(network, data, range(start, min(start + batch, len(data))))
+        progress(len(heard), len(data))
+    right, hit = (np.array([getattr(one, name) for one in heard]) for name in ("right", "hit"))
+    low, high = interval(right, resamples=RESAMPLES, seed=seed)
+    row = {
+        "net": network.name or "network",
+        "data": data.name,
+        "sounds": len(heard),
+        "top1": float(right.mean()),
+        "low": low,
+        "high": high,
+        **{
+            f"top1_{window}": float(np.mean([one.branches[j] for one in heard]))
+            for j, window in enumerate(module.windows)
+        },
+        "hit": float(hit.mean()),
+        "chance_hit": float(np.mean([one.chance_hit for one in heard])),
+        "iou": float(np.mean([one.iou for one in heard])),
+        "chance_iou": float(np.mean([one.chance_iou for one in heard])),
+    }
+    lengths = [1000 * spectrogram.seconds(0, window)[1] for window in module.windows]
+    settings = {
+        "data": data.name,
+        "input": f"{spectrogram.bands} mel bands, frames of {spectrogram.frame} samples every {spectrogram.hop}",
+        "branches": ", ".join(
+            f"{window} frames ({length:.0f} ms)" for window, length in zip(module.windows, lengths, strict=True)
+        ),
+        "hit": "the centre of the best span lies in the true event",
+        "chance": "mean over all spans of the branch that localised",
+        "interval": f"95 % of top1, percentiles of {RESAMPLES:,} bootstrap resamples of the sounds, seed {seed}",
+    }
+    return Figures("sounds", settings, [row], details={"localised_by": _localised_by(heard, module.windows)})
+
+
+def _batch(network: Network, data: Sounds, places: range) -> list[_Heard]:
+    spectrogram, module = parts(network)
+    samples = [data.samples[i] for i in places]
+    labels = torch.tensor([one.label for one in samples])
+    waves = torch.stack([one.read() for one in samples]).to(network.device, network.dtype)
+    with as_found(network), torch.no_grad():
+        out = module(spectrogram(waves))
+    right = rank_of(network.read(out), labels) < 1
+    branches = np.stack([rank_of(one.logits, labels) < 1 for one in out.branches], 1)  # N,J
+    heard = []
+    for i, found in enumerate(located(out, spectrogram, module.windows)):
+        best = found.spans[0]
+        cells = out.branches[found.branch].evidence.shape[2]
+        every = all_spans(spectrogram, module.windows[found.branch], cells)
+        hit, iou = against(np.array([[best.start, best.stop]]), samples[i].span)
+        hits, ious = against(every, samples[i].span)
+        heard.append(
+            _Heard(
+                bool(right[i]), tuple(map(bool, branches[i])), found.branch, bool(hit[0]), float(iou[0]),
+                float(hits.mean()), float(ious.mean()),
+            )
+        )  # fmt: skip
+    return heard
+
+
+def all_spans(spectrogram: Spectrogram, window: int, cells: int) -> NDArray[np.float64]:
+    """Start and stop in seconds of every cell of a branch (cells,2)."""
+    return np.array([spectrogram.seconds(cell, window) for cell in range(cells)])
+
+
+def against(spans: NDArray[np.float64], true: tuple[float, float]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Whether each span's centre lies in the true one, and their intersection over union (S each)."""
+    start, stop = spans.T
+    centre = (start + stop) / 2
+    shared = (np.minimum(stop, true[1]) - np.maximum(start, true[0])).clip(0)
+    return (true[0] <= centre) & (centre < true[1]), shared / (stop - start + true[1] - true[0] - shared)
+
+
+def _localised_by(heard: list[_Heard], windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:
+    """How often each branch localised, and how well when it did."""
+    rows: list[dict[str, float | int | None]] = []
+    for j, window in enumerate(windows):
+        own = [one for one in heard if one.branch == j]
+        hit, iou = (float(np.mean([getattr(one, name) for one in own])) if own else None for name in ("hit", "iou"))
+        rows.append({"frames": window, "sounds": len(own), "hit": hit, "iou": iou})
+    return rows

@@ -1,0 +1,194 @@
+"""AnchorNet-T on MR: spans for classification (Table 4 of Yang et al. 2020) and what attention brings (Table 7).
+
+Every seed divides the sentences anew and starts from other weights; the networks are trained by their recipes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from scipy.stats import t as student
+
+from fovea.basics.errors import BadChoice
+from fovea.data import open_sentences
+from fovea.measures.figures import Figures
+from fovea.models.anchornet_text import WINDOWS, localized
+from fovea.models.textcnn import WINDOWS as FILTERS
+from fovea.networks.cost import macs
+from fovea.networks.network import Network, reading_of
+from fovea.training import loop
+from fovea.training.recipe import read
+
+Tell = Callable[[str], None]
+CNN, ANCHOR, SPANS = "textcnn-mr", "anchornet_text-mr", "textcnn-mr-spans"
+ABLATION = {  # Table 7, from the bottom: the recipe's own network has both
+    "+ attention": ("network.options.auxiliary=false",),
+    "baseline": ("network.options.attention=false",),
+}
+HEADS = tuple(f"b{window}" for window in WINDOWS)
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What one seed gave: scores by network, and the cost of a sentence on average."""
+
+    cnn: float
+    anchor: dict[str, float]  # top1, b3, b5, b7
+    spans: float
+    ablation: dict[str, dict[str, float]]
+    by_branch: dict[str, int]  # sentences, by the branch that localised them
+    sentences: int
+    macs: dict[str, int]  # padded to the networks' length, as in the paper
+    bare: dict[str, int]  # of the sentences as long as they are
+
+
+def measure(
+    seeds: int = 5,
+    device: str = "auto",
+    out: str | Path | None = None,
+    recipes: str | Path = "recipes",
+    ablation: bool = True,
+    changes: Sequence[str] = (),
+    tell: Tell = lambda line: None,
+) -> Figures:
+    """Rows of Table 4 and, with `ablation`, of Table 7, as means over the seeds 0, 1, … with 95 % intervals.
+
+    `out` keeps the runs, one folder a seed and network, and finished ones are not made again; without it they are
+    thrown away. `changes` are made to every recipe, as `epochs=1`.
+    """
+    if seeds < 1:
+        raise BadChoice(f"at least one seed; got {seeds}")
+    if out is None:
+        with TemporaryDirectory() as folder:
+            return measure(seeds, device, folder, recipes, ablation, changes, tell)
+    found = [one_seed(seed, device, Path(out), Path(recipes), ablation, changes, tell) for seed in range(seeds)]
+    settings = {
+        "data": "mr, 80 / 10 / 10 % divided by each seed; accuracy on its test part",
+        "device": "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu",
+        "seeds": seeds,
+        "recipes": [CNN, ANCHOR, SPANS],
+        "changes": list(changes),
+        "interval": "95 % of the mean over the seeds, by Student's t; one seed has none",
+        "macs": "multiplications a sentence, padded to the networks' length; a span to the widest filter at least",
+        "macs_unpadded": "the same of sentences without padding, on average over the test sentences",
+        "macs_ratio": f"to {CNN}: without the localiser, and with it (macs_ratio_all)",
+        "localized_b3": "test sentences whose span this branch gave, on average over the seeds; b5, b7 alike",
+    }
+    return Figures("text", settings, [*_table_4(found), *(_table_7(found) if ablation else [])])
+
+
+def one_seed(
+    seed: int, device: str, out: Path, recipes: Path, ablation: bool, changes: Sequence[str], tell: Tell
+) -> Seed:
+    def trained(name: str, called: str, *more: str) -> loop.Trained:
+        own = [f"seed={seed}", *more, *changes]
+        recipe = read(recipes / f"{name}.toml", own)
+        train, test = (_dealt(given, seed) for given in (recipe.data.train, recipe.data.test or recipe.data.train))
+        own += [f"data.train={train}", f"data.test={test}"]
+        folder = out / f"{called}-{seed}"
+        done = loop.train(
+            read(recipes / f"{name}.toml", own), folder, name, resume=(folder / "checkpoint.pt").exists(),
+            device=device, changes=[one for one in own if str(out) not in one],
+        )  # fmt: skip
+        tell(f"seed {seed}, {called}: {loop.said(done.score)} in {done.minutes:g} min")
+        return done
+
+    cnn, anchor = trained(CNN, CNN), trained(ANCHOR, ANCHOR)
+    files = f"network.weights={cnn.weights}", f"data.localizer={anchor.weights}"
+    spans = trained(SPANS, SPANS, "network.name=textcnn", *files)
+    parts = {
+        called: trained(ANCHOR, f"{ANCHOR}-{called.replace('+ ', 'with-')}", *more).score
+        for called, more in (ABLATION.items() if ablation else ())
+    }
+    recipe = read(recipes / f"{CNN}.toml", changes)
+    test = open_sentences(_dealt(recipe.data.test or recipe.data.train, seed))
+    found = localized(anchor.network, [reading_of(anchor.network)(text) for text in test.texts])
+    counts = Counter(HEADS[one.branch] for one in found)
+    lengths = [min(len(tokens), reading_of(cnn.network).length) for tokens in test.tokens]
+    stretches = [max(WINDOWS[one.branch], FILTERS[-1]) for one in found]
+    spanned = average(spans.network, stretches)
+    whole = {
+        CNN: average(cnn.network, [reading_of(cnn.network).length]),
+        ANCHOR: average(anchor.network, [reading_of(anchor.network).length]),
+        SPANS: spanned,
+    }
+    bare = {
+        CNN: average(cnn.network, [max(one, FILTERS[-1]) for one in lengths]),
+        ANCHOR: average(anchor.network, [max(one, WINDOWS[-1]) for one in lengths]),
+        SPANS: spanned,
+    }
+    by_branch = {head: counts[head] for head in HEADS}
+    top1 = cnn.score["top1"], spans.score["top1"]
+    return Seed(top1[0], anchor.score, top1[1], parts, by_branch, len(test), whole, bare)
+
+
+def average(network: Network, lengths: Sequence[int]) -> int:
+    """Multiplications of a sentence on average over these lengths."""
+    each = Counter(lengths)
+    one = {length: macs(network, torch.ones(1, length, dtype=torch.long, device=network.device)) for length in each}
+    return round(sum(one[length] * times for length, times in each.items()) / len(lengths))
+
+
+def mean_with_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None, float | None]:
+    """The mean and how sure it is, where there is more than one value."""
+    middle = mean(values)
+    if len(values) < 2:
+        return middle, None, None
+    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return middle, middle - half, middle + half
+
+
+def _dealt(given: str, seed: int) -> str:
+    """The same part of the data, divided by another seed."""
+    name, _, options = given.partition(":")
+    kept = [one for one in options.split(",") if one and not one.startswith("seed=")]
+    return f"{name}:{','.join([*kept, f'seed={seed}'])}"
+
+
+def _table_4(found: Sequence[Seed]) -> list[dict[str, Any]]:
+    def row(net: str, accuracies: Sequence[float], *parts: str) -> dict[str, Any]:
+        accuracy, low, high = mean_with_interval(accuracies)
+        own = parts[-1:]  # what reads the words last; before it stands who chose them
+
+        def cost(kind: str, names: Sequence[str]) -> float:
+            return mean(float(sum(getattr(one, kind)[name] for name in names)) for one in found)
+
+        return {
+            "table": "4",
+            "net": net,
+            "accuracy": accuracy,
+            "low": low,
+            "high": high,
+            "macs": round(cost("macs", own)),
+            "macs_ratio": cost("macs", own) / cost("macs", [CNN]),
+            "macs_ratio_all": cost("macs", parts) / cost("macs", [CNN]),
+            "macs_unpadded": round(cost("bare", own)),
+            "macs_unpadded_ratio": cost("bare", own) / cost("bare", [CNN]),
+            "macs_unpadded_ratio_all": cost("bare", parts) / cost("bare", [CNN]),
+        }
+
+    by_branch = {f"localized_{head}": mean(one.by_branch[head] for one in found) for head in HEADS}
+    sentences = {"sentences": found[0].sentences}
+    return [
+        row("CNN", [one.cnn for one in found], CNN) | sentences,
+        row("AnchorNet-T", [one.anchor["top1"] for one in found], ANCHOR) | sentences,
+        row("AnchorNet-T + CNN", [one.spans for one in found], ANCHOR, SPANS) | sentences | by_branch,
+    ]
+
+
+def _table_7(found: Sequence[Seed]) -> list[dict[str, Any]]:
+    scores = {called: [one.ablation[called] for one in found] for called in reversed(ABLATION)}
+    scores["+ attention + auxiliary"] = [one.anchor for one in found]
+    rows = []
+    for called, each in scores.items():
+        row: dict[str, Any] = {"table": "7", "net": f"AnchorNet-T {called}"}
+        for head in ("top1", *HEADS):
+            middle, low, high = mean_with_interval([one[head] for one in each])
+            row |= {head: middle, f"{head}_low": low, f"{head}_high": high}
+        rows.append(row)
+    return rows

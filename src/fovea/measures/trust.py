@@ -1,0 +1,292 @@
+"""Which map should I trust? Localisation, insertion and deletion, sanity and time of every method, on one's own data.
+
+Maps are of the true class where boxes are drawn, of the class that comes first elsewhere; of a network without labels,
+an embedding, they are of the whole output, and the curves follow the cosine to the whole picture's embedding.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice, BadPicture, FoveaError
+from fovea.data import DataSet
+from fovea.heatmaps.explain import METHODS, Method, explain
+from fovea.heatmaps.sanity import COPIES, last_to_run, randomised, rank_correlation
+from fovea.measures.boxes import THRESHOLDS, max_box_acc
+from fovea.measures.curve_kinds import KINDS, filling
+from fovea.measures.curves import area_under, best, places
+from fovea.measures.figures import Figures
+from fovea.measures.random_control import RANDOM, method_or_control
+from fovea.measures.speed import Call
+from fovea.measures.speed import compare as compare_times
+from fovea.measures.trust_maps import Looking, Part, Progress, Score, mapped, parts_of, same_maps
+from fovea.measures.trust_rules import AS_QUICK, MARGIN, UNCHANGED, Comparison, Measured, advise, compare
+from fovea.measures.wsol import THRESHOLD, localised
+from fovea.networks.network import Network, as_found
+from fovea.networks.stream import input_of
+
+CURVES = ("insertion", "deletion")
+BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
+SLOW = 20.0  # bare forwards from which on one measurement of a time is enough
+ROUNDS = 7
+RULES = {
+    "sanity": "rank correlation with the maps of 2 copies, the last or all layers drawn anew; near 0 is good",
+    "x_forward": "one picture, median of ratios to the bare forwards before and after",
+    "better": f"by at least {MARGIN}, and the 95 % interval of the paired difference (bootstrap over the pictures) is "
+    "above 0",
+    "left_out": f"rank correlation of at least {UNCHANGED} with all layers random; worse than random maps on any "
+    "measure; neither insertion nor deletion better than theirs",
+    "recommended": "beaten on the fewest measures by the methods left; of several, one whose maps of a class change "
+    f"with the last layer (below {UNCHANGED}), then the quickest (times within {AS_QUICK - 1:.0%} are equal), then the "
+    "first named",
+}
+
+
+def measure(
+    network: Network,
+    data: DataSet,
+    methods: Sequence[str | Method] | None = None,
+    curve_pictures: int = 32,
+    steps: int = 8,
+    batch: int = 16,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+    workers: int = 0,
+) -> Figures:
+    """A row a method with its verdict, the random control among them; the recommendation is in `details`.
+
+    Every method of fovea's if none is named; one that the network's head does not allow is told in `details`, with its
+    reason. `curve_pictures`, spread over the data, are those of insertion, deletion and sanity. `workers` processes
+    draw the boxes; a script that asks for any starts from `if __name__ == "__main__":`.
+    """
+    looking = Looking(network, _named(methods, seed))
+    if curve_pictures < 2 or steps < 2 or batch < 1:
+        given = f"{curve_pictures}, {steps} and {batch}"
+        raise BadChoice(f"curves take at least 2 pictures and 2 steps, a batch at least 1 picture; got {given}")
+    with_boxes = data.with_boxes()
+    few = data.first(curve_pictures)
+    kinds, masked = len(looking.methods), 2 * (steps - 1)
+    on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(
+        progress,
+        len(with_boxes),
+        len(with_boxes) * kinds,
+        len(few) * kinds * masked,
+        len(few) * len(COPIES),
+        2 * kinds * ROUNDS,
+    )
+    skipped: dict[str, str] = {}
+    maps, how = mapped(looking, with_boxes, batch, skipped, on_boxes)
+    drawn = localised({name: maps[name] for name in looking.names}, on_drawing, workers) if maps else {}
+    parts = list(parts_of(looking, few, batch, skipped))
+    if not parts:
+        raise BadPicture(f"no picture of {data.name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
+    count = sum(map(len, parts))
+    if count < 2:
+        raise BadChoice(
+            f"one picture tells nothing about others: give two or more; {data.name} has {count} that counts"
+        )
+    areas = _areas(looking, parts, steps, on_curves)
+    alike = _sanity(looking, parts, on_copies)
+    times = _times(looking, parts[0].tensors[:1], on_times)
+    same = same_maps(looking, parts)
+    chosen = {name: max_box_acc(one.largest)[1] for name, one in drawn.items()}  # the threshold's place
+    found = []
+    for name in looking.names:
+        pictures = {kind: areas[name, kind] for kind in CURVES}
+        if drawn:
+            pictures["gt_known"] = (drawn[name].largest[:, chosen[name]] >= 0.5).astype(np.float64)
+        last, every = (_mean(alike[name, what]) for what in ("logits", "all layers"))
+        found.append(Measured(name, pictures, last, every, times[name], same[name]))
+    compared = compare(found, seed)
+    advice = advise(found, compared, network.labels is not None)
+    images = len(next(iter(drawn.values())).largest) if drawn else count
+    rows = [
+        {
+            "net": network.name or "network",
+            "method": one.method,
+            "images": images,
+            "curve_images": count,
+            **_row(one, compared),
+            "threshold": float(THRESHOLDS[chosen[one.method]]) if drawn else None,
+            "verdict": advice.verdicts[one.method],
+        }
+        for one in found
+    ]
+    details = {"recommended": advice.recommended, "recommendation": list(advice.sentences), "refused": looking.refused}
+    settings = _settings(network, data, how, bool(drawn), count, steps) | {"skipped": len(skipped)}
+    settings["random"] = f"uniform values in the cells, seed {seed}"
+    return Figures("trust", settings, rows, list(skipped.items()), details)
+
+
+def _settings(network: Network, data: DataSet, how: str, boxes: bool, count: int, steps: int) -> dict[str, Any]:
+    """By which rules it was measured."""
+    return {
+        "data": data.name,
+        "input": input_of(network),
+        "localisation": f"IoU of at least 0.5 with any true box; threshold: {THRESHOLD}" if boxes else "no boxes",
+        "maps": _of_what(network, how),
+        "curves": f"{count} pictures spread over the data, {steps} steps, the area under each",
+        "followed": "cosine to the whole picture's embedding" if network.labels is None else "probability of the class",
+        **{kind: str(KINDS[kind]).partition("; ")[2] for kind in CURVES},
+        **RULES,
+    }
+
+
+def _named(methods: Sequence[str | Method] | None, seed: int) -> list[Method]:
+    """The methods, each once, and the control, which comes last whether it was named or not."""
+    given = [one for one in (METHODS if methods is None else methods) if one != RANDOM]
+    found = [method_or_control(one, seed) for one in given]
+    names = [one.name for one in found]
+    if not found or len(set(names)) < len(names):
+        raise BadChoice(f"name one or more methods, each once (there are: {', '.join(METHODS)}); got {names}")
+    return [*found, method_or_control(RANDOM, seed)]
+
+
+def _shared(progress: Progress, *sizes: int) -> list[Progress]:
+    """A progress for each part of the work; their sizes are about as long as they take."""
+    total = sum(sizes)
+
+    def of(start: int, size: int) -> Progress:
+        return lambda done, whole: progress(start + size * done // max(whole, 1), total)
+
+    return [of(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
+
+
+def _areas(
+    looking: Looking, parts: Sequence[Part], steps: int, progress: Progress
+) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """The area under every picture's curve, by method and kind."""
+    shares = np.linspace(0, 1, steps + 1)
+    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {
+        (name, kind): [] for name in looking.names for kind in CURVES
+    }
+    done, total = 0, sum(map(len, parts)) * len(found)
+    for part in parts:
+        score = part.score()
+        empty = torch.zeros_like(part.tensors[:, :1], dtype=torch.bool)  # N,1,H,W
+        orders = {name: places(part.maps[name], *part.tensors.shape[2:]) for name in looking.names}
+        everything = under_masks(looking.network, part.tensors, ~empty, torch.zeros(()), score)
+        for kind in CURVES:
+            keeps, fill = KINDS[kind].keeps, filling(KINDS[kind].fill, looking.network, part.tensors)
+            nothing = under_masks(looking.network, part.tensors, empty, fill, score)
+            first, last = (nothing, everything) if keeps else (everything, nothing)
+            for name, order in orders.items():
+                top = best(order, shares[1:-1])
+                inner = under_masks(looking.network, part.tensors, top if keeps else ~top, fill, score)
+                curves = np.concatenate([first, inner, last], 1)  # N,S
+                found[name, kind].append(np.array([area_under(one, shares) for one in curves]))
+                done += len(part)
+                progress(done, total)
+    return {key: np.concatenate(each) for key, each in found.items()}
+
+
+def under_masks(network: Network, tensors: Tensor, masks: Tensor, fill: Tensor, score: Score) -> NDArray[np.float64]:
+    """The score (N,S) of every picture under every mask (N,S,H,W), which is true where a picture is shown."""
+    (count, steps), batch = masks.shape[:2], BATCH.get(tensors.device.type, BATCH["cpu"])
+    flat, fill = masks.flatten(0, 1).unsqueeze(1), fill.to(tensors).expand_as(tensors)  # N*S,1,H,W  N,C,H,W
+    scores = []
+    with as_found(network), torch.no_grad():
+        for start in range(0, count * steps, batch):
+            own = torch.arange(start, min(start + batch, count * steps), device=tensors.device) // steps
+            output = network(torch.where(flat[start : start + batch], tensors[own], fill[own]))
+            scores.append(score(output, own).double().cpu().numpy())
+    return np.concatenate(scores).reshape(count, steps)
+
+
+def _sanity(looking: Looking, parts: Sequence[Part], progress: Progress) -> dict[tuple[str, str], list[float]]:
+    """How alike every method's maps are to those of copies with random weights, by method and what was randomised."""
+    network = looking.network
+    last = last_to_run(network, parts[0].tensors[:1])
+    found: dict[tuple[str, str], list[float]] = {(name, what): [] for name in looking.names for what, _ in COPIES}
+    done, total = 0, sum(map(len, parts)) * len(COPIES)
+    for what, seed in COPIES:
+        other = replace(network, module=randomised(network.module, what, seed, last), layer=_layer(network), _cuts={})
+        copied = Looking(other, looking.methods)
+        for part in parts:
+            try:
+                seen, _ = copied(part.tensors, part.shown, part.target)
+            except FoveaError:  # random weights give nothing to look at
+                seen = {}
+            for name, maps in seen.items():
+                true = part.maps[name].float().cpu().numpy()
+                found[name, what] += [rank_correlation(true[i], maps.map(i)) for i in range(len(part))]
+            done += len(part)
+            progress(done, total)
+    return found
+
+
+def _layer(network: Network) -> str | None:
+    """The name of the layer that is looked at, which a copy has too."""
+    if isinstance(network.layer, nn.Module):
+        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
+    return network.layer
+
+
+def _times(looking: Looking, picture: Tensor, progress: Progress) -> dict[str, float]:
+    """Every method's time for one picture, in bare forwards of the same minute."""
+    total, done = len(looking.methods) * ROUNDS * 2, itertools.count(1)
+
+    def waited(call: Call) -> None:
+        call()
+        if picture.device.type == "cuda":
+            torch.cuda.synchronize(picture.device)
+        progress(min(next(done), total), total)
+
+    forward: Call = partial(waited, partial(_forward, looking.network, picture))
+    calls: dict[tuple[str, str], Call] = {
+        ("", one.name): partial(waited, partial(explain, looking.network, picture, one, looking.target))
+        for one in looking.methods
+    }
+    bare = min(_seconds(forward) for _ in range(3))
+    once = {key: _seconds(call) / bare for key, call in calls.items()}
+    quick = {key: call for key, call in calls.items() if once[key] <= SLOW}  # one that iterates is known well enough
+    often = {key: ratio for key, (ratio, _) in compare_times(forward, quick, ROUNDS).items()}
+    progress(total, total)
+    return {one.name: (once | often)["", one.name] for one in looking.methods}
+
+
+def _forward(network: Network, picture: Tensor) -> Tensor:
+    with torch.no_grad():
+        return network(picture)
+
+
+def _seconds(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _row(one: Measured, compared: Comparison) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for what in ("gt_known", *CURVES):
+        own = compared.alone.get((what, one.method))
+        row |= {
+            what: own.mean if own else None,
+            f"{what}_low": own.low if own else None,
+            f"{what}_high": own.high if own else None,
+        }
+    return row | {
+        "sanity_last": one.sanity_last,
+        "sanity_all": one.sanity_all,
+        "x_forward": one.x_forward,
+        "same_as": one.same_as,
+    }
+
+
+def _of_what(network: Network, how: str) -> str:
+    if network.labels is None:
+        return "of the whole output: the network has no labels"
+    boxes = f"of the true class for boxes (matched by {how}), " if how else ""
+    return f"{boxes}of the class that comes first for curves and sanity"

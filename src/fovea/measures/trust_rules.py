@@ -1,0 +1,264 @@
+"""Which map to trust, decided picture by picture and told in words.
+
+A method is left out when its maps still resemble those of random weights, when it is worse than random maps on any
+measure, or when neither insertion nor deletion is better than theirs. One is better than another on a measure
+where the 95 % interval of their paired difference over the pictures lies above 0, and the difference is worth a word.
+Of those left, the one that is beaten on the fewest measures is recommended, of several one whose maps change with the
+last layer, then the quickest. Nothing is added up into one score.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fovea.basics.intervals import interval_of_means
+from fovea.measures.random_control import RANDOM
+
+MEASURES = {"gt_known": 1, "insertion": 1, "deletion": -1}  # whether more is better, or less
+WORDS = {"gt_known": "localisation", "insertion": "insertion", "deletion": "deletion"}
+FAITHFUL = ("insertion", "deletion")  # what the answer hangs on; an object may lie elsewhere
+UNCHANGED = 0.5  # rank correlation with a random network's maps from which on a map is not about the network
+MARGIN = 0.01  # a smaller difference may be certain, and is of no use
+AS_QUICK = 1.25  # times that differ by less are not told apart
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one method reached, picture by picture; what could not be measured is not there."""
+
+    method: str
+    pictures: Mapping[str, NDArray[np.float64]]  # of gt_known, insertion, deletion: one value a picture
+    sanity_last: float | None = None
+    sanity_all: float | None = None
+    x_forward: float | None = None
+    same_as: str | None = None  # the method named before it that gives the same maps
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over the pictures and its 95 % interval; of a difference, above 0 is better whatever the measure."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def better(self) -> bool:
+        return self.low > 0 and self.mean >= MARGIN
+
+    @property
+    def worse(self) -> bool:
+        return self.high < 0 and self.mean <= -MARGIN
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method on every measure, alone and against each other on the same pictures."""
+
+    alone: Mapping[tuple[str, str], Estimate]  # measure, method
+    against: Mapping[tuple[str, str, str], Estimate]  # measure, method, the other: above 0 where the first is better
+    measures: tuple[str, ...]
+
+    def beaten_on(self, one: str, others: Sequence[str]) -> list[str]:
+        """The measures on which another is better than this one."""
+        return [what for what in self.measures if any(self.against[what, one, other].worse for other in others)]
+
+
+@dataclass(frozen=True)
+class Advice:
+    recommended: str | None
+    sentences: tuple[str, ...]
+    verdicts: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return " ".join(self.sentences)
+
+
+def compare(found: Sequence[Measured], seed: int = 0) -> Comparison:
+    """By a bootstrap over the pictures; two methods are resampled together, so that hard pictures are hard for both."""
+    alone: dict[tuple[str, str], Estimate] = {}
+    against: dict[tuple[str, str, str], Estimate] = {}
+    names = [one.method for one in found]
+    measures = tuple(what for what in MEASURES if all(what in one.pictures for one in found))
+    for what in measures:
+        values = {one.method: one.pictures[what] for one in found}
+        pairs = list(permutations(names, 2))
+        columns = [values[name] for name in names]
+        columns += [MEASURES[what] * (values[one] - values[other]) for one, other in pairs]
+        stacked = np.stack(columns, 1).astype(np.float64)  # pictures, names and pairs
+        estimates = [
+            Estimate(*each) for each in zip(stacked.mean(0).tolist(), *interval_of_means(stacked, seed), strict=True)
+        ]
+        alone |= {(what, name): own for name, own in zip(names, estimates, strict=False)}
+        against |= {(what, *pair): own for pair, own in zip(pairs, estimates[len(names) :], strict=True)}
+    return Comparison(alone, against, measures)
+
+
+def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = True) -> Advice:
+    """The recommendation with its reasons; `found` are methods in the order of preference, the control among them.
+
+    Maps `of_classes` should change with the last layer, which tells equals apart; those of an embedding need not.
+    """
+    methods = [one for one in found if one.method != RANDOM]
+    reasons = {one.method: reason for one in methods if (reason := _reason_against(one, compared))}
+    left = [one for one in methods if one.method not in reasons]
+    verdicts = {one.method: f"do not use: {reasons[one.method]}" for one in methods if one.method in reasons}
+    verdicts |= {one.method: "the control" for one in found if one.method == RANDOM}
+    unwanted = [
+        f"Do not use {_listed([name for name in reasons if reasons[name] == reason])}: {reason}."
+        for reason in dict.fromkeys(reasons.values())
+    ]
+    if not left:
+        said = ["None of these maps can be trusted on this network and these pictures.", *unwanted]
+        return Advice(None, (*said, *_control(compared)), verdicts)
+    top = _least_beaten(left, compared)
+    own = [one for one in top if not of_classes or _changes(one)] or top
+    chosen = next(one for one in own if _time(one) <= AS_QUICK * min(map(_time, own)))
+    others = [one for one in left if one is not chosen]
+    verdicts |= {one.method: _verdict(one, chosen, compared) for one in left}
+    said = [f"Use {chosen.method}: {'; '.join(_praise(chosen, left, compared))}."]
+    said += [*_ties(chosen, others, top, own, compared), *_rest(chosen, others, compared)]
+    said += [*(_of_more(left) if of_classes else ()), *unwanted, *_control(compared)]
+    return Advice(chosen.method, tuple(said), verdicts)
+
+
+def _reason_against(one: Measured, compared: Comparison) -> str | None:
+    if one.sanity_all is not None and one.sanity_all >= UNCHANGED:
+        return f"its maps still resemble those of random weights (rank correlation {one.sanity_all:.2f})"
+    control = {what: compared.against[what, one.method, RANDOM] for what in compared.measures}
+    worse = [_difference(what, difference) for what, difference in control.items() if difference.worse]
+    if worse:
+        return f"it is worse than random maps: {', '.join(worse)}"
+    faithful = {what: control[what] for what in FAITHFUL if what in control}
+    if faithful and not any(difference.better for difference in faithful.values()):
+        told = ", ".join(_difference(*each) for each in faithful.items())
+        return f"the answer hangs on its pixels no more than on random ones: {told}"
+    return None
+
+
+def _least_beaten(left: Sequence[Measured], compared: Comparison) -> list[Measured]:
+    """Those that are beaten on the fewest measures, by whichever of the others."""
+    names = [one.method for one in left]
+    beaten = {name: len(compared.beaten_on(name, [other for other in names if other != name])) for name in names}
+    return [one for one in left if beaten[one.method] == min(beaten.values())]
+
+
+def _changes(one: Measured) -> bool:
+    """With the last layer, which makes the class what it is."""
+    return one.sanity_last is None or one.sanity_last < UNCHANGED
+
+
+def _time(one: Measured) -> float:
+    return np.inf if one.x_forward is None else one.x_forward
+
+
+def _praise(chosen: Measured, left: Sequence[Measured], compared: Comparison) -> Iterator[str]:
+    """How it stands on every measure, the next best beside it, and its time."""
+    others = [one.method for one in left if one is not chosen and one.same_as != chosen.method]
+    for what in compared.measures:
+        own, against = compared.alone[what, chosen.method], {}
+        for name in others:
+            against[name] = compared.against[what, chosen.method, name]
+        if not against:
+            yield f"{WORDS[what]} {own}"
+            continue
+        next_best = min(against, key=lambda name: against[name].mean)
+        place = "behind" if against[next_best].worse else "better than" if against[next_best].better else "as good as"
+        yield f"{WORDS[what]} {own}, {place} {next_best}'s {compared.alone[what, next_best].mean:.3f}"
+    if chosen.sanity_all is not None:
+        yield f"its maps change with the weights (rank correlation {chosen.sanity_all:.2f} when all are random)"
+    if chosen.x_forward is not None:
+        yield f"{chosen.x_forward:.2f} x the time of a bare forward"
+
+
+def _ties(
+    chosen: Measured, others: Sequence[Measured], top: Sequence[Measured], own: Sequence[Measured], compared: Comparison
+) -> Iterator[str]:
+    """Those that are as good: in `top` as seldom beaten, in `own` also as much about the class."""
+    same = [one.method for one in others if one.same_as == chosen.method]
+    if same:
+        yield f"{_listed(same)} {'gives' if len(same) == 1 else 'give'} the same maps here."
+    tied = [one for one in others if one.method not in same and not any(_told_apart(chosen, one, compared))]
+    equals = [one for one in tied if one in top]
+    if equals:
+        yield f"On no measure is it told apart from {_timed(equals)}: of these it is {_why(chosen, equals, own)}."
+    if len(equals) < len(tied):
+        rest = [one for one in tied if one not in equals]
+        yield f"Not told apart from it, but beaten by others on more measures: {_timed(rest)}."
+
+
+def _why(chosen: Measured, equals: Sequence[Measured], own: Sequence[Measured]) -> str:
+    rivals = [one for one in equals if one in own]
+    slower = [one for one in rivals if _time(one) > AS_QUICK * _time(chosen)]
+    if not rivals:
+        return "the only one whose maps change with the last layer"
+    why = "the quickest" if slower == rivals else "the first named of the quickest" if slower else "the first named"
+    return why if len(rivals) == len(equals) else f"{why} whose maps change with the last layer"
+
+
+def _timed(methods: Sequence[Measured]) -> str:
+    return _listed([f"{one.method} ({_time(one):.2f} x)" for one in methods])
+
+
+def _rest(chosen: Measured, others: Sequence[Measured], compared: Comparison) -> Iterator[str]:
+    """Those that are better on one measure and worse on another, then those that are only worse."""
+    behind = []
+    for one in others:
+        ahead, back = _told_apart(chosen, one, compared)
+        if back:
+            but = f", but the worse {_differences(one, chosen, ahead, compared)}" if ahead else ""
+            yield f"{one.method} has the better {_differences(one, chosen, back, compared)}{but}."
+        elif ahead:
+            behind.append(f"{one.method} ({_differences(one, chosen, ahead, compared)})")
+    if behind:
+        yield f"Behind it: {'; '.join(behind)}."
+
+
+def _of_more(left: Sequence[Measured]) -> Iterator[str]:
+    aside = [f"{one.method} ({one.sanity_last:.2f})" for one in left if not _changes(one)]
+    if aside:
+        yield f"Still alike with a random last layer, and so about more than the class: {_listed(aside)}."
+
+
+def _differences(one: Measured, chosen: Measured, measures: Sequence[str], compared: Comparison) -> str:
+    return ", ".join(_difference(what, compared.against[what, one.method, chosen.method]) for what in measures)
+
+
+def _told_apart(chosen: Measured, one: Measured, compared: Comparison) -> tuple[list[str], list[str]]:
+    """The measures on which the chosen method is better than this one, and on which it is worse."""
+    against = {what: compared.against[what, chosen.method, one.method] for what in compared.measures}
+    return [what for what in against if against[what].better], [what for what in against if against[what].worse]
+
+
+def _verdict(one: Measured, chosen: Measured, compared: Comparison) -> str:
+    if one is chosen:
+        return "recommended"
+    if one.same_as == chosen.method:
+        return f"the same maps as {one.same_as}"
+    ahead, back = _told_apart(chosen, one, compared)
+    if not ahead and not back:
+        return "as good, slower" if _time(one) > AS_QUICK * _time(chosen) else "as good"
+    parts = [f"better {', '.join(WORDS[what] for what in back)}"] if back else []
+    return "; ".join(parts + ([f"worse {', '.join(WORDS[what] for what in ahead)}"] if ahead else []))
+
+
+def _control(compared: Comparison) -> Iterator[str]:
+    told = [f"{WORDS[what]} {compared.alone[what, RANDOM].mean:.3f}" for what in compared.measures]
+    if told:
+        yield f"Random maps reach {', '.join(told)}."
+
+
+def _difference(what: str, found: Estimate) -> str:
+    """As the measure counts, so that a worse deletion is a higher one."""
+    mean, low, high = (MEASURES[what] * one for one in (found.mean, found.low, found.high))
+    return f"{WORDS[what]} {mean:+.3f} ({min(low, high):+.3f} to {max(low, high):+.3f})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

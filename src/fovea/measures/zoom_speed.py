@@ -1,0 +1,106 @@
+"""What reading a few glimpses saves against reading the full picture: time and memory, in one run, turn by turn."""
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice
+from fovea.measures.figures import Figures
+from fovea.models.glimpsing import Glimpsing
+from fovea.networks.cost import answered, macs, parameters, peak_mb
+from fovea.networks.network import Network, as_found
+
+
+def measure(
+    network: Network,
+    against: Network,
+    size: int = 896,
+    glimpses: int = 4,
+    batches: Sequence[int] = (1, 16),
+    rounds: int = 5,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
+    """A row a size of batch. Both networks take the same pictures, `size` x `size`; weights do not matter.
+
+    In every round each is timed once, `against` before and after, so that a machine busy with something else is so for
+    both.
+    """
+    if not isinstance(network.module, Glimpsing):
+        raise BadChoice(
+            f"{network.name or 'the network'} reads whole pictures; name one that reads glimpses, as tnet-b0"
+        )
+    if rounds < 1 or not batches or min(batches) < 1 or size < 1:
+        raise BadChoice(f"batches, rounds and the size are at least 1; got {list(batches)}, {rounds} and {size}")
+    rows: list[dict[str, Any]] = []
+    for place, batch in enumerate(batches):
+        pixels = torch.rand(batch, 3, size, size, generator=torch.Generator().manual_seed(0))
+        pixels = pixels.to(network.device, network.dtype)
+        rows.append(_row(network, against, pixels, glimpses, rounds))
+        progress(place + 1, len(batches))
+    settings = {
+        "device": network.device.type,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "size": size,
+        "x_time": "median over the rounds of the time of one forward of the batch, in the mean of the full network's "
+        "before and after",
+        "peak_mb": "the most that the tensors made during one forward take up at once; the batch itself and the "
+        "weights, made before, are counted on neither side",
+        "macs": "multiplications a picture (TNet, Eq. 11)",
+        "weights": "random",
+    }
+    return Figures("bench zoom", settings, rows)
+
+
+def _row(network: Network, against: Network, pixels: Tensor, glimpses: int, rounds: int) -> dict[str, Any]:
+    def read() -> Any:
+        with torch.no_grad():
+            return answered(network, pixels, glimpses)
+
+    def whole() -> Any:
+        with torch.no_grad():
+            return answered(against, pixels)
+
+    with as_found(network), as_found(against):
+        peaks = [peak_mb(call, pixels.device) for call in (read, whole)]  # warms both up
+        ratios, own, full = list[float](), list[float](), [_once(whole, pixels)]
+        for _ in range(rounds):
+            own.append(_once(read, pixels))
+            full.append(_once(whole, pixels))
+            ratios.append(2 * own[-1] / (full[-2] + full[-1]))
+        counts = macs(network, pixels[:1], glimpses), macs(against, pixels[:1])
+    batch = len(pixels)
+    return {
+        "net": network.name or "network",
+        "against": against.name or "network",
+        "batch": batch,
+        "glimpses": glimpses,
+        "ms_per_picture": round(median(own) / batch * 1e3, 2),
+        "ms_against": round(median(full) / batch * 1e3, 2),
+        "x_time": round(median(ratios), 3),
+        "peak_mb": round(peaks[0], 1),
+        "peak_mb_against": round(peaks[1], 1),
+        "x_memory": round(peaks[0] / peaks[1], 3),
+        "macs": counts[0],
+        "macs_against": counts[1],
+        "x_macs": round(counts[0] / counts[1], 3),
+        "params": parameters(network.module),
+        "params_against": parameters(against.module),
+    }
+
+
+def _once(call: Callable[[], Any], pixels: Tensor) -> float:
+    """Seconds; what a GPU was asked for has to be done."""
+    start = _now(pixels)
+    call()
+    return _now(pixels) - start
+
+
+def _now(pixels: Tensor) -> float:
+    if pixels.device.type == "cuda":
+        torch.cuda.synchronize(pixels.device)
+    return time.perf_counter()

@@ -1,0 +1,271 @@
+"""AnchorNet for sounds: the blocks of the picture and text networks with time as the one axis. Time spans come out.
+
+A sound becomes frames of mel bands, the bands being channels; three branches see 5, 11 and 21 frames. Frames begin
+where the sound does and end where it ends, each of them sees its own samples alone, and no convolution is padded: a
+cell's evidence comes from the samples of its span, and from no others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice
+from fovea.models.anchoring import Branch, Output, logits_of, output_of
+from fovea.networks.network import Network, as_found
+
+HEAD = (1, 3)  # kernels, as are those of the branches below
+BRANCHES = ((3,), (5, 5), (7, 7, 7))
+QUIET = 1e-8  # power that is as good as silence: -80 dB
+
+
+@dataclass(frozen=True)
+class Spectrogram:
+    """A sound (values within ±1) as the power of mel bands in dB, a frame every `hop` samples. No frame is padded.
+
+    Nothing is scaled by the sound's own mean or maximum, which would let every frame depend on every sample.
+    """
+
+    rate: int = 8000  # samples a second
+    frame: int = 256  # samples that a frame sees
+    hop: int = 128
+    bands: int = 32
+    lowest: float = 100.0  # Hz; the highest is half the rate
+
+    def __post_init__(self) -> None:
+        for name, value in (("rate", self.rate), ("frame", self.frame), ("hop", self.hop), ("bands", self.bands)):
+            if value < 1:
+                raise BadChoice(f"a spectrogram's {name} is at least 1; got {value}")
+        if not 0 <= self.lowest < self.rate / 2:
+            raise BadChoice(f"the lowest pitch lies between 0 and {self.rate / 2:g} Hz; got {self.lowest:g}")
+        if not self.filters().any(1).all():
+            raise BadChoice(
+                f"{self.bands} bands are too narrow for frames of {self.frame} samples: take fewer bands, a longer "
+                "frame or a higher lowest pitch"
+            )
+
+    def __call__(self, waveform: Tensor) -> Tensor:
+        """L samples to bands,T frames; N,L to N,bands,T."""
+        if waveform.ndim not in (1, 2) or not waveform.is_floating_point():
+            raise BadChoice(
+                f"a sound is one channel of floats within ±1; got {waveform.dtype} of shape {tuple(waveform.shape)}"
+            )
+        if waveform.shape[-1] < self.frame:
+            raise BadChoice(self.too_short(waveform.shape[-1], 1))
+        if not bool(waveform.isfinite().all()):
+            raise BadChoice("the sound holds values that are not numbers")
+        window = torch.hann_window(self.frame, dtype=waveform.dtype, device=waveform.device)
+        spectrum = torch.stft(
+            waveform, self.frame, self.hop, window=window, center=False, return_complex=True
+        )  # …,bins,T
+        power = spectrum.abs().square() / window.square().sum()
+        banded = torch.tensor(self.filters()).to(power) @ power  # …,bands,T
+        return 10 * (banded + QUIET).log10()
+
+    def filters(self) -> NDArray[np.float64]:
+        """Triangles of height 1, their feet on the middles of their neighbours (bands, bins)."""
+        return _triangles(self.rate, self.frame, self.bands, self.lowest)
+
+    def pitches(self) -> NDArray[np.float64]:
+        """The middle of each band, in Hz."""
+        return _edges(self.rate, self.bands, self.lowest)[1:-1]
+
+    def samples(self, first: int, frames: int) -> tuple[int, int]:
+        """The samples that so many frames from `first` on see, half open."""
+        return first * self.hop, (first + frames - 1) * self.hop + self.frame
+
+    def seconds(self, first: int, frames: int) -> tuple[float, float]:
+        start, stop = self.samples(first, frames)
+        return start / self.rate, stop / self.rate
+
+    def too_short(self, samples: int, frames: int) -> str:
+        needed = self.samples(0, frames)[1]
+        return (
+            f"a sound has at least {needed:,} samples, {needed / self.rate:.3g} s at {self.rate:,} Hz, which make "
+            f"{frames} {'frame' if frames == 1 else 'frames'}; got {samples:,}"
+        )
+
+
+def _edges(rate: int, bands: int, lowest: float) -> NDArray[np.float64]:
+    """Feet and middles of the bands in Hz, evenly spaced in mel: m = 2595 log10(1 + f / 700)."""
+    low, high = (2595 * np.log10(1 + pitch / 700) for pitch in (lowest, rate / 2))
+    edges: NDArray[np.float64] = 700 * (10 ** (np.linspace(low, high, bands + 2) / 2595) - 1)
+    return edges
+
+
+@lru_cache(maxsize=8)
+def _triangles(rate: int, frame: int, bands: int, lowest: float) -> NDArray[np.float64]:
+    edges = _edges(rate, bands, lowest)[:, None]
+    pitch = np.arange(frame // 2 + 1) * rate / frame  # of each bin
+    rising = (pitch - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - pitch) / (edges[2:] - edges[1:-1])
+    found: NDArray[np.float64] = np.minimum(rising, falling).clip(0)
+    found.flags.writeable = False
+    return found
+
+
+class SoundNet(nn.Module):
+    """`attention`, `auxiliary`, `rescale`: as of AnchorNet."""
+
+    def __init__(
+        self, classes: int, bands: int, width: int, attention: bool = True, auxiliary: bool = True, rescale: bool = True
+    ) -> None:
+        super().__init__()
+        self.head = nn.Sequential(nn.BatchNorm1d(bands), *_convolutions(bands, width, HEAD))
+        self.branches = nn.ModuleList(
+            Branch(
+                nn.Sequential(*_convolutions(width, width, kernels)),
+                width,
+                nn.Sequential(*_convolutions(width, width, (1,))) if attention else None,
+                width,
+                classes,
+                nn.Conv1d,
+                auxiliary,
+                rescale,
+            )
+            for kernels in BRANCHES
+        )
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Frames that a cell of each branch sees."""
+        return tuple(_window(self.head, branch.features) for branch in self.branches)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Output:
+        if x.shape[2] < max(self.windows):
+            raise BadChoice(
+                f"the network needs sounds of at least {max(self.windows)} frames, the window of its widest branch; "
+                f"got {x.shape[2]}"
+            )
+        features = self.head(x)
+        return output_of([branch(features) for branch in self.branches])
+
+    def reset_classifier(self, classes: int) -> None:
+        """New, untrained classifiers for so many classes."""
+        for branch in self.branches:
+            branch.reset_classifier(classes)  # type: ignore[operator]
+
+
+def _convolutions(given: int, width: int, kernels: Sequence[int]) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for kernel in kernels:
+        layers += [nn.Conv1d(given, width, kernel, bias=False), nn.BatchNorm1d(width), nn.ReLU()]
+        given = width
+    return layers
+
+
+def _window(*parts: nn.Module) -> int:
+    """Cells in a row that these see, one after the other, none of which has a stride."""
+    return 1 + sum(one.kernel_size[0] - 1 for part in parts for one in part.modules() if isinstance(one, nn.Conv1d))
+
+
+def build(
+    classes: int,
+    rate: int = 8000,
+    frame: int = 256,
+    hop: int = 128,
+    bands: int = 32,
+    width: int = 48,
+    attention: bool = True,
+    auxiliary: bool = True,
+    rescale: bool = True,
+) -> Network:
+    """`rate`, `frame`, `hop`, `bands`: of the spectrogram, which is the network's transform; `width`: channels."""
+    if width < 1:
+        raise BadChoice(f"width is at least 1; got {width}")
+    transform, module = (
+        Spectrogram(rate, frame, hop, bands),
+        SoundNet(classes, bands, width, attention, auxiliary, rescale),
+    )
+    labels = tuple(map(str, range(classes)))
+    return Network(module, transform, labels, "head", output=logits_of)  # type: ignore[arg-type]  # a sound's transform
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time, half open, in seconds, and what its cell says for the class."""
+
+    start: float
+    stop: float
+    evidence: float  # from the samples of the span alone
+    activation: float  # evidence times attention, by which spans are chosen
+
+    @property
+    def centre(self) -> float:
+        return (self.start + self.stop) / 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was heard in a sound, and when: the best span first."""
+
+    label: int
+    probability: float
+    branch: int  # the one that localises
+    spans: tuple[Span, ...]
+
+
+def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) -> list[Found]:
+    """For each sound (samples at the network's rate) the decided class and at most so many spans, none overlapping.
+
+    Spans are of the branch that localises (Eq. 4), in the order of their activation for the decided class.
+    """
+    spectrogram, module = parts(network)
+    if most < 1:
+        raise BadChoice(f"at least one span is asked for; got most={most}")
+    given = list(sounds)
+    for one in given:
+        if one.shape[-1] < spectrogram.samples(0, max(module.windows))[1]:
+            raise BadChoice(spectrogram.too_short(one.shape[-1], max(module.windows)))
+    places: dict[int, list[int]] = {}  # sounds of one length go together
+    for place, one in enumerate(given):
+        places.setdefault(one.shape[-1], []).append(place)
+    found: dict[int, Found] = {}
+    for group in places.values():
+        inputs = spectrogram(torch.stack([given[place].to(network.device, network.dtype) for place in group]))
+        with as_found(network), torch.no_grad():
+            found |= dict(zip(group, located(module(inputs), spectrogram, module.windows, most), strict=True))
+    return [found[place] for place in range(len(given))]
+
+
+def parts(network: Network) -> tuple[Spectrogram, SoundNet]:
+    """The network's own, where it is one for sounds."""
+    if not isinstance(network.transform, Spectrogram) or not isinstance(network.module, SoundNet):
+        raise BadChoice(
+            f"{network.name or 'the network'} is not one for sounds: fovea.load('anchornet_sound'), or the weights "
+            "that recipes/anchornet_sound-made.toml trains"
+        )
+    return network.transform, network.module
+
+
+def located(out: Output, spectrogram: Spectrogram, windows: Sequence[int], most: int = 1) -> list[Found]:
+    """The spans of what the network gave for a batch."""
+    decision, found = out.decision, []
+    for i, (label, branch) in enumerate(zip(decision.label.tolist(), decision.branch.tolist(), strict=True)):
+        seen, window = out.branches[branch], windows[branch]
+        activation, evidence = seen.activation[i, label], seen.evidence[i, label]  # T each
+        own = []
+        for cell in _apart(activation, window, spectrogram, most):
+            start, stop = spectrogram.seconds(cell, window)
+            own.append(Span(start, stop, float(evidence[cell]), float(activation[cell])))
+        found.append(Found(label, float(decision.probability[i]), branch, tuple(own)))
+    return found
+
+
+def _apart(activation: Tensor, window: int, spectrogram: Spectrogram, most: int) -> list[int]:
+    """The best cell, then the best of those that share no sample with the ones before."""
+    if most == 1:
+        return [int(activation.argmax())]
+    kept: list[int] = []
+    for cell in activation.argsort(descending=True).tolist():
+        start, stop = spectrogram.samples(cell, window)
+        others = [spectrogram.samples(one, window) for one in kept]
+        if all(stop <= first or last <= start for first, last in others):
+            kept.append(cell)
+            if len(kept) == most:
+                break
+    return kept

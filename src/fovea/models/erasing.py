@@ -1,0 +1,218 @@
+"""Networks that learn to look at more than the most telling part (L2-CAF 4.1 and supplement, S1): a classifier with
+global average pooling (GAP; Zhou et al. 2016), the attention-based dropout layer (ADL; Choe and Shim 2019), and
+adversarial complementary learning (ACoL; Zhang et al. 2018).
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from fovea.basics.errors import BadChoice, nearest
+from fovea.models.trunks import Trunk, trunk_of
+from fovea.networks.network import Network
+from fovea.pictures.transforms import Prepare
+
+
+class ADL(nn.Module):
+    """In training, features times a drop mask or, with the chance `keep`, times an importance map; else as they are.
+
+    Both come from the mean over channels: the mask is 0 where that is at least `threshold` of its maximum in the
+    picture, the importance is its sigmoid.
+    """
+
+    def __init__(self, keep: float = 0.25, threshold: float = 0.5) -> None:
+        super().__init__()
+        for name, value in (("keep", keep), ("threshold", threshold)):
+            if not 0 <= value <= 1:
+                raise BadChoice(f"{name} of ADL is between 0 and 1; got {value}")
+        self.keep, self.threshold = keep, threshold
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        attention = x.mean(1, keepdim=True)  # N,1,h,w
+        most = attention.amax((2, 3), keepdim=True)
+        mask = (attention < self.threshold * most).to(x.dtype)
+        important = torch.rand((), device=x.device) < self.keep  # one choice a step
+        return x * torch.where(important, attention.sigmoid(), mask)
+
+
+def add_adl(trunk: Trunk, layers: Sequence[str], keep: float, threshold: float) -> None:
+    """ADL after each of these layers."""
+    known = [name for name, _ in trunk.body.named_modules() if name]
+    stray = next((name for name in layers if name not in known), None)
+    if stray is not None:
+        raise BadChoice(f"adl: the features have no layer {stray!r}{nearest(stray, known)}")
+    if layers and any(isinstance(one, GraphModule) for one in trunk.body.modules()):
+        raise BadChoice("adl: these features are followed by their graph, into which no layer can be put: give timm's")
+    for name in sorted(layers, key=lambda name: -name.count(".")):  # inner ones first: their names change
+        own = OrderedDict(layer=trunk.body.get_submodule(name), adl=ADL(keep, threshold))
+        trunk.body.set_submodule(name, nn.Sequential(own))
+
+
+def more_convolutions(channels: int, convs: int, width: int) -> tuple[nn.Sequential, int]:
+    """So many 3 x 3 convolutions with ReLU, as VGG-GAP has behind its features, and how many channels come out."""
+    layers: list[nn.Module] = []
+    for i in range(convs):
+        layers += [nn.Conv2d(channels if i == 0 else width, width, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers), width if convs else channels
+
+
+class GAP(nn.Module):
+    """Features, more convolutions where asked for, their mean over cells, one linear layer."""
+
+    def __init__(self, features: Trunk, classes: int, convs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.features = features
+        self.more, channels = more_convolutions(features.channels, convs, width)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(channels, classes)
+
+    def reset_classifier(self, classes: int) -> None:
+        old = self.classifier
+        self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        found: Tensor = self.more(self.features(x))
+        return found  # N,k,h,w
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        found: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
+        return found  # N,classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(x))
+
+
+@dataclass(frozen=True)
+class Output:
+    """What both classifiers of ACoL see."""
+
+    logits: Tensor  # N,classes, of the first
+    maps: Tensor  # N,classes,h,w, of the first
+    features: Tensor  # N,k,h,w, before either
+    acol: "ACoL"
+
+    def second(self, classes: Tensor) -> Tensor:
+        """The second classifier's logits, N,classes, without the cells where the first finds these classes, N."""
+        logits: Tensor = self.acol.second(self.acol.erased(self.features, self.maps, classes))
+        return logits
+
+
+def logits_of(out: Output) -> Tensor:
+    return out.logits
+
+
+class Branch(nn.Module):
+    """More convolutions where asked for, a map a class, and the maps' means."""
+
+    def __init__(self, channels: int, classes: int, convs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.more, channels = more_convolutions(channels, convs, width)
+        self.dropout = nn.Dropout2d(dropout)
+        self.last = nn.Conv2d(channels, classes, 1)
+
+    def reset_classifier(self, classes: int) -> None:
+        old = self.last
+        self.last = nn.Conv2d(old.in_channels, classes, 1).to(old.weight)
+
+    def maps(self, features: Tensor) -> Tensor:
+        found: Tensor = self.last(self.dropout(self.more(features)))
+        return found  # N,classes,h,w
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.maps(features).mean((2, 3))  # N,classes
+
+
+class ACoL(nn.Module):
+    """Two classifiers on the same features; the second does not see where the first finds the class.
+
+    The answer is the first one's. fovea.explain gives the maximum of both classifiers' maps.
+    """
+
+    def __init__(self, features: Trunk, classes: int, convs: int, width: int, dropout: float, threshold: float) -> None:
+        super().__init__()
+        self.features, self.threshold = features, threshold
+        self.first = Branch(features.channels, classes, convs, width, dropout)
+        self.second = Branch(features.channels, classes, convs, width, dropout)
+
+    def reset_classifier(self, classes: int) -> None:
+        self.first.reset_classifier(classes)
+        self.second.reset_classifier(classes)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        found: Tensor = self.features(x)
+        return found
+
+    def forward_head(self, features: Tensor) -> Output:
+        maps = self.first.maps(features)
+        return Output(maps.mean((2, 3)), maps, features, self)
+
+    def forward(self, x: Tensor) -> Output:
+        return self.forward_head(self.forward_features(x))
+
+    def erased(self, features: Tensor, maps: Tensor, classes: Tensor) -> Tensor:
+        """The features without the cells whose part in the class's map (0 to 1) is at least the threshold."""
+        own = maps.detach()[torch.arange(len(maps), device=maps.device), classes].unsqueeze(1)  # N,1,h,w
+        return features * (zero_to_one(own) < self.threshold).to(features.dtype)
+
+
+def zero_to_one(maps: Tensor) -> Tensor:
+    """Every map from 0 to 1; one that is the same everywhere is 0."""
+    low, high = maps.amin((-2, -1), keepdim=True), maps.amax((-2, -1), keepdim=True)
+    return (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
+
+
+def build_gap(
+    features: Network,
+    classes: int,
+    convs: int = 0,
+    width: int = 1024,
+    last_pool: bool = True,
+    dropout: float = 0.0,
+    adl: Sequence[str] = (),
+    adl_keep: float = 0.25,
+    adl_threshold: float = 0.5,
+) -> Network:
+    """A classifier with GAP over the features of any network; `adl` names the layers of these that ADL comes after.
+
+    VGG-GAP is torchvision/vgg16 with convs=2 and last_pool=False.
+    """
+    _check(classes, convs, width)
+    trunk = trunk_of(features, last_pool)
+    add_adl(trunk, [adl] if isinstance(adl, str) else adl, adl_keep, adl_threshold)
+    return _network(features, GAP(trunk, classes, convs, width, dropout), classes)
+
+
+def build_acol(
+    features: Network,
+    classes: int,
+    convs: int = 0,
+    width: int = 1024,
+    last_pool: bool = True,
+    dropout: float = 0.0,
+    threshold: float = 0.6,
+) -> Network:
+    """ACoL over the features of any network; cells at or above `threshold` are erased for the second classifier."""
+    _check(classes, convs, width)
+    if not 0 < threshold <= 1:
+        raise BadChoice(f"threshold of ACoL is above 0 and at most 1; got {threshold}")
+    module = ACoL(trunk_of(features, last_pool), classes, convs, width, dropout, threshold)
+    network = _network(features, module, classes)
+    network.output = logits_of
+    return network
+
+
+def _check(classes: int, convs: int, width: int) -> None:
+    if convs < 0 or width < 1 or classes < 1:
+        raise BadChoice(f"classes and width are at least 1, convs at least 0; got {classes}, {width} and {convs}")
+
+
+def _network(features: Network, module: nn.Module, classes: int) -> Network:
+    prepare = features.transform
+    assert isinstance(prepare, Prepare)
+    return Network(module, prepare, tuple(map(str, range(classes))))

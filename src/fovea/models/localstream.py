@@ -1,0 +1,174 @@
+"""The local stream of a two-stream network: from the map of a patch, over T steps of stacked LSTMs, to its classes."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice
+from fovea.models.selfattention import SelfAttention
+
+Local = Literal["none", "cnn", "lstm", "attention"]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the local stream made of M patches in T steps."""
+
+    features: Tensor  # M,T,D: phi_t
+    weights: Tensor  # M,T: alpha_t, which sum to 1
+    each: Tensor  # M,T,classes: what each step says alone
+    logits: Tensor  # M,classes
+    maps: Tensor | None = None  # M,T,h,w: where self-attention looks
+
+
+class Recurrent(nn.Module):
+    """Stacked LSTMs from zero states that are given the same vector at every step (Eq. 3.4).
+
+    With self-attention, the first layer's output asks the map, and the answer is what the second layer is given.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int,
+        layers: int,
+        steps: int,
+        ask: SelfAttention | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.steps, self.ask, self.dropout = steps, ask, nn.Dropout(dropout)
+        first = layers if ask is None else 1
+        self.lstm = nn.LSTM(channels, hidden, first, batch_first=True)
+        self.after = None if ask is None else nn.LSTM(ask.width, hidden, layers - 1, batch_first=True)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """M,C,h,w to M,T,D, and where self-attention looked, M,T,h,w."""
+        vector = self.dropout(features.mean((2, 3)))  # M,C: dropped once, so that every step sees the same
+        same = vector.unsqueeze(1).expand(-1, self.steps, -1).contiguous()  # M,T,C
+        found, _ = self.lstm(same)  # M,T,D
+        if self.ask is None or self.after is None:
+            return found, None
+        answers, maps = self.ask(features, found)
+        return self.after(answers)[0], maps
+
+
+class LocalStream(nn.Module):
+    """From a patch's map to its classes. `kind` is Table 6.1's row: the CNN alone, the LSTM's last step, attention.
+
+    `readout` replaces what the steps are made one by: "attention", "last", "mean", "sum:3" (of steps 1 to 3, Table 6.2)
+    or "step:5" (that step alone, Fig. 6.1).
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        kind: Local,
+        steps: int,
+        hidden: int,
+        layers: int,
+        shared: bool,
+        ask: SelfAttention | None,
+        readout: str,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.kind, self.readout = kind, readout
+        self.recurrent = None if kind == "cnn" else Recurrent(channels, hidden, layers, steps, ask, dropout)
+        width = channels if self.recurrent is None else hidden
+        # zeros are mean pooling, from which each step's weights are learned
+        attends = kind == "attention" and readout == "attention"
+        self.attention = nn.Parameter(torch.zeros(1 if shared else steps, width)) if attends else None
+        self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(width, classes)
+
+    @property
+    def steps(self) -> int:
+        return 1 if self.recurrent is None else self.recurrent.steps
+
+    def forward(self, features: Tensor) -> Steps:
+        if self.recurrent is None:
+            found, maps = features.mean((2, 3)).unsqueeze(1), None  # M,1,C
+        else:
+            found, maps = self.recurrent(features)
+        weights = self.weigh(found, self.readout)
+        each = self.classifier(self.dropout(found))
+        return Steps(found, weights, each, self.answer(found, weights), maps)
+
+    def answer(self, found: Tensor, weights: Tensor) -> Tensor:
+        """M,T,D and M,T to M,classes."""
+        pooled = (weights.to(found.dtype).unsqueeze(2) * found).sum(1)  # M,D, Eq. 3.5
+        logits: Tensor = self.classifier(self.dropout(pooled))
+        return logits
+
+    def weigh(self, found: Tensor, readout: str) -> Tensor:
+        """How much each step counts: M,T. Attention's, Eq. 3.6, sum to 1, and so do all but the sum's."""
+        kind, _, number = readout.partition(":")
+        if kind == "attention":
+            if self.attention is None:
+                raise BadChoice(f"a local stream of kind {self.kind!r} has no attention: its readout is another")
+            return (found * self.attention).sum(2).float().softmax(1)
+        weights = torch.zeros(found.shape[:2], device=found.device)
+        upto = int(number or self.steps)
+        if kind == "sum":
+            weights[:, :upto] = 1
+        elif kind == "mean":
+            weights[:] = 1 / self.steps
+        else:
+            weights[:, upto - 1] = 1
+        return weights
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a local stream is built, as the options have it."""
+
+    kind: Local
+    steps: int
+    hidden: int
+    layers: int
+    shared_attention: bool
+    self_attention: bool
+    keys: int | None
+    places: int
+    readout: str | None
+    dropout: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Local):
+            raise BadChoice(f"local is {', '.join(get_args(Local))}; got {self.kind!r}")
+        for name, given in (("steps", self.steps), ("hidden", self.hidden), ("layers", self.layers)):
+            if given < 1:
+                raise BadChoice(f"{name} is at least 1; got {given}")
+        if not 0 <= self.dropout < 1:
+            raise BadChoice(f"dropout is a share, 0 or more and below 1; got {self.dropout}")
+        if self.readout == "attention" and self.kind in ("cnn", "lstm"):
+            raise BadChoice(
+                f"a local stream of kind {self.kind!r} has no attention: leave readout out, or name another"
+            )
+        if self.self_attention and (self.layers < 2 or self.kind == "cnn"):
+            raise BadChoice(
+                "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
+            )
+
+    def stream(self, channels: int, classes: int) -> LocalStream | None:
+        if self.kind == "none":
+            return None
+        usual = "attention" if self.kind == "attention" else "last"
+        readout = check_readout(self.readout or usual, 1 if self.kind == "cnn" else self.steps)
+        ask = SelfAttention(channels, self.hidden, self.keys, self.places) if self.self_attention else None
+        return LocalStream(
+            channels, classes, self.kind, self.steps, self.hidden, self.layers, self.shared_attention, ask, readout,
+            self.dropout,
+        )  # fmt: skip
+
+
+def check_readout(text: str, steps: int) -> str:
+    """A readout as it is written, or an error that says how one is."""
+    kind, colon, number = text.partition(":")
+    numbered = kind in ("sum", "step") and number.isdecimal() and 1 <= int(number) <= steps
+    if not numbered and (colon or kind not in ("attention", "last", "mean")):
+        raise BadChoice(f"a readout is attention, last, mean, sum:N or step:N with N from 1 to {steps}; got {text!r}")
+    return text

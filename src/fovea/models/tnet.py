@@ -1,0 +1,468 @@
+"""TNet (Papadopoulos et al. 2021): walks an image pyramid top-down and reads only a few glimpses of the finer levels.
+
+Level 1 reads the whole picture, small. A location module looks at its features and gives every cell of an n x n grid of
+overlapping regions a probability; the most probable ones are read at the same small size, so with more detail, and so
+on. All features, each with its place and scale added, are averaged and classified.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice
+from fovea.models import bagnet
+from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, logits_of, running_mean, shared_out
+from fovea.models.norms import Statistics
+from fovea.networks.network import Network
+from fovea.pictures.transforms import Prepare
+
+TINY = 1e-10  # beside a probability whose logarithm is taken
+FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
+
+
+class BagExtractor(nn.Module):
+    """Table 4's: BagNet-77 on windows of 77 pixels.
+
+    An extractor takes windows, N,C,base,base, and their level, counted from 0. It gives a map of `channels` channels to
+    choose locations by, and a vector of `width` numbers.
+    """
+
+    def __init__(self, base: int, width: float, dropout: float) -> None:
+        super().__init__()
+        self.bag = bagnet.Bag(width, dropout)
+        self.channels, self.width, self.base = self.bag.channels, self.bag.width, base
+
+    def forward(self, x: Tensor, level: int) -> tuple[Tensor, Tensor]:
+        seen, last = self.bag(x)
+        return seen, last.mean((2, 3))
+
+
+class TimmExtractor(nn.Module):
+    """Any network of timm's. `stage` is the number of the map that locations are chosen by, among those that its
+    `forward_intermediates` gives; None is the last one of at most 16 pixels a cell.
+
+    With `norms` above 1, batch norm has so many sets of running statistics, one a level: what a level sees is unlike
+    what another does, an almost empty overview here and one filled with a thing there.
+    """
+
+    def __init__(self, module: nn.Module, base: int, stage: int | None = None, norms: int = 1) -> None:
+        super().__init__()
+        info: list[dict[str, Any]] = list(module.feature_info)  # type: ignore[arg-type]
+        if stage is None:
+            stage = max((i for i, one in enumerate(info) if one["reduction"] <= 16), default=0)
+        self.module, self.stage, self.base = module, stage, base
+        self.channels, self.width = int(info[stage]["num_chs"]), int(module.num_features)  # type: ignore[arg-type]
+        self.statistics = Statistics(module, norms) if norms > 1 else None
+
+    def forward(self, x: Tensor, level: int) -> tuple[Tensor, Tensor]:
+        if self.statistics is None:
+            return self._seen(x)
+        with self.statistics.of(self.module, level):
+            return self._seen(x)
+
+    def _seen(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        module: Callable[..., tuple[Tensor, list[Tensor]]] = self.module.forward_intermediates  # type: ignore[assignment]
+        last, (seen,) = module(x, indices=[self.stage], output_fmt="NCHW")
+        vector: Tensor = self.module.forward_head(last, pre_logits=True)  # type: ignore[operator]
+        return seen, vector.flatten(1)
+
+
+class B0Extractor(nn.Module):
+    """Table 5's: EfficientNet-B0, the map after its 8th MBConv."""
+
+    def __init__(self, module: nn.Module, base: int) -> None:
+        super().__init__()
+        self.module, self.base, self.channels, self.width = module, base, 80, 1280
+
+    def forward(self, x: Tensor, level: int) -> tuple[Tensor, Tensor]:
+        net: nn.Module = self.module
+        x = net.bn1(net.conv_stem(x))  # type: ignore[operator]
+        blocks: nn.Sequential = net.blocks  # type: ignore[assignment]
+        seen = blocks[:4](x)  # 1 + 2 + 2 + 3 MBConvs
+        last = net.bn2(net.conv_head(blocks[4:](seen)))  # type: ignore[operator]
+        return seen, net.forward_head(last, pre_logits=True)  # type: ignore[operator]
+
+
+class Location(nn.Module, ABC):
+    """How probable it is that each cell of the grid is attended. Nothing of its gradient reaches the features.
+
+    `cells` are the rows, and columns, of the map that describe the grid's regions best (the paper's choice). None takes
+    every cell of a region into account: the region's logit is the log of the sum of its cells', so that something
+    small counts wherever in the region it is.
+    """
+
+    def __init__(self, channels: int, hidden: int, grid: "Grid", cells: Sequence[int] | None, act: nn.Module) -> None:
+        super().__init__()
+        self.grid, self.cells, self.act = grid, None if cells is None else list(cells), act
+        self.across, self.down = nn.Linear(1, 1), nn.Linear(1, 1)  # coordinates to a learned range
+        self.mix = nn.Conv2d(channels + 2, hidden, 1)
+        self.logit = nn.Conv2d(hidden, 1, 1)
+
+    def forward(self, seen: Tensor, vector: Tensor) -> Tensor:
+        """Probabilities: N,n*n."""
+        seen, vector = seen.detach(), vector.detach()
+        if self.cells is not None:
+            seen = seen[:, :, self.cells][:, :, :, self.cells]  # N,C,n,n
+        seen = self._with_place(self._with_context(seen, vector))
+        logits = self.logit(self.act(self.mix(seen)))[:, 0].float()  # N,h,w
+        if self.cells is None:
+            inside = self.grid.cells_inside(logits.shape[1], logits.shape[2]).to(logits.device)  # n*n,h*w
+            hidden = logits.flatten(1).unsqueeze(1).masked_fill(~inside, -math.inf)  # N,n*n,h*w
+            logits = hidden.logsumexp(2)
+        return F.normalize(logits.flatten(1), dim=1, eps=1e-12).softmax(1)
+
+    @abstractmethod
+    def _with_context(self, seen: Tensor, vector: Tensor) -> Tensor:
+        """Cells that know something of the whole window."""
+
+    def _with_place(self, seen: Tensor) -> Tensor:
+        n, _, h, w = seen.shape
+        rows, columns = (torch.linspace(-1, 1, k, device=seen.device, dtype=seen.dtype).view(-1, 1) for k in (h, w))
+        down = self.down(rows).view(1, 1, h, 1).expand(n, 1, h, w)
+        across = self.across(columns).view(1, 1, 1, w).expand(n, 1, h, w)
+        return torch.cat([seen, down.to(seen.dtype), across.to(seen.dtype)], 1)
+
+
+class ByVector(Location):
+    """Table 4's: the context is the feature vector, beside every cell."""
+
+    def __init__(self, channels: int, width: int, grid: "Grid", cells: Sequence[int] | None) -> None:
+        super().__init__(channels + width, width, grid, cells, nn.LeakyReLU(bagnet.SLOPE))
+
+    def _with_context(self, seen: Tensor, vector: Tensor) -> Tensor:
+        return torch.cat([seen, vector[:, :, None, None].expand(-1, -1, *seen.shape[2:])], 1)
+
+
+class ByExcitation(Location):
+    """Table 5's: the context comes by squeeze and excitation."""
+
+    def __init__(self, channels: int, grid: "Grid", cells: Sequence[int] | None) -> None:
+        super().__init__(channels, channels, grid, cells, nn.SiLU())
+        self.first = nn.Conv2d(channels, channels, 1)
+        self.squeeze, self.excite = nn.Conv2d(channels, channels // 2, 1), nn.Conv2d(channels // 2, channels, 1)
+
+    def _with_context(self, seen: Tensor, vector: Tensor) -> Tensor:
+        seen = F.silu(self.first(seen))
+        pooled = seen.mean((2, 3), keepdim=True)
+        excited: Tensor = self.excite(F.silu(self.squeeze(pooled))).sigmoid()
+        return seen * excited
+
+
+class Grid:
+    """n x n regions, each a `fraction` of a side, that cover a window evenly."""
+
+    def __init__(self, n: int, fraction: float) -> None:
+        self.n, self.fraction = n, fraction
+
+    def along(self, length: int) -> tuple[list[int], int]:
+        """Where the regions of a window of this length begin, and how long they are; the odd pixel over the edge comes
+        before."""
+        own = max(round(length * self.fraction), 1)
+        if self.n == 1:
+            return [(length - own) // 2], own
+        step = -(-(length - own) // (self.n - 1))
+        over = own + step * (self.n - 1) - length
+        if over >= own:  # a window of a few pixels: no region may lie outside it
+            return [round(i * (length - own) / (self.n - 1)) for i in range(self.n)], own
+        first = -(-over // 2)
+        return [i * step - first for i in range(self.n)], own
+
+    def cells_inside(self, height: int, width: int) -> Tensor:
+        """Which cells of a map have their middle in which region: n*n,height*width; a region has at least one."""
+        rows, columns = self._inside(height), self._inside(width)  # n,height  n,width
+        both = rows[:, None, :, None] & columns[None, :, None, :]
+        return both.reshape(self.n**2, height * width)
+
+    def _inside(self, length: int) -> Tensor:
+        starts = torch.linspace(0, 1 - self.fraction, self.n) if self.n > 1 else torch.tensor([(1 - self.fraction) / 2])
+        middles = (torch.arange(length) + 0.5) / length
+        inside = (middles >= starts[:, None] - 1e-6) & (middles <= starts[:, None] + self.fraction + 1e-6)
+        nearest = (middles - starts[:, None] - self.fraction / 2).abs().argmin(1)
+        return inside | F.one_hot(nearest, length).bool()
+
+
+def encoding(position: Tensor, level: int, size: int) -> Tensor:
+    """Where a region is, as waves: of y, of x, of the scale, each sines then cosines; N,2 (x, y) to N,size."""
+    count = size // 6
+    rates = FARTHEST ** (-torch.arange(count, device=position.device) / max(count - 1, 1))
+    scale = torch.full_like(position[:, 0], level)
+    waves = [one.float().unsqueeze(1) * rates for one in (position[:, 1], position[:, 0], scale)]
+    parts = [part for wave in waves for part in (wave.sin(), wave.cos())]
+    return F.pad(torch.cat(parts, 1), (0, size - 6 * count))
+
+
+class Concatenated(nn.Module):
+    """Table 4's positional encoding: one linear layer over vector and place."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.size, self.mix = width, nn.Linear(2 * width, width)
+
+    def forward(self, vector: Tensor, position: Tensor, level: int) -> Tensor:
+        place = encoding(position, level, self.size).to(vector.dtype)
+        mixed: Tensor = self.mix(torch.cat([vector, place], 1))
+        return mixed
+
+
+class Added(nn.Module):
+    """Table 5's: the place, projected, is added to the vector."""
+
+    def __init__(self, width: int, size: int = 320) -> None:
+        super().__init__()
+        self.size, self.project = size, nn.Linear(size, width)
+
+    def forward(self, vector: Tensor, position: Tensor, level: int) -> Tensor:
+        place = self.project(encoding(position, level, self.size).to(vector.dtype))
+        return F.silu(vector + place)
+
+
+class TNet(nn.Module):
+    """`glimpses` are read unless another number is asked for, `while_training` so many while training, if given.
+    `explore` is the share of pictures whose locations are then drawn at random, by their probabilities: the paper takes
+    the most probable ones there too.
+
+    `sequential` reads the locations of a level one after the other, which takes longer and less memory.
+    """
+
+    def __init__(
+        self,
+        extractor: nn.Module,
+        location: Location,
+        place: nn.Module,
+        classes: int,
+        levels: int,
+        glimpses: int,
+        explore: float = 0.0,
+        antialias: bool = True,
+        sequential: bool = False,
+        dropout: float = 0.0,
+        while_training: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.while_training = glimpses if while_training is None else while_training
+        self.extractor, self.location, self.place = extractor, location, place
+        self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(int(extractor.width), classes)  # type: ignore[arg-type]
+        self.levels, self.glimpses, self.explore = levels, glimpses, explore
+        self.antialias, self.sequential = antialias, sequential
+
+    def forward(self, x: Tensor) -> Walk:
+        channels = next(one.in_channels for one in self.extractor.modules() if isinstance(one, nn.Conv2d))
+        if x.ndim != 4 or x.shape[1] != channels:
+            raise BadChoice(f"this TNet takes pictures of {channels} channels, N,{channels},H,W; got {tuple(x.shape)}")
+        return self.walk(Pixels(x, self.antialias))
+
+    def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
+        base, n, device = int(self.extractor.base), self.location.grid.n, self.classifier.weight.device  # type: ignore[arg-type]
+        usual = self.while_training if self.training else self.glimpses
+        counts = plan(usual if glimpses is None else glimpses, self.levels, n * n)
+        corners = torch.zeros(scene.count, 1, 2, dtype=torch.long, device=device)  # of the windows of this level
+        position, extent = corners, scene.size
+        vectors, boxes, logs = list[Tensor](), list[Tensor](), list[Tensor]()
+        levels, parents, before = [1], [-1], 0  # `before`: things read above this level
+        for level in range(self.levels):
+            seen, vector = self._extracted(scene, corners, extent, base, level)
+            placed = self.place(vector, position.flatten(0, 1), level)
+            vectors.append(placed.view(scene.count, -1, placed.shape[1]))
+            boxes.append(boxes_of(corners, extent))
+            if level + 1 == self.levels:
+                break
+            probability = self.location(seen, vector).view(scene.count, -1, n * n)  # N,G,n*n
+            if not counts[level]:
+                break  # the location module has run, as it does where the paper counts 0 locations
+            shares = shared_out(counts[level], [n * n] * probability.shape[1])
+            parent = [i for i, share in enumerate(shares) for _ in range(share)]  # of each glimpse of the next level
+            order = self._ranked(probability, max(shares))  # N,G,most
+            rank = [r for share in shares for r in range(share)]
+            cell = order[:, parent, rank]  # N,G'
+            chosen = probability[:, parent].gather(2, cell.unsqueeze(2))[:, :, 0]
+            logs.append((chosen + TINY).log())
+            (rows, height), (columns, width) = (self.location.grid.along(side) for side in extent)
+            step = torch.stack(
+                [
+                    torch.tensor(columns, device=device)[cell % n],
+                    torch.tensor(rows, device=device)[cell // n],
+                ],
+                2,
+            )
+            corners = corners[:, parent] + step
+            position = position[:, parent] * n + torch.stack([cell % n, cell // n], 2)
+            extent = height, width
+            parents += [before + i for i in parent]
+            before += len(shares)
+            levels += [level + 2] * len(parent)
+        features = self.dropout(torch.cat(vectors, 1))  # N,V,D
+        each: Tensor = self.classifier(features)  # of a linear layer, the mean of what it gives is what the mean gives
+        after = running_mean(each)
+        log_probability = torch.cat(logs, 1) if logs else each.new_zeros(scene.count, 0)
+        return Walk(after[:, -1], after, each, torch.cat(boxes, 1), tuple(levels), tuple(parents), log_probability)
+
+    def _extracted(
+        self, scene: Scene, corners: Tensor, extent: tuple[int, int], base: int, level: int
+    ) -> tuple[Tensor, Tensor]:
+        if not self.sequential or self.training:
+            seen: tuple[Tensor, Tensor] = self.extractor(scene.read(corners, extent, base), level)
+            return seen
+        found = [self.extractor(scene.read(one, extent, base), level) for one in corners.chunk(corners.shape[1], 1)]
+        maps, vectors = (torch.stack(one, 1).flatten(0, 1) for one in zip(*found, strict=True))
+        return maps, vectors
+
+    def _ranked(self, probability: Tensor, most: int) -> Tensor:
+        """The cells to attend to, best first; while exploring, in an order drawn without replacement."""
+        scores = probability.detach()
+        if self.training and self.explore > 0:
+            drawn = scores.clamp_min(TINY).log() - torch.empty_like(scores).exponential_().log()  # Gumbel noise
+            curious = torch.rand(len(scores), 1, 1, device=scores.device) < self.explore
+            scores = torch.where(curious, drawn, scores)
+        return scores.topk(most, dim=2).indices
+
+    @property
+    def least(self) -> int:
+        """None: the overview answers, too."""
+        return 0
+
+    @property
+    def most(self) -> int:
+        cells = self.location.grid.n**2
+        return sum(cells**level for level in range(1, self.levels))
+
+    def reset_classifier(self, classes: int) -> None:
+        """A new, untrained last layer for so many classes."""
+        old = self.classifier
+        self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
+
+
+def plan(glimpses: int, levels: int, cells: int) -> list[int]:
+    """How many glimpses each level below the first gets: as many as the next, the odd ones first, none beyond what the
+    level above has cells for. 4 of 3 levels are 2 and 2, as in the paper."""
+    most, counts, parents = sum(cells**level for level in range(1, levels)), list[int](), 1
+    if not 0 <= glimpses <= most:
+        raise BadChoice(f"a walk of {levels} levels of {cells} cells reads 0 to {most} glimpses; got {glimpses}")
+    for deeper in range(levels - 1, 0, -1):
+        own = min(-(-glimpses // deeper), parents * cells)
+        counts.append(own)
+        glimpses, parents = glimpses - own, own
+    return counts
+
+
+def build_bag(
+    classes: int,
+    width: float = 1.0,
+    dropout: float = 0.0,
+    glimpses: int = 3,
+    levels: int = 2,
+    side: int = 224,
+    base: int = 77,
+    explore: float = 0.0,
+    antialias: bool = False,
+    sequential: bool = False,
+) -> Network:
+    """Tables 3 and 4. `side`: pictures are squashed to side x side; `base`: what is read of a window."""
+    bagnet.check(width, dropout)
+    _check(levels, glimpses, 25, explore)
+    if base < 77:
+        raise BadChoice(f"the extractor's cells see 77 pixels: base is at least 77; got {base}")
+    extractor = BagExtractor(base, width, dropout)
+    cells = _middles(_side_of_map(base))
+    location = ByVector(extractor.channels, extractor.width, Grid(5, 0.34375), cells)
+    place = Concatenated(extractor.width)
+    module = TNet(extractor, location, place, classes, levels, glimpses, explore, antialias, sequential)
+    bagnet.glorot(module)
+    labels = tuple(map(str, range(classes)))
+    return Network(module, bagnet.prepare(side), labels, output=logits_of)
+
+
+def _side_of_map(base: int) -> int:
+    """After block 13: an unpadded filter, two strides padded, one unpadded."""
+    once = math.ceil((base - 2) / 2)
+    return (math.ceil(once / 2) - 3) // 2 + 1
+
+
+def _middles(side: int) -> list[int]:
+    """Five cells, evenly from the first to the last: of 9, every second one."""
+    return [round(i * (side - 1) / 4) for i in range(5)]
+
+
+def build_b0(
+    classes: int,
+    glimpses: int = 4,
+    levels: int = 3,
+    side: int | None = None,
+    explore: float = 0.0,
+    antialias: bool = True,
+    sequential: bool = False,
+    dropout: float = 0.0,
+    drop_path: float = 0.0,
+) -> Network:
+    """Table 5."""
+    import timm
+
+    _check(levels, glimpses, 9, explore)
+    module = timm.create_model("efficientnet_b0", num_classes=0, drop_path_rate=drop_path)
+    extractor, base = B0Extractor(module, 224), 224
+    location = ByExcitation(80, Grid(3, 0.5), (2, 6, 10))
+    net = TNet(extractor, location, Added(1280), classes, levels, glimpses, explore, antialias, sequential, dropout)
+    side = base * 2 ** (levels - 1) if side is None else side
+    transform = Prepare((side, side), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None, "bicubic")
+    return Network(net, transform, tuple(map(str, range(classes))), output=logits_of)
+
+
+def build_timm(
+    features: Network,
+    classes: int,
+    glimpses: int = 4,
+    levels: int = 3,
+    side: int | None = None,
+    base: int | None = None,
+    grid: int = 3,
+    fraction: float = 0.5,
+    norms: str = "level",
+    explore: float = 0.0,
+    antialias: bool = True,
+    sequential: bool = False,
+    dropout: float = 0.0,
+    stage: int | None = None,
+    while_training: int | None = None,
+) -> Network:
+    """TNet over a network of timm's, without its last layer; built the way of Table 5.
+
+    `norms`: "level" gives each level its own running statistics of batch norm, "shared" is one set for all.
+    """
+    if grid < 1 or not 0 < fraction <= 1:
+        raise BadChoice(f"a grid is at least 1 and its regions a share of at most 1; got {grid} and {fraction}")
+    _check(levels, glimpses, grid**2, explore)
+    plan(glimpses if while_training is None else while_training, levels, grid**2)
+    if norms not in ("level", "shared"):
+        raise BadChoice(f"norms is level or shared; got {norms!r}")
+    if not hasattr(features.module, "forward_intermediates") or not getattr(features.module, "feature_info", None):
+        raise BadChoice(f"{features.name or 'this network'} gives no maps between its layers (forward_intermediates)")
+    stages = len(list(features.module.feature_info))  # type: ignore[arg-type]
+    if stage is not None and not 0 <= stage < stages:
+        raise BadChoice(f"{features.name or 'this network'} has the maps 0 to {stages - 1}; got stage={stage}")
+    for name, given in (("base", base), ("side", side)):
+        if given is not None and given < 1:
+            raise BadChoice(f"{name} is at least one pixel; got {given}")
+    prepare = features.transform
+    assert isinstance(prepare, Prepare)
+    base = prepare.size[0] if base is None else base
+    extractor = TimmExtractor(features.module, base, stage, levels if norms == "level" else 1)
+    location = ByExcitation(extractor.channels, Grid(grid, fraction), None)
+    place = Added(extractor.width)
+    net = TNet(
+        extractor, location, place, classes, levels, glimpses, explore, antialias, sequential, dropout, while_training
+    )
+    side = base * 2 ** (levels - 1) if side is None else side
+    transform = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
+    return Network(net, transform, tuple(map(str, range(classes))), output=logits_of)
+
+
+def _check(levels: int, glimpses: int, cells: int, explore: float) -> None:
+    if levels < 1:
+        raise BadChoice(f"a walk has at least one level; got {levels}")
+    plan(glimpses, levels, cells)
+    if not 0 <= explore <= 1:
+        raise BadChoice(f"explore is a share from 0 to 1; got {explore}")

@@ -1,0 +1,186 @@
+"""The recurrent retrieval network of L2-CAF 4.3 (its Fig. 8): frames in, one embedding of the clip out.
+
+A frozen, pretrained network gives a map of every frame. A shallow CNN, the same for all frames, makes it narrow; an
+LSTM reads one frame's cells after the other's, each cell at its own place, so that where things are, and with that how
+they move, is not pooled away; a linear layer gives the embedding. `fovea.explain` cuts between CNN and LSTM.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from timm.layers import register_notrace_module
+from timm.models import GraphExtractNet
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.models.trunks import Trunk, trunk_of
+from fovea.networks.network import Network
+from fovea.pictures.transforms import Prepare
+
+DIMENSIONS = 128
+
+
+@dataclass(frozen=True)
+class Output:
+    embedding: Tensor  # N,D  as the ranking losses take it, of any length
+    maps: Tensor  # N*T,width,h,w: what the LSTM reads of every frame
+
+
+def embedding_of(out: Output) -> Tensor:
+    return out.embedding
+
+
+class Features(Tensor):
+    """What the frozen network gives for the frames of clips, N,T,channels,h,w: a type of its own tells it from frames.
+
+    Networks are trained on it, so that the frozen part runs once for a frame and not at every step.
+    """
+
+
+@register_notrace_module  # so that the network can be traced, whatever its features are
+class Frozen(nn.Module):
+    """Always in eval mode, and without gradients."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body.eval().requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Frozen":
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.body(x)
+        return found
+
+
+class VideoNet(nn.Module):
+    """Clips of any number of frames, all of one `size`.
+
+    What all cells of a frame have in common says nothing about where something is. It is taken away before the CNN,
+    which has no biases, so an empty background gives cells of zeros, which the LSTM does not see. The CNN looks at each
+    cell alone, so that no cell sees more than the features' own do. In training a share `drop` of the cells is left
+    out: the LSTM learns to do without any of them, as attention filters make it.
+    """
+
+    takes_frames = True
+
+    def __init__(
+        self, features: nn.Module, size: tuple[int, int], channels: int, grid: tuple[int, int], width: int,
+        narrow: int, hidden: int, dimensions: int, drop: float,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.features = Frozen(features)
+        self.size, self.channels, self.grid, self.drop = size, channels, grid, drop
+        self.shallow = nn.Sequential(
+            nn.InstanceNorm2d(channels),
+            nn.Conv2d(channels, width, 1, bias=False),
+            nn.ReLU(),
+            nn.Conv2d(width, narrow, 1, bias=False),
+            nn.ReLU(),
+        )
+        for layer in self.shallow:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight)
+        self.lstm = nn.LSTM(narrow * grid[0] * grid[1], hidden, batch_first=True)
+        self.embed = nn.Linear(hidden, dimensions)
+
+    def look(self, x: Tensor) -> Tensor:
+        """The frozen part: N,T,C,H,W to N,T,channels,h,w."""
+        n, t = x.shape[:2]
+        seen: Tensor = self.features(x.flatten(0, 1)).unflatten(0, (n, t))
+        return seen
+
+    def forward(self, x: Tensor) -> Output:
+        """Frames, N,T,C,H,W, or `Features` of them."""
+        if isinstance(x, Features):
+            seen = x.as_subclass(Tensor)
+        else:
+            if isinstance(x, Tensor):  # while the network is traced it is none
+                self._check(x)
+            seen = self.look(x)
+        n, t = seen.shape[:2]  # N,T,channels,h,w
+        maps = self.shallow(seen.flatten(0, 1))  # N*T,narrow,h,w
+        kept = maps * F.dropout(torch.ones_like(maps[:, :1]), self.drop) if self.training else maps
+        told, _ = self.lstm(kept.flatten(1).unflatten(0, (n, t)))  # N,T,hidden
+        return Output(self.embed(told[:, -1]), maps)
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim != 5 or x.shape[1] < 1 or tuple(x.shape[3:]) != self.size:
+            height, width = self.size
+            raise BadChoice(
+                f"this network takes clips, N,T,C,H,W, of frames of {height} x {width} (height x width), which it sees "
+                f"in {self.grid[0]} x {self.grid[1]} cells; got {tuple(x.shape)}. Frames of another size: "
+                "fovea.load('video/NAME', options={'size': SIDE})"
+            )
+
+
+def build(
+    features: Network,
+    layer: str | None = None,
+    size: int | None = None,
+    width: int = 32,
+    narrow: int = 2,
+    hidden: int = 128,
+    dimensions: int = DIMENSIONS,
+    drop: float = 0.3,
+) -> Network:
+    """A clip's embedding of `dimensions` numbers over the frozen features of any network.
+
+    `layer` is where they end, as blocks.2; their last map unless given. Earlier layers have smaller cells. Frames are
+    squashed to `size` x `size` pixels, or the network's own size. The CNN has `width` channels, then `narrow` ones,
+    which the LSTM, of `hidden` numbers, reads cell by cell; `drop` of the cells are left out in training.
+    """
+    given = {"size": size, "width": width, "narrow": narrow, "hidden": hidden, "dimensions": dimensions}
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise BadChoice(f"video: {name} is a whole number, at least 1; got {value!r}")
+    if not 0 <= drop < 1:
+        raise BadChoice(f"video: drop is a share of the cells, 0 or more and below 1; got {drop!r}")
+    prepare = features.transform
+    if not isinstance(prepare, Prepare):
+        raise BadNetwork(f"{features.name or 'the network'} has no transform that tells how large its pictures are")
+    prepare = replace(prepare, crop=None, size=prepare.size if size is None else (size, size))
+    trunk: nn.Module = trunk_of(replace(features, transform=prepare))
+    if layer is not None:
+        trunk = _until(trunk, layer, features.name)
+    found = _map_of(trunk, prepare, layer)
+    module = VideoNet(trunk, prepare.size, found[0], found[1:], width, narrow, hidden, dimensions, drop)
+    return Network(module, prepare, None, "shallow", output=embedding_of)
+
+
+def _until(trunk: nn.Module, layer: str, name: str) -> nn.Module:
+    assert isinstance(trunk, Trunk)
+    known = [one for one, _ in trunk.body.named_modules() if one]
+    if layer not in known:
+        raise BadChoice(f"video: no layer {layer!r} in {name or 'the network'}{nearest(layer, known)}")
+    try:
+        cut: nn.Module = GraphExtractNet(trunk.body, [layer])
+        return cut.eval()
+    except Exception as error:  # whatever tracing meets in a network that it cannot follow
+        raise BadNetwork(
+            f"video: {name or 'the network'} cannot be cut at {layer!r} ({type(error).__name__}); leave layer= out"
+        ) from None
+
+
+def _map_of(trunk: nn.Module, prepare: Prepare, layer: str | None) -> tuple[int, int, int]:
+    """Channels and grid of the map that the features give."""
+    like = next(trunk.parameters(), torch.zeros(1))
+    with torch.no_grad():
+        found = trunk(torch.zeros(1, len(prepare.mean), *prepare.size).to(like))
+    shape: Sequence[int] = found.shape if isinstance(found, Tensor) else ()
+    if len(shape) != 4 or min(shape[2:]) < 2:
+        what = f"layer {layer!r} gives" if layer else "the features give"
+        raise BadChoice(
+            f"video: {what} {tuple(shape[1:])} for frames of {prepare.size[0]} x {prepare.size[1]}, and a map of "
+            "at least 2 x 2 cells (channels, height, width) is needed: name an earlier layer=, or take a larger size="
+        )
+    return int(shape[1]), int(shape[2]), int(shape[3])
+
+
+def video_of(network: Network) -> VideoNet:
+    if not isinstance(network.module, VideoNet):
+        raise BadChoice(f"{network.name or 'the network'} is no network for clips: give a video/NAME")
+    return network.module

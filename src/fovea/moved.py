@@ -1,0 +1,90 @@
+"""Old import paths and names, which work for one more version and say where their things are now."""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+NAMES = {
+    "PAPER": ("fovea.heatmaps.iterative", "PAPER", "fovea.Descent.paper()")
+}  # old name: module, attribute, new name
+PATHS = {  # old package or module: where it is now; what is below it keeps its name
+    "cutting": "networks.cutting",
+    "demo": "cli.demo",
+    "drawing": "results.drawing",
+    "errors": "basics.errors",
+    "explaining": "heatmaps.explain",
+    "explaining.inputs": "networks.inputs",
+    "explaining.sanity": "heatmaps.sanity",
+    "explaining.cam": "heatmaps.methods.cam",
+    "explaining.gradcam": "heatmaps.methods.gradcam",
+    "explaining.iterative": "heatmaps.iterative",
+    "explaining.l2caf": "heatmaps.methods.l2caf",
+    "explaining.look": "heatmaps.look",
+    "geometry": "networks.geometry",
+    "heatmap": "heatmaps.heatmap",
+    "lip": "patches.lip",
+    "localizing": "patches.localize",
+    "looking": "streams.look",
+    "measure": "measures",
+    "nets": "models",
+    "network": "networks.network",
+    "patching": "patches.patching",
+    "placement": "pictures.placement",
+    "prototyping": "prototypes.likeness",
+    "regions": "basics.boxes",
+    "searching": "retrieval",
+    "targets": "heatmaps.targets",
+    "train": "training",
+    "transforms": "pictures.transforms",
+    "watching": "video.watch",
+    "zoo": "networks.loading",
+    "zooming": "glimpses.zoom",
+}
+
+
+def old_name(name: str) -> Any:
+    module, attribute, new = NAMES[name]
+    _warn(f"fovea.{name}", new)
+    return getattr(importlib.import_module(module), attribute)
+
+
+def keep_old_paths() -> None:
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} is now {new}; the old spelling goes with the next version", DeprecationWarning, stacklevel=3)
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Asked last, so only for paths that are no longer there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, old = fullname.partition(".")
+        return ModuleSpec(fullname, self) if package == "fovea" and _new(old) is not None else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        new = f"fovea.{_new(spec.name.partition('.')[2])}"
+        _warn(spec.name, new)
+        module = importlib.import_module(new)
+        self.true = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run under its new name, which it keeps."""
+        module.__spec__ = self.true
+
+
+def _new(old: str) -> str | None:
+    for end in range(len(old), 0, -1):
+        if (end == len(old) or old[end] == ".") and old[:end] in PATHS:
+            return PATHS[old[:end]] + old[end:]
+    return None

@@ -1,0 +1,159 @@
+"""What a network costs: parameters, multiplications, time and memory."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from fovea.basics.errors import BadChoice
+from fovea.data.texts import Reading
+from fovea.models.anchornet_sound import Spectrogram
+from fovea.models.glimpsing import Glimpsing, Pixels
+from fovea.models.norms import Statistics
+from fovea.models.twostream import TwoStream, Views
+from fovea.networks.network import Network, as_found
+from fovea.networks.stream import blank
+from fovea.pictures.windows import middle
+
+WARM_UP = 3
+
+
+Call = Callable[[], Any]
+
+
+def placed(network: Network, device: str) -> Network:
+    """The network on a device that there is."""
+    if device not in ("cpu", "cuda"):
+        raise BadChoice(f"a device is cpu or cuda; got {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadChoice("there is no GPU that torch can use here: leave the device out, or name cpu")
+    network.module.to(device)
+    return network
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(one.numel() for one in module.parameters())
+
+
+def statistics(module: nn.Module) -> int:
+    """Running means and variances, which TensorFlow, and so TNet's paper, counts with the parameters."""
+    kept = ("running_mean", "running_var")
+    shared = sum(one.numel() for name, one in module.named_buffers() if name.rpartition(".")[2] in kept)
+    by_level = [one for one in module.modules() if isinstance(one, Statistics)]
+    return shared + sum(one.mean.numel() + one.var.numel() for one in by_level)
+
+
+def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> Any:
+    """What the network makes of prepared pictures; of so many glimpses of each, where a number is given.
+
+    Two streams without a patch source, as they are before training, are given the whole picture as every patch.
+    """
+    if glimpses is None and isinstance(network.module, TwoStream) and network.module.waits_for_boxes:
+        whole = middle(len(pixels), 1.0, pixels).unsqueeze(1).expand(-1, network.module.patches, -1)
+        return network.module(Views(pixels, whole))
+    if glimpses is None:
+        return network.module(pixels)
+    if not isinstance(network.module, Glimpsing):
+        raise BadChoice(
+            f"{network.name or 'the network'} reads whole pictures: leave the number of locations out, "
+            "or name a network that reads glimpses, as tnet-b0"
+        )
+    # windows are shrunk as the network's own forward does it
+    return network.module.walk(Pixels(pixels, bool(getattr(network.module, "antialias", True))), glimpses)
+
+
+def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
+    """Multiplications of a forward: of a convolution (C_in k^2) (H_out W_out C_out), Eq. 11, C_in that of one group.
+
+    A linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none.
+    """
+    if isinstance(network.module, TwoStream):
+        answered(network, pixels, glimpses)  # a patch source finds out once where its network is to be looked at
+    counter = FlopCounterMode(display=False)
+    with as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
+        answered(network, pixels, glimpses)
+    return int(counter.get_total_flops()) // 2  # torch counts the additions too
+
+
+@contextmanager
+def _step_by_step(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    recurrent = any(isinstance(one, nn.RNNBase) for one in parts)
+    onednn = torch.backends.mkldnn.enabled
+    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+        warnings.simplefilter("ignore")  # setting the flags speaks of other processors
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with torch.backends.mkldnn.flags(enabled=onednn and not recurrent):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
+
+
+def seconds(
+    call: Call, device: torch.device, rounds: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> float:
+    """The median time of a call, after some to warm up."""
+    taken = []
+    for turn in range(WARM_UP + rounds):
+        _wait(device)
+        start = time.perf_counter()
+        call()
+        _wait(device)
+        taken.append(time.perf_counter() - start)
+        progress(turn + 1, WARM_UP + rounds)
+    return median(taken[WARM_UP:])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_mb(call: Call, device: torch.device) -> float:
+    """The most that tensors made during a call take up at once, in MB of 2**20 bytes."""
+    if device.type != "cuda":
+        return peak_megabytes(call)
+    _wait(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
+    _wait(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def input_shape(network: Network, size: int | None) -> tuple[int, ...]:
+    """C,H,W of what the network takes: as its transform gives it, or `size` x `size`."""
+    if size is not None and size < 1:
+        raise BadChoice(f"an input has at least one pixel a side; got {size}")
+    if isinstance(network.transform, (Reading, Spectrogram)):
+        raise BadChoice(
+            f"{network.name or 'the network'} takes no pictures: fovea measure text and fovea measure sounds tell of it"
+        )
+    if network.transform is not None:
+        channels, *own = blank(network).shape[1:]
+        return (channels, *(own if size is None else (size, size)))
+    if size is None:
+        raise BadChoice("this network has no transform that says what it takes: give the side of its input, size=224")
+    first = next((one for one in network.module.modules() if isinstance(one, nn.Conv2d)), None)
+    return 3 if first is None else first.in_channels, size, size
+
+
+def peak_megabytes(call: Call) -> float:
+    """The most that tensors made during a call take up at once, summed from the profiler's record of allocations."""
+    call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
+        call()
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
+    return float(held.max()) / 2**20

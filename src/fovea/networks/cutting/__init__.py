@@ -1,0 +1,98 @@
+"""Cut a network into trunk and head: find the layer, run the trunk once, run the head as often as needed.
+
+Three ways to cut, tried in this order: timm's own `forward_features` / `forward_head`; a graph of the traced module
+split at a node; a hook that takes a layer's output out of the running network and puts another in its place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice, nearest
+from fovea.networks.cutting.choosing import are_read
+from fovea.networks.cutting.graph import graph_cut
+from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
+from fovea.networks.cutting.parts import Cut, Head, Opened, Trunk, one_map, root
+from fovea.networks.layout import layout_of
+from fovea.networks.network import Network, layers
+
+__all__ = ["Cut", "Opened", "cut"]
+
+
+def cut(
+    network: Network, batch: Tensor, layer: str | nn.Module | None = None, parts: Sequence[nn.Module] | None = None
+) -> Cut:
+    """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
+    layer = layer if layer is not None else network.layer
+    key = (
+        layer,
+        tuple(batch.shape[1:]),
+        tuple(map(id, parts or layers(network.module))),
+    )  # a replaced layer makes a new cut
+    if key not in network._cuts or not network._cuts[key].current():
+        if len(network._cuts) > 8:
+            network._cuts.clear()
+        made = _cut(network, batch[:1], layer)
+        network._cuts[key] = replace(made, time_first=batch.ndim == 5 and _folds_time_first(made, batch))
+    return network._cuts[key]
+
+
+def _cut(network: Network, batch: Tensor, layer: str | nn.Module | None) -> Cut:
+    if layer is not None:
+        name = _name_of(network.module, layer)
+        return graph_cut(network, batch, name) or hook_cut_at(network, batch, name)
+    return _timm_cut(network, batch) or graph_cut(network, batch, None) or hook_cut_anywhere(network, batch)
+
+
+def _name_of(module: nn.Module, layer: str | nn.Module) -> str:
+    names = dict(module.named_modules())
+    if isinstance(layer, nn.Module):
+        for name, one in names.items():
+            if one is layer:
+                return str(name)
+        raise BadChoice(f"the layer given ({type(layer).__name__}) is not part of this network")
+    if layer not in names or layer == "":
+        raise BadChoice(f"no layer {layer!r} in {type(module).__name__}{nearest(layer, filter(None, names))}")
+    return layer
+
+
+def _folds_time_first(made: Cut, batch: Tensor) -> bool:
+    """Does the network fold N,T frames as T*N? One clip alone and the same clip beside another tell."""
+    frames = batch.shape[1]
+    with torch.no_grad():
+        alone = made.enter(batch[:1], False)[0]
+        if len(alone) != frames or frames == 1:
+            return False
+        beside = made.enter(torch.cat([batch[:1], torch.zeros_like(batch[:1])]), False)[0]
+    picture_first, time_first = beside[:frames], beside[::2]
+    return bool((time_first - alone).abs().sum() < (picture_first - alone).abs().sum())
+
+
+def _timm_cut(network: Network, batch: Tensor) -> Cut | None:
+    module: Any = network.module
+    if not (hasattr(module, "forward_features") and hasattr(module, "forward_head")):
+        return None
+
+    def head(features: Tensor) -> Tensor:
+        return network.read(module.forward_head(features))
+
+    def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
+        def trunk() -> Tensor:
+            with torch.set_grad_enabled(differentiable):
+                return one_map(module.forward_features(batch), "forward_features")
+
+        features = root(trunk(), differentiable)
+        return features, head(features.clone()), head, trunk, True
+
+    try:
+        features, output, *_ = enter(batch, False)
+        same = torch.allclose(output, network(batch), rtol=1e-3, atol=1e-4, equal_nan=True)
+    except Exception:  # a network with its own idea of these methods: the graph knows better
+        return None
+    layout = layout_of(features, batch)
+    if not same or layout is None or not are_read(output, [features], batch)[0]:
+        return None
+    return Cut("forward_features", "timm", enter)

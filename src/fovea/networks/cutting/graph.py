@@ -1,0 +1,197 @@
+"""Cut a traced module: its graph split at a node into input to features, and features to output."""
+
+import operator
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from fovea.basics.errors import FoveaError
+from fovea.networks.cutting.choosing import POOLS, choose, stirred
+from fovea.networks.cutting.parts import Cut, Enter, Head, Trunk, need_space, root
+from fovea.networks.network import Network
+
+
+def graph_cut(network: Network, batch: Tensor, layer: str | None) -> Cut | None:
+    """Split the traced module at a node: the layer's last one, or the last spatial map."""
+    traced = _trace(network.module)
+    if traced is None:
+        return None
+    nodes = list(traced.graph.nodes)
+    try:
+        values = _Recorder(traced).record(batch)
+        if layer is not None:
+            node = _node_of_layer(nodes, layer)
+        else:
+            node = _last_map(network, traced, nodes, values, batch)
+            if node is None:
+                node = _last_map(network, traced, nodes, _Recorder(stirred(traced)).record(batch), batch)
+    except FoveaError:
+        raise
+    except Exception:  # what can be traced cannot always be run
+        return None
+    if node is None or not isinstance(values.get(node), Tensor):
+        return None
+    if layer is not None:
+        need_space(layer, values[node], batch)
+    if batch.ndim == 5 and batch.shape[1] > 1 and values[node].ndim == 4 and len(values[node]) == len(batch):
+        return None  # one frame of a loop, unrolled: the hook counts the calls
+    enter = _split(network, traced, node)
+    # tracing may have taken another branch than the network takes
+    if not torch.allclose(enter(batch, False)[1], network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
+        return None
+    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, traced))
+
+
+def _unchanged(module: nn.Module, traced: fx.GraphModule) -> Callable[[], bool]:
+    """Are the tensors that the graph reads by name still the module's own? Moving a module replaces its buffers."""
+    names = {str(n.target) for n in traced.graph.nodes if n.op == "get_attr"}
+    read = [(name, attrgetter(name)(traced)) for name in names if not name.startswith("_tensor_constant")]
+
+    def unchanged() -> bool:
+        return all(attrgetter(name)(module) is value for name, value in read)
+
+    return unchanged
+
+
+def _trace(module: nn.Module) -> fx.GraphModule | None:
+    from timm.models._features_fx import get_notrace_functions, get_notrace_modules
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, tuple(get_notrace_modules())) or super().is_leaf_module(m, module_qualified_name)
+
+        def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+            out = super().call_module(m, forward, args, kwargs)
+            if isinstance(out, fx.Proxy):
+                out.node.meta.setdefault("layers", []).append(self.path_of_module(m))
+            return out
+
+    # a traced forward leaves constants, and whatever it keeps on itself, behind
+    before = [(one, dict(vars(one))) for one in module.modules()]
+    try:
+        graph = Tracer(autowrap_functions=tuple(get_notrace_functions())).trace(module)
+        return fx.GraphModule(module, graph)
+    except Exception:  # control flow on values, loops over frames, ...: not traceable
+        return None
+    finally:
+        for one, attributes in before:
+            vars(one).clear()
+            vars(one).update(attributes)
+
+
+class _Recorder(fx.Interpreter):
+    """Runs a graph and keeps what every node gave."""
+
+    def record(self, batch: Tensor) -> dict[fx.Node, Any]:
+        self.values: dict[fx.Node, Any] = {}
+        self.run(batch.detach().clone().requires_grad_(batch.is_floating_point()))
+        return self.values
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        self.values[n] = value
+        # a later in-place layer must not overwrite what is kept here
+        return value.clone() if isinstance(value, Tensor) and n.op not in ("placeholder", "output") else value
+
+
+def _last_map(
+    network: Network, traced: fx.GraphModule, nodes: list[fx.Node], values: dict[fx.Node, Any], batch: Tensor
+) -> fx.Node | None:
+    ends = nodes[-1].all_input_nodes
+    steps = [
+        (node, values[node], _is_projection(traced, node))
+        for node in nodes
+        if (node.op in ("call_module", "call_function") or node.meta.get("layers"))
+        and node not in ends
+        and not _is_pooling(traced, node)
+    ]
+    found: fx.Node | None = choose(steps, network.read(values[nodes[-1]]), batch)
+    return found
+
+
+_POOL_FUNCTIONS = {
+    torch.flatten,
+    operator.getitem,
+    operator.matmul,
+    torch.matmul,
+    torch.bmm,
+    torch.softmax,
+    nn.functional.softmax,
+    nn.functional.scaled_dot_product_attention,
+    nn.functional.adaptive_avg_pool1d,
+    nn.functional.adaptive_avg_pool2d,
+    nn.functional.adaptive_avg_pool3d,
+    nn.functional.dropout,
+}
+
+
+def _is_pooling(module: nn.Module, node: fx.Node) -> bool:
+    """Steps that only pass on or pool the map before them (that one is to be looked at), or mix cells in attention."""
+    if node.op == "call_module":
+        return isinstance(module.get_submodule(str(node.target)), POOLS)
+    return node.target in _POOL_FUNCTIONS
+
+
+def _is_projection(module: nn.Module, node: fx.Node) -> bool:
+    return node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), nn.Linear)
+
+
+def _node_of_layer(nodes: list[fx.Node], layer: str) -> fx.Node | None:
+    """The node that holds the layer's output."""
+    for node in reversed(nodes):
+        if layer in node.meta.get("layers", ()) or (node.op == "call_module" and node.target == layer):
+            return node
+    return None
+
+
+def _layer_name(node: fx.Node) -> str:
+    if node.meta.get("layers"):
+        return str(node.meta["layers"][-1])
+    earlier = node.prev
+    while earlier.op != "root" and not earlier.meta.get("layers"):
+        earlier = earlier.prev
+    return f"{node.name} after {earlier.meta['layers'][-1]}" if earlier.op != "root" else str(node.name)
+
+
+def _split(network: Network, traced: fx.GraphModule, node: fx.Node) -> Enter:
+    """Two graph modules: input to (features, what else the rest needs), and those two to the output."""
+    nodes = list(traced.graph.nodes)
+    place = nodes.index(node)
+    before, after = set(nodes[: place + 1]), nodes[place + 1 :]
+    constants = {n for n in before if n.op == "get_attr"}
+    needed = [n for n in nodes[:place] if n not in constants and any(user not in before for user in n.users)]
+
+    first, copied = fx.Graph(), dict[fx.Node, fx.Node]()
+    for n in nodes[: place + 1]:
+        copied[n] = first.node_copy(n, lambda m: copied[m])
+    first.output((copied[node], tuple(copied[n] for n in needed)))
+
+    second, renamed = fx.Graph(), dict[fx.Node, fx.Node]()
+    renamed[node] = second.placeholder("features")
+    for n in needed:
+        renamed[n] = second.placeholder(f"also_{n.name}")
+    for n in [*(n for n in nodes[:place] if n in constants), *after]:
+        renamed[n] = second.node_copy(n, lambda m: renamed[m])
+
+    start, rest = fx.GraphModule(traced, first), fx.GraphModule(traced, second)
+
+    def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
+        def run() -> tuple[Tensor, tuple[Any, ...]]:
+            with torch.set_grad_enabled(differentiable):
+                features, also = start.forward(batch)
+            return features, also
+
+        features, also = run()
+
+        def head(features: Tensor) -> Tensor:
+            # cloned, since the head may work in place and is run more than once
+            own = [value.clone() if isinstance(value, Tensor) else value for value in also]
+            return network.read(rest.forward(features, *own))
+
+        rooted = root(features, differentiable)
+        return rooted, head(rooted.clone()), head, lambda: run()[0], not needed
+
+    return enter

@@ -1,0 +1,121 @@
+"""Cut any module: a hook takes a layer's output out of the running network and puts another in its place."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadNetwork
+from fovea.models.glimpsing import Glimpsing
+from fovea.networks.cutting.choosing import POOLS, choose, stirred
+from fovea.networks.cutting.parts import Cut, Head, Trunk, need_space, one_map, root
+from fovea.networks.network import Network
+
+
+def hook_cut_at(network: Network, batch: Tensor, layer: str) -> Cut:
+    result = _hook_cut(network, layer)
+    with torch.no_grad():
+        features = result.enter(batch, False)[0]
+    need_space(layer, features, batch)
+    return result
+
+
+def hook_cut_anywhere(network: Network, batch: Tensor) -> Cut:
+    """Watch every layer once and take the last that gives a map the output still reads."""
+    name = _last_watched(network, network.module, batch) or _last_watched(network, stirred(network.module), batch)
+    if name is None:
+        glimpses = isinstance(network.module, Glimpsing)
+        way = "fovea.zoom tells what it reads" if glimpses else "name one with layer=, or wrap a network that has one"
+        raise BadNetwork(
+            f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on; {way}"
+        )
+    return _hook_cut(network, name)
+
+
+def _last_watched(network: Network, module: nn.Module, batch: Tensor) -> str | None:
+    seen: list[tuple[str, Tensor, bool]] = []
+    handles = []
+    for name, one in module.named_modules():
+        if name and not isinstance(one, POOLS):
+
+            def keep(one: nn.Module, _: Any, out: Any, name: str = name) -> Tensor | None:
+                if not isinstance(out, Tensor):
+                    return None
+                seen.append((name, out, isinstance(one, nn.Linear)))
+                return out.clone()  # a later in-place layer must not change what was kept
+
+            handles.append(one.register_forward_hook(keep))
+    try:
+        output = network.read(module(batch.detach().clone().requires_grad_(batch.is_floating_point())))
+    finally:
+        for handle in handles:
+            handle.remove()
+    calls = Counter(name for name, *_ in seen)
+    once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
+    found: str | None = choose(
+        [step for step in seen if calls[step[0]] in once and step[1].shape != output.shape], output, batch
+    )
+    return found
+
+
+def _hook_cut(network: Network, layer: str) -> Cut:
+    def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
+        roots: list[Tensor] = []
+
+        def reroot(call: int, value: Tensor) -> Tensor:
+            torch.set_grad_enabled(True)  # from here on: the head
+            roots.append(root(value, differentiable))
+            return roots[-1].clone()
+
+        with torch.set_grad_enabled(differentiable):
+            output = _run_with(network, batch, layer, reroot)
+        if not roots:
+            raise BadNetwork(f"layer {layer!r} did not run for this input")
+        count = len(roots)
+        if count > 1 and (batch.ndim != 5 or count != batch.shape[1]):
+            raise BadNetwork(f"layer {layer!r} runs {count} times for one input: name a layer that runs once")
+
+        def head(features: Tensor) -> Tensor:
+            parts = _by_call(features, len(batch), count)
+            wanted = torch.is_grad_enabled()
+
+            def put(call: int, _: Tensor) -> Tensor:
+                torch.set_grad_enabled(wanted)
+                return parts[call].clone()
+
+            with torch.no_grad():
+                return _run_with(network, batch, layer, put)
+
+        if count == 1:
+            return roots[0], output, head, lambda: roots[0], False
+        features = root(torch.stack(roots, dim=1).flatten(0, 1), differentiable)
+        return features, head(features.clone()), head, lambda: features, False
+
+    return Cut(layer, "hook", enter)
+
+
+def _by_call(features: Tensor, samples: int, calls: int) -> tuple[Tensor, ...]:
+    """What each call of the layer gave: features are N*T with T the calls."""
+    if calls == 1:
+        return (features,)
+    return tuple(features.view(samples, calls, *features.shape[1:]).unbind(1))
+
+
+def _run_with(network: Network, batch: Tensor, layer: str, put: Callable[[int, Tensor], Tensor]) -> Tensor:
+    """Run the network with the layer's output replaced, call by call."""
+    calls = 0
+
+    def hook(_: nn.Module, __: Any, out: Any) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return put(calls - 1, one_map(out, layer))
+
+    handle = network.module.get_submodule(layer).register_forward_hook(hook)
+    before = torch.is_grad_enabled()
+    try:
+        return network(batch)
+    finally:
+        handle.remove()
+        torch.set_grad_enabled(before)

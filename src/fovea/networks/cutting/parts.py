@@ -1,0 +1,96 @@
+"""What every way of cutting shares: a cut, a batch inside it, and a new root for the head's graph."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.networks.layout import Layout, layout_of
+
+Head = Callable[[Tensor], Tensor]
+Trunk = Callable[[], Tensor]
+# a batch, and whether gradients shall reach the trunk, to: features, output, head, trunk, any number of samples?
+Enter = Callable[[Tensor, bool], tuple[Tensor, Tensor, Head, Trunk, bool]]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A batch inside a cut network: features at the cut, the output they give, the head to try other features on."""
+
+    features: Tensor  # B,... where B is N, or N*T when the network looks at T frames one by one
+    output: Tensor  # N,...  connected to `features`
+    head: Head
+    trunk: Trunk  # the trunk once more, for the whole-network path
+    layout: Layout
+    frames: int | None  # T, or None when the input has no frames
+    whole: bool  # the head cannot be run alone: each call runs the whole network
+    free: bool  # the head takes any number of samples
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A network divided at one layer."""
+
+    layer: str
+    how: Literal["timm", "graph", "hook"]
+    enter: Enter
+    current: Callable[[], bool] = lambda: True  # False once the network no longer is what was cut
+    time_first: bool = False  # frames are folded as T,N instead of N,T
+
+    def open(self, batch: Tensor, differentiable: bool = False) -> Opened:
+        features, output, head, trunk, free = self.enter(batch, differentiable)
+        frames = _frames(features, batch)
+        if frames and self.time_first:
+            features, head, trunk = _picture_first(features, head, trunk, len(batch), frames, differentiable)
+            output = head(features)
+        layout = layout_of(features, batch)
+        if layout is None or layout.cells < 1:
+            raise BadChoice(f"layer {self.layer!r} gives {tuple(features.shape)}: no spatial map to look at")
+        return Opened(features, output, head, trunk, layout, frames, self.how == "hook", free)
+
+
+def root(features: Tensor, differentiable: bool) -> Tensor:
+    """A new root for the head's graph, so that none exists for the trunk."""
+    if differentiable and features.requires_grad:
+        return features
+    return features.detach().requires_grad_()
+
+
+def one_map(value: Any, layer: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise BadChoice(
+            f"layer {layer!r} gives a {type(value).__name__}, not one map: name a layer that gives a tensor"
+        )
+    return value
+
+
+def need_space(layer: str, features: Any, batch: Tensor) -> None:
+    layout = layout_of(one_map(features, layer), batch)
+    if layout is None or layout.cells < 2:
+        raise BadChoice(
+            f"layer {layer!r} gives {tuple(features.shape[1:])} per picture: no spatial extent to look at; "
+            "name a layer before the pooling, or leave layer out to have one found"
+        )
+
+
+def _frames(features: Tensor, batch: Tensor) -> int | None:
+    """T when a N,T,C,H,W batch reaches the cut as N*T pictures."""
+    if batch.ndim == 5 and features.ndim in (3, 4) and len(features) == len(batch) * batch.shape[1]:
+        return batch.shape[1]
+    if len(features) != len(batch):
+        raise BadNetwork(
+            f"the layer sees {len(features)} samples for {len(batch)} pictures: name one that sees each picture once"
+        )
+    return None
+
+
+def _picture_first(
+    features: Tensor, head: Head, trunk: Trunk, samples: int, frames: int, differentiable: bool
+) -> tuple[Tensor, Head, Trunk]:
+    def swap(value: Tensor, a: int, b: int) -> Tensor:
+        return value.view(a, b, *value.shape[1:]).transpose(0, 1).flatten(0, 1)
+
+    turned = root(swap(features, frames, samples), differentiable)
+    return turned, lambda own: head(swap(own, samples, frames)), lambda: swap(trunk(), frames, samples)

@@ -1,0 +1,210 @@
+"""Which input pixels each cell of a feature map can see, computed from any module.
+
+The module runs once on noise. Beside every tensor that it makes goes its *reach*: for each element, how far towards
+either end of each input axis it looks, as numbers of which a larger one always sees more (the start is negated). Then
+
+- an operation that mixes elements (convolution, pooling, sum, softmax, matrix product) takes the largest reach of those
+  it reads: for a convolution those under its kernel, for a mean over space all of them;
+- one that moves elements (slice, permute, view, roll, cat) moves their reach in the same way;
+- one that is not known is taken to read all it was given, and is named in `Geometry.assumed`.
+
+So a cell is never said to see less than it can; branches, crops, windows and attention need no rule of their own.
+Padding is followed twice: as nothing, which gives the pixels seen (`Geometry.boxes`), and as if the map went on, which
+gives the receptive field of the textbooks (`Field`), the same for every cell and beyond the border where it must.
+"""
+
+import copy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice, BadNetwork, FoveaError, nearest
+from fovea.networks.geometry.cells import Box, box, by, by_cell, geometry_of
+from fovea.networks.geometry.cells import Field as Field
+from fovea.networks.geometry.cells import Geometry as Geometry
+from fovea.networks.geometry.following import Follower, Sight, Watch
+from fovea.networks.layout import Layout
+from fovea.networks.network import Network, as_found, wrap
+
+SIZE = 224  # of an input, where nothing says otherwise
+Pick = Callable[[Any], Sequence[Tensor]]
+
+
+def of(
+    module: nn.Module | Network,
+    layer: str | None = None,
+    size: Sequence[int] | int | None = None,
+    channels: int | None = None,
+    output: Callable[[Any], Tensor] | None = None,
+) -> Geometry:
+    """What the cells of a layer, or of what the module returns, can see of an input of `size` (height, width).
+
+    `output` picks the tensor where there are several. A layer that runs more than once is taken at its last run.
+    Without `size` it is that of the network's transform, or 224; channels and axes are those of the first convolution.
+    """
+    network, inputs = _asked(module, size, channels)
+    return _run(network, inputs, layer, _one(network, layer, output))[0][0]
+
+
+def of_tensors(module: nn.Module | Network, inputs: Tensor, pick: Pick) -> tuple[Geometry, ...]:
+    """What the cells of several tensors can see, picked out of what the module returns for `inputs`, in one run."""
+    network = module if isinstance(module, Network) else wrap(module)
+    return tuple(geometry for geometry, _ in _run(network, inputs, None, pick))
+
+
+def noise_for(network: Network) -> Tensor:
+    """One input of the size that a network takes, whatever its medium."""
+    from fovea.data.texts import Reading
+    from fovea.models.anchornet_sound import Spectrogram
+
+    if isinstance(network.transform, Reading):
+        return torch.full((1, network.transform.length), 2, device=network.device)  # a word's number, not padding's
+    if isinstance(network.transform, Spectrogram):
+        return torch.randn(1, network.transform.bands, SIZE, device=network.device, dtype=network.dtype)
+    return _asked(network, None, None)[1]
+
+
+def seen_by_gradient(
+    module: nn.Module | Network,
+    cell: Sequence[int] | int,
+    layer: str | None = None,
+    size: Sequence[int] | int | None = None,
+    channels: int | None = None,
+    output: Callable[[Any], Tensor] | None = None,
+    tries: int = 4,
+) -> Box:
+    """The smallest box of the pixels that a cell's values have a gradient at: a check of `of`, inside `region(cell)`.
+
+    United over `tries` random inputs, since a ReLU or a maximum hides pixels; all zeros where no pixel has a gradient.
+    """
+    if tries < 1:
+        raise BadChoice(f"at least one input must be tried; got {tries}")
+    network, inputs = _asked(module, size, channels)
+    geometry, layout = _run(network, inputs, layer, _one(network, layer, output))[0]
+    number = geometry.number(cell)
+    double = wrap(copy.deepcopy(network.module).double())  # in single precision small gradients vanish
+    noise = torch.Generator().manual_seed(0)
+    seen = torch.zeros(geometry.input, dtype=torch.bool)
+    with as_found(double):
+        for _ in range(tries):
+            x = torch.randn(inputs.shape, generator=noise, dtype=torch.double).to(inputs.device).requires_grad_()
+            with _caught(double.module, layer) as caught:
+                returned = double.module(x)
+            values = by_cell(_one(network, layer, output)(caught[-1] if layer else returned)[0], layout)  # N,k,P
+            values = values[..., number]  # N,k
+            signs = torch.randint(0, 2, values.shape, generator=noise).to(values) * 2 - 1
+            total = (values * signs).sum()
+            if total.requires_grad:
+                (slope,) = torch.autograd.grad(total, x, allow_unused=True)
+                seen |= False if slope is None else (slope != 0).flatten(0, 1).any(0).cpu()
+    where = seen.nonzero()  # pixels,axes
+    return box(where.amin(0).tolist(), (where.amax(0) + 1).tolist()) if len(where) else (0,) * (2 * seen.ndim)
+
+
+def _asked(
+    module: nn.Module | Network, size: Sequence[int] | int | None, channels: int | None
+) -> tuple[Network, Tensor]:
+    """The network, and noise of the shape that was asked for."""
+    network = module if isinstance(module, Network) else wrap(module)
+    convs = (one for one in network.module.modules() if isinstance(one, nn.Conv1d | nn.Conv2d | nn.Conv3d))
+    first = next(convs, None)
+    if size is None and network.transform is not None:
+        with as_found(network):  # a transform may draw random numbers
+            found, *space = network.prepare(Image.new("RGB", (256, 256)))[0].shape
+        channels = channels or found
+    elif size is None or isinstance(size, int):
+        space = [SIZE if size is None else size] * (2 if first is None else len(first.kernel_size))
+    else:
+        space = list(size)
+    if not space or min(space) < 1 or (channels is not None and channels < 1):
+        raise BadChoice(f"an input has at least one channel and one position an axis; got {channels} and {size}")
+    shape = (1, channels or (3 if first is None else first.in_channels), *space)
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return network, noise.to(network.device, network.dtype)
+
+
+def _one(network: Network, layer: str | None, output: Callable[[Any], Tensor] | None) -> Pick:
+    """The one tensor to look at among what a layer, or the module, gave."""
+    output = output or (network.output if layer is None else None)
+
+    def pick(out: Any) -> Sequence[Tensor]:
+        found = out if output is None else output(out)
+        if not isinstance(found, Tensor):
+            who = "the network" if layer is None else f"layer {layer!r}"
+            raise BadNetwork(
+                f"{who} gives a {type(found).__name__}, not a tensor: pick one with output=lambda out: ..."
+            )
+        return (found,)
+
+    return pick
+
+
+def _run(network: Network, inputs: Tensor, layer: str | None, pick: Pick) -> list[tuple[Geometry, Layout | None]]:
+    """Run the module once, following it; what a layer gives is read at once, before a later one writes over it."""
+    inputs = inputs.detach().clone()  # a network may write over its input
+    follower = Follower(inputs)
+
+    def look(out: Any) -> list[tuple[torch.Size, Sight]]:
+        return [(one.shape, follower.sight(one)) for one in pick(out)]
+
+    with (
+        as_found(network),
+        _buffers_kept(network.module),
+        _uncompiled(),
+        torch.no_grad(),
+        _caught(network.module, layer, look) as caught,
+        follower,
+        Watch(follower),
+    ):
+        try:
+            returned = network.module(inputs)
+        except FoveaError:
+            raise
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
+            said = str(error).partition("\n")[0]
+            raise BadNetwork(f"the network does not run on an input of {by(inputs.shape[1:])}: {said}") from error
+        if layer is None:
+            caught.append(look(returned))
+    if not caught:
+        raise BadNetwork(f"layer {layer!r} did not run for this input")
+    return [geometry_of(shape, sight, inputs) for shape, sight in caught[-1]]
+
+
+@contextmanager
+def _caught(module: nn.Module, layer: str | None, read: Callable[[Any], Any] = lambda out: out) -> Iterator[list[Any]]:
+    """What a layer gives, call by call."""
+    caught: list[Any] = []
+    if layer is None:
+        yield caught
+        return
+    named = dict(module.named_modules())
+    if layer not in named:
+        raise BadChoice(f"no layer {layer!r}{nearest(layer, filter(None, named))}")
+    handle = named[layer].register_forward_hook(lambda _, __, out: caught.append(read(out)))
+    try:
+        yield caught
+    finally:
+        handle.remove()
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """A compiled module runs as it was written. Where none can be, the compiler is not imported: it takes seconds."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+@contextmanager
+def _buffers_kept(module: nn.Module) -> Iterator[None]:
+    owned = [(part, name, one) for part in module.modules() for name, one in part._buffers.items() if one is not None]
+    before = [(part, name, one, one.clone()) for part, name, one in owned]
+    try:
+        yield
+    finally:
+        for part, name, one, value in before:
+            part._buffers[name] = one
+            if not torch.equal(one, value):
+                one.copy_(value)

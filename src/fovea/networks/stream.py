@@ -1,0 +1,85 @@
+"""The pictures of a data set, a batch at a time, ready for a network."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics.errors import BadChoice, BadPicture
+from fovea.data import DataSet, Sample
+from fovea.networks.network import Network, as_found
+from fovea.pictures import Picture
+from fovea.pictures.placement import Placement
+from fovea.pictures.shown import Shown
+
+
+def batches(
+    data: DataSet, size: int, skipped: list[tuple[str, str]]
+) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
+    if size < 1:
+        raise BadChoice(f"a batch holds at least one picture; got {size}")
+
+    def good() -> Iterator[tuple[Sample, Image.Image]]:
+        for sample, image in data.read():
+            if isinstance(image, BadPicture):
+                skipped.append((sample.name, str(image)))
+            else:
+                yield sample, image
+
+    stream = good()
+    while chunk := list(islice(stream, size)):
+        yield [sample for sample, _ in chunk], [image for _, image in chunk]
+
+
+def prepared(
+    network: Network, samples: Sequence[Sample], images: Sequence[Image.Image]
+) -> tuple[torch.Tensor, list[Shown], list[Placement]]:
+    ready = [network.prepare(image) for image in images]
+    shown = [
+        Shown(sample.name, placement, Picture(sample.name, image))
+        for sample, image, (_, placement) in zip(samples, images, ready, strict=True)
+    ]
+    tensors = torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype)
+    return tensors, shown, [placement for _, placement in ready]
+
+
+def outputs(
+    network: Network,
+    data: DataSet,
+    size: int,
+    skipped: list[tuple[str, str]],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[tuple[list[Sample], torch.Tensor]]:
+    """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
+    done = 0
+    for samples, images in batches(data, size, skipped):
+        tensors, _, _ = prepared(network, samples, images)
+        with as_found(network), torch.no_grad():
+            found = network(tensors)
+        done += len(samples)
+        yield samples, found
+        progress(done + len(skipped), len(data))
+    if not done:
+        reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
+        raise BadPicture(reason)
+
+
+def blank(network: Network) -> torch.Tensor:
+    """An empty picture as the network takes it (1,C,H,W)."""
+    tensor, _ = network.prepare(Image.new("RGB", (256, 256), "grey"))
+    return tensor.unsqueeze(0).to(network.device, network.dtype)
+
+
+def input_of(network: Network) -> str:
+    """How pictures of other proportions than the network's come in."""
+    return "squashed" if getattr(network.transform, "crop", 0) is None else "cropped"
+
+
+def rank_of(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:
+    """How many other classes score no lower than the true one: a tie is not a hit."""
+    own = output.gather(1, labels.to(output.device).unsqueeze(1))
+    ranked: NDArray[np.int64] = ((~(output < own)).sum(1) - 1).cpu().numpy()
+    return ranked

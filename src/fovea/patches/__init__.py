@@ -1,0 +1,1 @@
+"""The patches, words and moments that speak for an answer; where patches come from."""

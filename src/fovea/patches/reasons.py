@@ -1,0 +1,237 @@
+"""Why a network was wrong, to look at: patches beside one another, each branch's answer in a frame, and JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageOps
+
+from fovea.basics.files import Names, finite, plain, write_json
+from fovea.data import Sample
+from fovea.patches.found import whole
+from fovea.results import drawing
+
+RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the colour-blind tell apart
+TILE, WIDE, MARGIN = 150, 260, 7  # pixels of a patch, of a picture, and of the frame around it
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One patch of one picture, and how much it speaks for a class."""
+
+    sample: Sample
+    true: str  # the picture's own class; nothing where it is not known
+    side: int
+    box: tuple[float, float, float, float]  # in the picture's own pixels
+    evidence: float
+
+    def crop(self) -> Image.Image:
+        image = self.sample.source.read()
+        return image.crop(whole(self.box, image.size))
+
+    def on_picture(self) -> Image.Image:
+        """The whole picture, pale but for the patch."""
+        drawn, zoom = drawing.enlarged(self.sample.source.read())
+        box = [side * zoom for side in self.box]
+        drawn = drawing.dimmed(drawn, [box])
+        drawing.draw_box(drawn, box)
+        return drawn
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "picture": self.sample.name,
+            "class": self.true or None,
+            "side": self.side,
+            "box": [round(one, 2) for one in self.box],
+            "evidence": finite(self.evidence),
+        }
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """The patches that speak most for a class: of its own pictures, and of other classes' pictures. One a picture."""
+
+    label: str
+    representative: tuple[Shot, ...]
+    confusing: tuple[Shot, ...]
+    net: str
+    data: str
+    pictures: tuple[int, int]  # how many of the class were looked at, and of others
+    source: str  # where the heatmaps come from
+    skipped: tuple[tuple[str, str], ...] = field(default=())
+
+    def picture(self) -> Image.Image:
+        own, others = self.pictures
+        name = _spaced(self.label)
+        parts = [
+            _strip(f"{name}: from {own} pictures of it", [(shot, "") for shot in self.representative]),
+            _strip(
+                f"confusing: from {others} pictures of other classes", [(shot, shot.true) for shot in self.confusing]
+            ),
+        ]
+        below = f"{self.net} on {self.data}, {self.source}. Numbers: the evidence of the patch for {name}."
+        return _with_room(drawing.titled(drawing.grid([[one] for one in parts], 10), f"Why {name}?", below))
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "class": self.label,
+            "net": self.net,
+            "data": self.data,
+            "pictures": list(self.pictures),
+            "source": self.source,
+            "representative": [one.row() for one in self.representative],
+            "confusing": [one.row() for one in self.confusing],
+            "skipped": [{"picture": name, "reason": reason} for name, reason in self.skipped],
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """A picture and a JSON file, named after the class; the picture's path comes back."""
+        return _save(self.picture(), self.row(), Path(folder) / f"why.{plain(self.label)}")
+
+
+@dataclass(frozen=True)
+class BranchWhy:
+    """What one branch took a picture for, by which patch, and a picture of what it was mistaken for."""
+
+    side: int
+    label: str
+    probability: float
+    patch: Shot
+    right: bool | None  # None: the true class is not known
+    mistaken_for: Shot | None = None
+
+    def says(self) -> str:
+        return f"B{self.side}: {_spaced(self.label)} {self.probability:.2f}"
+
+
+@dataclass(frozen=True)
+class PictureReport:
+    """One picture: what the network decided, and what each of its branches would have."""
+
+    name: str
+    sample: Sample
+    true: str  # nothing where it is not known
+    label: str
+    probability: float
+    branches: tuple[BranchWhy, ...]
+    net: str
+
+    @property
+    def right(self) -> bool | None:
+        return None if not self.true else self.label == self.true
+
+    def picture(self) -> Image.Image:
+        about = f"true: {_spaced(self.true)}" if self.true else "its true class is not known"
+        decided = f"decided: {_spaced(self.label)} {self.probability:.2f}"
+        first = _tile(self.sample.source.read(), decided, about, self.right)
+        columns = [[first]]
+        for one in self.branches:
+            column = [_tile(one.patch.on_picture(), one.says(), _evidence(one.patch), one.right)]
+            if one.mistaken_for is not None:
+                shot = one.mistaken_for
+                column.append(
+                    _tile(shot.on_picture(), f"{_spaced(one.label)}, as B{one.side} knows it", _evidence(shot), None)
+                )
+            columns.append(column)
+        drawn = [drawing.grid([[one] for one in column], 10) for column in columns]
+        title = f"What each branch saw in {Path(self.name).name}"
+        return _with_room(drawing.titled(drawing.grid([drawn], 10), title, self.net))
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "picture": self.name,
+            "class": self.true or None,
+            "label": self.label,
+            "probability": finite(self.probability),
+            "right": self.right,
+            "branches": [
+                {
+                    "side": one.side,
+                    "label": one.label,
+                    "probability": finite(one.probability),
+                    "right": one.right,
+                    "patch": one.patch.row(),
+                    "mistaken_for": None if one.mistaken_for is None else one.mistaken_for.row(),
+                }
+                for one in self.branches
+            ],
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """A picture and a JSON file, named after the picture; the picture's path comes back."""
+        return _save(self.picture(), self.row(), Path(folder) / f"why.{plain(Path(self.name).stem)}")
+
+
+def _strip(title: str, shots: Sequence[tuple[Shot, str]]) -> Image.Image:
+    """Patches side by side, each with what it is of."""
+    tiles = []
+    for shot, name in shots:
+        tile = shot.crop().resize((TILE, TILE), Image.Resampling.LANCZOS)
+        tiles.append(drawing.titled(tile, f"{shot.evidence:.1f}", _spaced(name) or f"patch of {shot.side}"))
+    if not tiles:
+        return drawing.titled(Image.new("RGB", (2 * TILE, 1), "white"), title, "none")
+    height = max(one.height for one in tiles)
+    return drawing.titled(drawing.grid([[_on_the_ground(one, height) for one in tiles]]), title)
+
+
+def _on_the_ground(tile: Image.Image, height: int) -> Image.Image:
+    """Captions differ in their lines: pictures in a row stand on one line all the same."""
+    canvas = Image.new("RGB", (tile.width, height), "white")
+    canvas.paste(tile, (0, height - tile.height))
+    return canvas
+
+
+def _tile(image: Image.Image, title: str, subtitle: str, right: bool | None) -> Image.Image:
+    """A picture in a frame: green with a tick, red with a cross, grey where there is nothing to say."""
+    small = ImageOps.contain(image.convert("RGB"), (WIDE, WIDE), Image.Resampling.LANCZOS)
+    ink = NEUTRAL if right is None else RIGHT if right else WRONG
+    framed = ImageOps.expand(small, MARGIN, ink)
+    if right is not None:
+        _mark(framed, right, ink)
+    canvas = Image.new("RGB", (WIDE + 2 * MARGIN, framed.height), "white")
+    canvas.paste(framed, (0, 0))
+    word = "" if right is None else "right" if right else "wrong"
+    return drawing.titled(canvas, title, f"{word} · {subtitle}" if word else subtitle)
+
+
+def _mark(image: Image.Image, right: bool, ink: str) -> None:
+    """A tick or a cross in the upper right corner, for those who do not see the frame's colour."""
+    pen, size = ImageDraw.Draw(image), 30
+    x, y = image.width - size, 0
+    pen.rectangle((x, y, image.width, size), fill=ink)
+    lines = [((8, 16), (13, 22), (23, 8))] if right else [((9, 8), (22, 22)), ((22, 8), (9, 22))]
+    for line in lines:
+        pen.line([(x + across, y + down) for across, down in line], fill="white", width=4, joint="curve")
+
+
+def _spaced(name: str) -> str:
+    """Names of folders have no spaces, where a line can end."""
+    return name.replace("_", " ")
+
+
+def _evidence(shot: Shot) -> str:
+    return f"evidence {shot.evidence:.1f}"
+
+
+def _with_room(image: Image.Image, room: int = 10) -> Image.Image:
+    canvas = Image.new("RGB", (image.width + 2 * room, image.height + 2 * room), "white")
+    canvas.paste(image, (room, room))
+    return canvas
+
+
+def save_all(reports: Sequence[ClassReport | PictureReport], folder: Path) -> list[Path]:
+    """Files of each, under names that do not clash."""
+    names, made = Names(), []
+    for one in reports:
+        wanted, owner = (one.label, one.label) if isinstance(one, ClassReport) else (Path(one.name).stem, one.name)
+        made.append(_save(one.picture(), one.row(), folder / f"why.{names.take(wanted, owner)}"))
+    return made
+
+
+def _save(picture: Image.Image, row: dict[str, Any], base: Path) -> Path:
+    base.parent.mkdir(parents=True, exist_ok=True)
+    drawn = base.with_name(f"{base.name}.png")
+    picture.save(drawn)
+    write_json(base.with_name(f"{base.name}.json"), row)
+    return drawn

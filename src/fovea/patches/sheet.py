@@ -1,0 +1,38 @@
+"""Pictures with their patches on one sheet, to see at a glance what a source finds."""
+
+import math
+from collections.abc import Mapping
+
+from PIL import Image
+
+from fovea.data.samples import DataSet
+from fovea.patches.sources import Patches
+from fovea.results import drawing
+
+COLUMNS = 6
+
+
+def sheet(data: DataSet, patches: Mapping[str, Patches], count: int = 24) -> Image.Image:
+    """So many pictures, spread evenly over those with patches, six in a row: patches numbered, the best is 1."""
+    known = DataSet(data.name, tuple(one for one in data.samples if one.name in patches), data.labels).first(count)
+    drawn = []
+    for sample, image in known.read():
+        if isinstance(image, Image.Image):  # it was read before, but may be gone
+            title = data.labels[sample.label] if sample.label < len(data.labels) else sample.name
+            own = patches[sample.name]
+            drawn.append(drawing.titled(_picture(image, own), title, " ".join(f"{one:.3g}" for one in own.scores)))
+    columns = min(COLUMNS, len(drawn))
+    return drawing.grid([drawn[row * columns : (row + 1) * columns] for row in range(math.ceil(len(drawn) / columns))])
+
+
+def _picture(image: Image.Image, patches: Patches) -> Image.Image:
+    """What no patch shows is pale."""
+    small = image.copy()
+    small.thumbnail((drawing.SMALLEST, drawing.SMALLEST))
+    drawn, _ = drawing.enlarged(small)
+    across, down = drawn.width / image.width, drawn.height / image.height
+    boxes = [(x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in patches.boxes]
+    drawn = drawing.dimmed(drawn, boxes)
+    for number, box in reversed(list(enumerate(boxes, 1))):
+        drawing.draw_box(drawn, box, str(number))
+    return drawn

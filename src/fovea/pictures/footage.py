@@ -1,0 +1,295 @@
+"""A moving picture's file: looked through without decoding, then exactly the frames asked for, upright and RGB."""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics.errors import BadChoice, BadPicture, FoveaError
+from fovea.pictures import MAX_PIXELS, open_lazily, upright
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+ANIMATIONS = frozenset((".gif", ".webp", ".apng", ".png"))  # formats of pictures that may hold several
+RATE = Fraction(25)  # of a file that tells none
+MEND = "look whether it plays, and copy or record it anew"
+
+Pixels = NDArray[np.uint8]
+Decode = Callable[[Sequence[int]], Iterator[tuple[int, Callable[[], Pixels]]]]  # ascending numbers in, and out if good
+
+
+def library() -> Any:
+    """PyAV, which pictures do without."""
+    try:
+        import av
+    except ImportError:
+        raise FoveaError("clips are read by a package that is not installed: pip install 'fovea[video]'") from None
+    return av
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame: its number in the file, its time in seconds from the first, its pixels."""
+
+    number: int
+    time: float
+    image: Image.Image
+
+
+@dataclass(frozen=True)
+class Footage:
+    """When each frame of a file is shown; none of them is in memory."""
+
+    path: Path
+    times: tuple[float, ...]
+    end: float  # when the last frame is over
+    rate: float
+    size: tuple[int, int]  # as stored: width, height before any rotation
+    decode: Decode
+    note: str = ""  # what is wrong with it
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Frame]:
+        """These frames, ascending, one at a time; those that cannot be decoded are left out."""
+        for number, made in self.decode(numbers):
+            yield Frame(number, self.times[number], upright(Image.fromarray(made()), self.name))
+
+    def stretch(self, start: float = 0.0, stop: float | None = None) -> range:
+        """The frames shown from one time up to another, in seconds."""
+        if start < 0 or (stop is not None and stop <= start):
+            raise BadChoice(
+                f"a stretch of a clip begins at 0 s or later and ends after it began; got {start} to {stop}"
+            )
+        inside = [n for n, time in enumerate(self.times) if start <= time and (stop is None or time < stop)]
+        if not inside:
+            raise BadChoice(f"{self.name} has no frame from {start} s to {stop} s: it is {self.end:.2f} s long")
+        return range(inside[0], inside[-1] + 1)
+
+
+def survey(path: str | PathLike[str], max_pixels: int = MAX_PIXELS) -> Footage:
+    """Look through a file without decoding it."""
+    path = Path(path).expanduser()
+    with _as_bad_clip(path):
+        if path.is_dir():
+            raise BadPicture(f"{path} is a folder, not a clip")
+        if path.stat().st_size == 0:
+            raise BadPicture(f"{path} is empty (0 bytes)")
+        found = _animation(path, max_pixels) if path.suffix.lower() in ANIMATIONS else _video(path)
+    _not_over(path, found.size, max_pixels)
+    return found
+
+
+def _not_over(path: Path, size: tuple[int, int], max_pixels: int) -> None:
+    width, height = size
+    if width * height > max_pixels:
+        raise BadPicture(
+            f"{path} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
+            "raise max_pixels (--max-pixels) to read it"
+        )
+
+
+def lost(name: str, count: int, total: int) -> str:
+    return f"{name}: {count} of {total} frames cannot be decoded and are left out: it is damaged or cut short"
+
+
+@contextmanager
+def _as_bad_clip(path: Path) -> Iterator[None]:
+    """Whatever a decoder raises, said with the file's name."""
+    try:
+        yield
+    except FoveaError:
+        raise
+    except FileNotFoundError:
+        raise BadPicture(f"{path} does not exist, or is a link to what does not") from None
+    except PermissionError:
+        raise BadPicture(f"{path} may not be read (permission denied)") from None
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadPicture(f"{path} is damaged, cut short or no clip ({reason}); {MEND}") from None
+
+
+def _animation(path: Path, max_pixels: int) -> Footage:
+    """GIF, WebP and APNG by Pillow, which puts their parts together and knows transparency."""
+
+    def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
+        with open_lazily(path) as image:
+            for number in numbers:
+                try:
+                    image.seek(number)
+                    made = np.asarray(upright(image.copy(), str(path)))
+                except (OSError, EOFError, SyntaxError):
+                    return  # what follows is drawn over it
+                yield number, made.copy
+
+    with open_lazily(path) as image:
+        _not_over(path, image.size, max_pixels)  # before frames are decoded
+        count, starts, time = getattr(image, "n_frames", 1), [], 0.0
+        for number in range(count):
+            try:
+                image.seek(number)
+                image.load()
+            except (OSError, EOFError, SyntaxError):
+                break
+            starts.append(time)
+            time += float(image.info.get("duration", 0)) / 1000 or float(1 / RATE)
+        note = lost(str(path), count - len(starts), count) if len(starts) < count else ""
+        if not starts:
+            raise BadPicture(f"{path} is damaged: none of its frames can be decoded; {MEND}")
+        return Footage(path, tuple(starts), time, len(starts) / time, image.size, decode, note)
+
+
+class _Packet(NamedTuple):
+    """A frame as it is stored; stamp and length count the stream's own units of time."""
+
+    stamp: int | None
+    key: bool  # coded by itself: decoding may begin here
+    length: int
+
+
+def _video(path: Path) -> Footage:
+    """The stamps of all packets tell the frames, whatever the file's header says of them."""
+    with _opened(path) as (container, stream):
+        packets, cut_short = _packets(container, stream)
+        told, unit, rate = stream.frames, stream.time_base or 1 / RATE, stream.average_rate or RATE
+        size = stream.codec_context.width, stream.codec_context.height
+    if not packets:
+        raise BadPicture(f"{path} has no frames: it is empty, or cut short; {MEND}")
+    total = max(told, len(packets) + cut_short)
+    note = lost(str(path), total - len(packets), total) if total > len(packets) else ""
+    stamps = sorted(one.stamp for one in packets if one.stamp is not None)
+    if len(set(stamps)) < len(packets):  # as in a bare stream of H.264: the frames are counted
+        times = tuple(float(n / rate) for n in range(len(packets) + 1))
+        return Footage(path, times[:-1], times[-1], float(rate), size, _counted(path, size), note)
+    keys = sorted(one.stamp for one in packets if one.key and one.stamp is not None)
+    times = tuple(float((stamp - stamps[0]) * unit) for stamp in stamps)
+    known = float((len(stamps) - 1) / ((stamps[-1] - stamps[0]) * unit) if len(stamps) > 1 else rate)
+    length = next(float(one.length * unit) for one in packets if one.stamp == stamps[-1])
+    return Footage(path, times, times[-1] + (length or 1 / known), known, size, _sought(path, size, stamps, keys), note)
+
+
+def _packets(container: "InputContainer", stream: "VideoStream") -> tuple[list[_Packet], bool]:
+    """All that can be read, and whether there should have been more."""
+    packets: list[_Packet] = []
+    cut_short = False
+    try:
+        for one in container.demux(stream):
+            # VP8 has packets that are only referred to: a bit of their first byte says whether they are shown
+            hidden = one.size and stream.codec_context.name == "vp8" and not bytes(one)[0] & 0x10
+            if one.is_corrupt:
+                cut_short = True
+            elif one.size and not one.is_discard and not hidden:
+                packets.append(_Packet(one.pts, one.is_keyframe, one.duration or 0))
+    except library().error.FFmpegError:
+        cut_short = True
+    return packets, cut_short
+
+
+def _counted(path: Path, size: tuple[int, int]) -> Decode:
+    """From the first frame on, as they come."""
+
+    def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
+        wanted, last = set(numbers), max(numbers, default=-1)
+        with _opened(path) as (container, stream):
+            for number, frame in enumerate(_good(container, stream)):
+                if number in wanted:
+                    yield number, partial(_pixels, frame, size)
+                if number >= last:
+                    return
+
+    return decode
+
+
+def _sought(path: Path, size: tuple[int, int], stamps: list[int], keys: list[int]) -> Decode:
+    """From the last key frame before each frame wanted, unless decoding has come that far already."""
+    number: dict[int | None, int] = {stamp: n for n, stamp in enumerate(stamps)}
+
+    def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
+        waiting, may_jump = deque(numbers), True
+        while waiting:
+            here, jumped = -1, False
+            with _opened(path) as (container, stream):
+                coming = _good(container, stream)
+                while waiting:
+                    wanted = waiting[0]
+                    key = bisect_right(keys, stamps[wanted]) - 1
+                    if may_jump and key >= 0 and number[keys[key]] > here + 1:
+                        container.seek(keys[key], stream=stream)
+                        coming, jumped = _good(container, stream), True
+                    frame = next((one for one in coming if number.get(one.pts, -1) >= wanted), None)
+                    here = number[frame.pts] if frame is not None else len(number)
+                    if jumped and here > wanted:
+                        may_jump = False  # it led too far, or the frame is damaged: once more, from the first frame
+                        break
+                    while waiting and waiting[0] < here:
+                        waiting.popleft()
+                    if frame is not None and waiting and waiting[0] == here:
+                        yield waiting.popleft(), partial(_pixels, frame, size)
+
+    return decode
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple["InputContainer", "VideoStream"]]:
+    with _as_bad_clip(path):
+        opened = library().open(str(path))
+    with opened as container:
+        stream = container.streams.best("video")
+        if not isinstance(stream, library().video.stream.VideoStream):
+            raise BadPicture(f"{path} holds no video, only sound or other data")
+        yield container, stream
+
+
+def _good(container: "InputContainer", stream: "VideoStream") -> Iterator["VideoFrame"]:
+    """Frames as they were recorded: after a damaged packet none counts until the next key frame, since what comes in
+    between refers to it."""
+    spoiled = False
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+            frames = packet.decode() if packet is not None else []
+        except library().error.EOFError:
+            return
+        except library().error.FFmpegError:
+            spoiled = True
+            continue
+        if packet is None:
+            return
+        for frame in frames:
+            spoiled = (spoiled and not frame.key_frame) or frame.is_corrupt
+            if not spoiled:
+                yield frame
+
+
+def _pixels(frame: "VideoFrame", size: tuple[int, int]) -> Pixels:
+    """Upright, of one size even where the file changes it on the way."""
+    kind = "rgba" if any(one.is_alpha for one in frame.format.components) else "rgb24"
+    found = frame.reformat(width=size[0], height=size[1], format=kind).to_ndarray()
+    return np.ascontiguousarray(_turned(found, frame), dtype=np.uint8)
+
+
+def _turned(pixels: NDArray[np.generic], frame: "VideoFrame") -> NDArray[np.generic]:
+    """As the camera was held: the matrix says where a stored pixel's steps to the right and down lead."""
+    matrix = next((bytes(one) for one in frame.side_data if one.type.name == "DISPLAYMATRIX"), None)  # type: ignore
+    if matrix is None:
+        return pixels
+    right_x, right_y, _, down_x, down_y = np.frombuffer(matrix, np.int32)[:5].tolist()
+    if abs(right_y) > abs(right_x):
+        pixels, right_x, down_y = pixels.swapaxes(0, 1), down_x, right_y
+    return pixels[:: -1 if down_y < 0 else 1, :: -1 if right_x < 0 else 1]

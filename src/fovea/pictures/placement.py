@@ -1,0 +1,105 @@
+"""Where the network's input lies in the user's picture, and maps carried over to the user's pixels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which part of the user's picture the network's input shows: user = input * scale + offset, in x and in y."""
+
+    picture: tuple[int, int]  # width, height in the user's pixels
+    input: tuple[int, int]  # width, height in the network's
+    scale: tuple[float, float]
+    offset: tuple[float, float]
+
+    @staticmethod
+    def identity(width: int, height: int) -> "Placement":
+        return Placement((width, height), (width, height), (1.0, 1.0), (0.0, 0.0))
+
+    @property
+    def window(self) -> tuple[float, float, float, float]:
+        """The box of the user's picture that the network was shown."""
+        (sx, sy), (ox, oy), (w, h) = self.scale, self.offset, self.input
+        xs, ys = sorted((ox, ox + sx * w)), sorted((oy, oy + sy * h))
+        return max(xs[0], 0.0), max(ys[0], 0.0), min(xs[1], self.picture[0]), min(ys[1], self.picture[1])
+
+    def at_size(self, size: tuple[int, int]) -> "Placement":
+        """The same place on the picture drawn smaller or larger."""
+        x, y = size[0] / self.picture[0], size[1] / self.picture[1]
+        (sx, sy), (ox, oy) = self.scale, self.offset
+        return Placement(size, self.input, (sx * x, sy * y), (ox * x, oy * y))
+
+
+def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.float32]:
+    """Bilinear between cell centres, held at the border cells, zero outside what the network was shown."""
+    (width, height), (w, h) = placement.picture, placement.input
+    rows = weights(height, cells.shape[0], h, placement.scale[1], placement.offset[1])  # H,h
+    columns = weights(width, cells.shape[1], w, placement.scale[0], placement.offset[0])  # W,w
+    return _spread(rows, cells, columns)
+
+
+def by_centres(cells: NDArray[np.float32], side: int, placement: Placement) -> NDArray[np.float32]:
+    """A map whose cells see patches of this side, the first at the input's start: values at the patches' middles.
+
+    Nothing where no patch has its middle, which `middles` tells.
+    """
+    x0, y0, x1, y1 = middles(cells.shape, side, placement)
+    columns = _of_centres(placement.picture[0], cells.shape[1], x0, x1)
+    rows = _of_centres(placement.picture[1], cells.shape[0], y0, y1)
+    return _spread(rows, cells, columns)
+
+
+def middles(grid: tuple[int, ...], side: int, placement: Placement) -> tuple[float, float, float, float]:
+    """The box of the user's picture that holds the patches' middles, half a step more on every side."""
+    ends = []
+    for axis, cells in ((0, grid[1]), (1, grid[0])):
+        step = (placement.input[axis] - side) // max(cells - 1, 1) or 1
+        first = side / 2 - step / 2
+        scale, offset = placement.scale[axis], placement.offset[axis]
+        ends.append((first * scale + offset, (first + cells * step) * scale + offset))
+    (x0, x1), (y0, y1) = ends
+    return x0, y0, x1, y1
+
+
+def _spread(rows: NDArray[np.float32], cells: NDArray[np.float32], columns: NDArray[np.float32]) -> NDArray[np.float32]:
+    """rows cells columns^T by torch: numpy's product has threads of its own, which go on waiting for work on the cores
+    that torch's next layer needs, and make that several times slower."""
+    r, c, k = (torch.from_numpy(np.ascontiguousarray(one, dtype=np.float32)) for one in (rows, cells, columns))
+    found: NDArray[np.float32] = (r @ c @ k.T).numpy()
+    return found
+
+
+def _of_centres(pixels: int, cells: int, start: float, stop: float) -> NDArray[np.float32]:
+    inside = (np.arange(pixels) + 0.5 - start) / (stop - start) * cells  # in cells
+    return _between(inside - 0.5, cells, (inside < 0) | (inside > cells))
+
+
+def weights(pixels: int, cells: int, length: int, scale: float, offset: float) -> NDArray[np.float32]:
+    """How much each cell of an axis counts at each of the user's pixels."""
+    inside = (np.arange(pixels) + 0.5 - offset) / scale  # in input pixels
+    return _between(inside / length * cells - 0.5, cells, (inside < 0) | (inside > length))
+
+
+def _between(place: NDArray[np.floating], cells: int, outside: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Straight lines between neighbouring cells, held at the first and the last; nothing outside."""
+    place = place.clip(0, cells - 1)
+    left = np.floor(place).astype(int)
+    right = np.minimum(left + 1, cells - 1)
+    matrix = np.zeros((len(place), cells), dtype=np.float32)
+    index = np.arange(len(place))
+    np.add.at(matrix, (index, left), 1 - (place - left))
+    np.add.at(matrix, (index, right), place - left)
+    matrix[outside] = 0
+    return matrix
+
+
+def inwards(boxes: Sequence[Sequence[float]], placement: Placement) -> Tensor:
+    """A picture's boxes in the network's input: K,4."""
+    scale, offset = torch.tensor(placement.scale * 2), torch.tensor(placement.offset * 2)
+    return (torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4) - offset) / scale

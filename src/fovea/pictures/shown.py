@@ -1,0 +1,50 @@
+"""One picture, or clip, as it was explained."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from PIL import Image
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice
+from fovea.basics.files import finite
+from fovea.pictures.decoding import Picture
+from fovea.pictures.placement import Placement
+
+
+class Moving(Protocol):
+    """What has a picture a frame, as a clip has."""
+
+    def image(self, frame: int) -> Image.Image: ...
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One picture, or clip, as it was explained."""
+
+    name: str
+    placement: Placement | None  # None when the input has no pixels to go back to (1-D and 3-D inputs)
+    picture: Picture | Tensor | Moving
+    predictions: tuple[tuple[str, float], ...] = ()  # label, probability; the best first
+
+    def image(self, frame: int = 0) -> Image.Image:
+        if isinstance(self.picture, Picture):
+            return self.picture.read(sys.maxsize)  # its size was accepted when it was explained
+        if not isinstance(self.picture, Tensor):
+            return self.picture.image(frame)
+        pixels = self.picture.detach().float().cpu()
+        pixels = pixels[frame] if pixels.ndim == 4 else pixels  # T,C,H,W
+        if pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
+            raise BadChoice(f"a tensor of shape {tuple(pixels.shape)} cannot be shown as a picture; use .values")
+        low, high = pixels.amin(), pixels.amax()  # the user's own normalisation is not known
+        grey = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte().permute(1, 2, 0).numpy()
+        return Image.fromarray(grey.squeeze()).convert("RGB")
+
+
+def about(shown: Shown) -> dict[str, Any]:
+    return {
+        "picture": shown.name,
+        "size": list(shown.placement.picture) if shown.placement else None,
+        "predictions": [{"label": label, "probability": finite(share)} for label, share in shown.predictions],
+    }

@@ -1,0 +1,130 @@
+"""From the user's picture to the network's input, and the way back for coordinates."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice
+from fovea.pictures.placement import Placement
+
+Transform = Callable[[Image.Image], Tensor]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+TRIES = 24  # of a transform that draws random numbers, to see whether they change anything
+CANNOT_FOLLOW = (
+    "cannot follow where this transform puts pixels (it turns, warps or recolours them); "
+    "give one that only crops, pads, flips, resizes and normalises, or pass tensors"
+)
+
+
+@runtime_checkable
+class Placing(Protocol):
+    """A transform that knows where it puts pixels."""
+
+    def placement(self, width: int, height: int) -> Placement: ...
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Resize the middle (`crop`: the share of the short side kept), or squash the whole picture in (`crop=None`)."""
+
+    size: tuple[int, int]  # height, width
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    crop: float | None = 0.875
+    interpolation: Interpolation = "bicubic"
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.normalise(self.pixels(image))
+
+    def pixels(self, image: Image.Image) -> Tensor:
+        """What is left to do is the same for every pixel, so this may be kept, in a byte a value (C,H,W)."""
+        height, width = self.size
+        window = self.placement(*image.size).window
+        small = image.resize((width, height), Image.Resampling[self.interpolation.upper()], box=window)
+        if len(self.mean) == 1:
+            small = small.convert("L")
+        return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
+        mean, std = (torch.tensor(one, device=pixels.device).view(-1, 1, 1) for one in (self.mean, self.std))
+        return (pixels.float() / 255 - mean) / std
+
+    def placement(self, width: int, height: int) -> Placement:
+        h, w = self.size
+        if self.crop is None:
+            return Placement((width, height), (w, h), (width / w, height / h), (0.0, 0.0))
+        scale = self.crop * min(width / w, height / h)
+        return Placement((width, height), (w, h), (scale, scale), ((width - scale * w) / 2, (height - scale * h) / 2))
+
+
+def placement_of(transform: Transform, width: int, height: int) -> Placement:
+    """Where any transform puts the pixels of a picture of this size: asked, or found by sending ramps through it."""
+    if isinstance(transform, Placing):
+        return transform.placement(width, height)
+    return probe(transform, width, height)
+
+
+def probe(transform: Transform, width: int, height: int) -> Placement:
+    """Send a horizontal and a vertical ramp through the transform: their values name the pixels they came from.
+
+    Black and white pictures tell what normalisation did to values and which pixels are padding.
+    """
+    x_ramp = np.broadcast_to(_ramp(width), (height, width))
+    y_ramp = np.broadcast_to(_ramp(height)[:, None], (height, width))
+    before = _random_numbers()
+    black, white, across, down = (
+        _sent(transform, grey) for grey in (np.zeros_like(x_ramp), np.full_like(x_ramp, 255), x_ramp, y_ramp)
+    )
+    draws = _random_numbers() != before  # some that draw always do the same, as a flip with p=1
+    for _ in range(TRIES if draws else 1):
+        again = _sent(transform, x_ramp)
+        if across.shape != again.shape or not np.allclose(across, again, atol=1e-4, equal_nan=True):
+            raise BadChoice("the transform is random: give the one used for evaluation, so that maps can be placed")
+    span = white - black
+    if black.shape != across.shape or not np.abs(span).max() > 0:
+        raise BadChoice(CANNOT_FOLLOW)
+    shown = np.abs(span) > 0.5 * np.abs(span).max()
+    safe = np.where(shown, span, 1)
+    (sx, ox), (sy, oy) = (
+        _line((across - black) / safe, shown, width, axis=1),
+        _line((down - black) / safe, shown, height, axis=0),
+    )
+    return Placement((width, height), (black.shape[1], black.shape[0]), (sx, sy), (ox, oy))
+
+
+def _ramp(length: int) -> np.ndarray:
+    return np.rint((np.arange(length) + 0.5) / length * 255).astype(np.uint8)
+
+
+def _random_numbers() -> tuple[object, ...]:
+    """Where the generators stand that a transform may draw from."""
+    numpy: Any = np.random.get_state()
+    return random.getstate(), numpy[1].tobytes(), numpy[2], torch.get_rng_state().numpy().tobytes()
+
+
+def _sent(transform: Transform, grey: np.ndarray) -> np.ndarray:
+    out = transform(Image.fromarray(np.ascontiguousarray(grey)).convert("RGB"))
+    if not isinstance(out, Tensor) or out.ndim != 3:
+        got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise BadChoice(f"a transform takes a PIL picture and returns a C,H,W tensor; this one returned {got}")
+    return out[0].detach().double().cpu().numpy()
+
+
+def _line(share: np.ndarray, shown: np.ndarray, length: int, axis: int) -> tuple[float, float]:
+    """Fit user coordinate = input coordinate * scale + offset along one axis, on the inner part of what is shown."""
+    index = np.broadcast_to(np.expand_dims(np.arange(share.shape[axis]) + 0.5, 1 - axis), share.shape)
+    inner = shown & (share > 0.04) & (share < 0.96)
+    if inner.sum() < 4:
+        inner = shown
+    scale, offset = np.polyfit(index[inner], share[inner] * length, 1)
+    error = np.abs(index[inner] * scale + offset - share[inner] * length).max()
+    if error > max(0.03 * length, 2.0):
+        raise BadChoice(CANNOT_FOLLOW)
+    return float(scale), float(offset)

@@ -1,0 +1,1 @@
+"""What a verb gives back, as files, pictures and pages."""

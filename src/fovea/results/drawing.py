@@ -1,0 +1,172 @@
+"""Pictures for people: a map over its picture, boxes that show on any background, and strips of them."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from fovea.basics import boxes as regions
+
+if TYPE_CHECKING:
+    pass
+
+COLOURS = "viridis"
+SMALLEST, LARGEST = 320, 1200  # longer side of what is drawn: a thumbnail is enlarged, a poster shrunk
+
+
+def blend(
+    image: Image.Image, values: NDArray[np.floating], window: tuple[float, float, float, float] | None = None
+) -> Image.Image:
+    """Colour by value, stronger where the value is; what lies outside the window that the network saw is pale grey."""
+    scaled = regions.normalised(values)
+    size = _good_size(image.size)
+    base = np.asarray(image.resize(size, Image.Resampling.LANCZOS), dtype=np.float32)
+    heat = np.asarray(Image.fromarray(scaled.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
+    grey = base.mean(2, keepdims=True)
+    share = (0.30 + 0.45 * heat)[..., None]
+    mixed = (1 - share) * (0.5 * base + 0.5 * grey) + share * colour(heat)
+    if window is not None:
+        x0, y0, x1, y1 = (
+            round(side * new / old) for side, new, old in zip(window, size * 2, image.size * 2, strict=True)
+        )
+        unseen = np.ones(mixed.shape[:2], dtype=bool)
+        unseen[y0:y1, x0:x1] = False
+        mixed[unseen] = (0.5 * grey + 110).repeat(3, axis=2)[unseen]
+    return Image.fromarray(mixed.clip(0, 255).astype(np.uint8))
+
+
+def _good_size(size: tuple[int, int]) -> tuple[int, int]:
+    longer = max(size)
+    zoom = SMALLEST / longer if longer < SMALLEST else min(1.0, LARGEST / longer)
+    return max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1)
+
+
+def enlarged(image: Image.Image) -> tuple[Image.Image, float]:
+    """A picture at a size that is good to look at, and how much larger that is."""
+    drawn = image.convert("RGB").resize(_good_size(image.size), Image.Resampling.LANCZOS)
+    return drawn, drawn.width / image.width
+
+
+def dimmed(image: Image.Image, boxes: Sequence[Sequence[float]]) -> Image.Image:
+    """Pale grey outside the boxes."""
+    base = np.asarray(image, dtype=np.float32)
+    seen = np.zeros(base.shape[:2], dtype=bool)
+    for x0, y0, x1, y1 in boxes:
+        seen[round(y0) : round(y1), round(x0) : round(x1)] = True
+    pale = (0.45 * base.mean(2, keepdims=True) + 0.1 * base + 105).clip(0, 255)
+    return Image.fromarray(np.where(seen[..., None], base, pale).astype(np.uint8))
+
+
+def colour(share: NDArray[np.floating]) -> NDArray[np.float32]:
+    """0..1 to red, green, blue in 0..255."""
+    found: NDArray[np.float32] = _colours()[(share.clip(0, 1) * 255).astype(int)]
+    return found
+
+
+@lru_cache
+def _colours() -> NDArray[np.float32]:
+    from matplotlib import colormaps
+
+    return (colormaps[COLOURS](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.float32)
+
+
+def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
+    """White inside black: visible on any background."""
+    pen = ImageDraw.Draw(image)
+    x0, y0, x1, y1 = box
+    x1, y1 = max(x1 - 1, x0), max(y1 - 1, y0)
+    for inset, ink in ((0, "black"), (1, "white"), (2, "white"), (3, "black")):
+        if x1 - x0 > 2 * inset and y1 - y0 > 2 * inset:
+            pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=ink)
+    if name:
+        pen.text((x0 + 6, y0 + 5), name, fill="white", font=font(14), stroke_width=2, stroke_fill="black")
+
+
+def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
+    """The colour bar, with the map's own smallest and largest values at its ends."""
+    clipped = np.clip(np.nan_to_num(values), 0, None)
+    width = 58
+    canvas = Image.new("RGB", (image.width + width, image.height), "white")
+    canvas.paste(image, (0, 0))
+    top, bottom = 16, max(image.height - 16, 17)
+    ramp = np.linspace(1, 0, bottom - top)[:, None].repeat(12, axis=1)
+    canvas.paste(Image.fromarray(colour(ramp).astype(np.uint8)), (image.width + 8, top))
+    pen = ImageDraw.Draw(canvas)
+    pen.text((image.width + 6, 1), f"{clipped.max():.2g}", fill="black", font=font(11))
+    pen.text((image.width + 6, bottom + 2), f"{clipped.min():.2g}", fill="black", font=font(11))
+    return canvas
+
+
+def titled(image: Image.Image, title: str, subtitle: str = "") -> Image.Image:
+    lines = [(line, 15, "black") for line in wrapped(title, 15, image.width - 8)]
+    lines += [(line, 12, "#555555") for line in wrapped(subtitle, 12, image.width - 8)]
+    height = sum(size + 5 for _, size, _ in lines) + 6
+    canvas = Image.new("RGB", (image.width, image.height + height), "white")
+    pen, y = ImageDraw.Draw(canvas), 4
+    for line, size, ink in lines:
+        pen.text((4, y), line, fill=ink, font=font(size))
+        y += size + 5
+    canvas.paste(image, (0, height))
+    return canvas
+
+
+def fitted(image: Image.Image, room: tuple[int, int], least: int = 1) -> Image.Image:
+    """As large as there is room, in its own proportions, unless they would leave less than `least` pixels of a side."""
+    zoom = min(room[0] / image.width, room[1] / image.height)
+    width, height = (max(round(side * zoom), least) for side in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def shortened(text: str, size: int, width: int, after: str = "") -> str:
+    """Text with what comes after it; of one too long, its end is left out."""
+    letters = font(size).getlength
+    if letters(text + after) <= width:
+        return text + after
+    while text and letters(f"{text}…{after}") > width:
+        text = text[:-1]
+    return f"{text}…{after}"
+
+
+def wrapped(text: str, size: int, width: int) -> list[str]:
+    """Text in lines of at most this width, as far as its words allow."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and font(size).getlength(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def grid(rows: Sequence[Sequence[Image.Image]], gap: int = 6) -> Image.Image:
+    """Pictures in rows, each column as wide as its widest."""
+    widths = [max(row[i].width for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
+    heights = [max(one.height for one in row) for row in rows]
+    canvas = Image.new("RGB", (sum(widths) + gap * (len(widths) - 1), sum(heights) + gap * (len(rows) - 1)), "white")
+    for r, row in enumerate(rows):
+        for c, one in enumerate(row):
+            canvas.paste(one, (sum(widths[:c]) + gap * c, sum(heights[:r]) + gap * r))
+    return canvas
+
+
+def named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) -> Image.Image:
+    """In the middle of a tile, under its name, cut off where it is too long for a line."""
+    canvas = Image.new("RGB", room, "white")
+    canvas.paste(image, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
+    above, below = (shortened(text, size, room[0] - 8) for text, size in ((title, 15), (subtitle or " ", 12)))
+    return titled(canvas, above, below)
+
+
+def framed(image: Image.Image, edge: int = 8) -> Image.Image:
+    """With a white edge."""
+    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + 2 * edge), "white")
+    canvas.paste(image, (edge, edge))
+    return canvas
+
+
+@lru_cache
+def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)

@@ -1,0 +1,101 @@
+"""Which network an index is of: as it loads again, and what its embeddings hang on."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fovea.basics.errors import BadNetwork
+from fovea.networks import loading as zoo
+from fovea.networks.cost import placed
+from fovea.networks.embedding import embedding
+from fovea.networks.network import Network, as_found, hash_of
+from fovea.networks.over import WEIGHTS
+from fovea.networks.stream import blank
+from fovea.pictures.transforms import Prepare
+
+TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A network whose output is the embedding, what tells it apart, and the names that load it (None: no names do)."""
+
+    network: Network
+    identity: dict[str, Any]
+    net: str | None
+    weights: str | None
+
+    @property
+    def name(self) -> str:
+        return self.network.name or "the network"
+
+
+def known(
+    net: str | Path | Network,
+    weights: str | Path | None = None,
+    features: str | None = None,
+    device: str | None = None,
+) -> Known:
+    network = net if isinstance(net, Network) else zoo.load(net, weights)
+    if device is not None or not isinstance(net, Network):
+        placed(network, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    own, which = embedding(network, features)
+    with as_found(own), torch.no_grad():
+        dimensions = own(blank(own)).flatten(1).shape[1]
+    identity = {
+        "is": "network",
+        "weights": hash_of(network.module.state_dict())[:16],
+        "transform": _told(network),
+        "features": which,
+        "dimensions": dimensions,
+    }
+    if not isinstance(net, Network):
+        return Known(own, identity, _place(net), None if weights is None else str(Path(weights).resolve()))
+    name = _named(net)
+    if name is not None and known(name, None, which, str(network.device)).identity != identity:
+        name = None  # it was changed since it was loaded
+    return Known(own, identity, name, None)
+
+
+def refuse_another(known: Known, identity: Mapping[str, Any], path: Path, net: str | None) -> None:
+    """Embeddings of two networks cannot be compared."""
+    differing = [
+        f"{told} {identity.get(key)}, not {known.identity[key]}"
+        for key, told in TOLD.items()
+        if identity.get(key) != known.identity[key]
+    ]
+    if differing:
+        raise BadNetwork(
+            f"{path} is the index of another network ({net or 'one of your own'}) than {known.name}: "
+            f"{'; '.join(differing)}. Give that network (open_index(path, net=…)), name another file, or make the "
+            "index anew with fresh=True (fovea index … --fresh)"
+        )
+
+
+def _place(net: str | Path) -> str:
+    """A file of weights may be named from anywhere."""
+    path = Path(net)
+    return str(path.resolve()) if path.suffix.lower() in WEIGHTS and path.is_file() else str(net)
+
+
+def _named(network: Network) -> str | None:
+    """The name that a network given as an object was loaded by, if it has one."""
+    origin = network.origin
+    if origin is None or (network.name not in zoo.ours() and (network.name != origin.name or origin.options)):
+        return None
+    return network.name
+
+
+def _told(network: Network) -> str:
+    if isinstance(network.transform, Prepare):
+        return ", ".join(f"{key} {value}" for key, value in asdict(network.transform).items())
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(network.transform))  # where in memory it is does not matter
+
+
+def readable(name: str) -> str:
+    """A name as it may be shown: some files' are not text."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")

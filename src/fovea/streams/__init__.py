@@ -1,0 +1,1 @@
+"""Two-stream networks that look longer: the answer, and where each step looks."""

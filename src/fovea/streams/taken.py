@@ -1,0 +1,75 @@
+"""Patches looked for in pictures as a network takes them, so that they are found in what it will be shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice
+from fovea.data import DataSet, Sample
+from fovea.data.samples import Source
+from fovea.models.twostream import EMBEDDED, TwoStream, filled
+from fovea.networks.network import Network
+from fovea.patches.cache import Extracted, extract
+from fovea.patches.finder import Finding
+from fovea.patches.sources import told
+from fovea.pictures import from_array
+from fovea.pictures.transforms import Prepare
+
+
+@dataclass(frozen=True)
+class AsTaken:
+    """A picture as a network takes it."""
+
+    source: Source
+    prepare: Prepare
+
+    def read(self) -> Image.Image:
+        pixels = self.prepare.pixels(self.source.read()).permute(1, 2, 0).numpy()  # H,W,C
+        return from_array(pixels)
+
+
+def source_of(module: TwoStream) -> str | None:
+    """Where a two-stream network's patches come from, without whose folders a file lies in."""
+    if module.localiser is not None:
+        return EMBEDDED
+    return told(module.finder.text) if isinstance(module.finder, Finding) else None
+
+
+def patches_of(
+    network: Network,
+    data: DataSet,
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Extracted | None:
+    """The patches of every picture by a two-stream network's own source, in pixels of its input, kept on disk; None
+    where the network has no local stream, or a localiser inside it."""
+    module, prepare = network.module, network.transform
+    assert isinstance(module, TwoStream)
+    assert isinstance(prepare, Prepare)
+    if module.local is None or module.localiser is not None:
+        return None
+    if not isinstance(module.finder, Finding):
+        raise BadChoice(
+            "the network has no patch source: give the option source=KIND:NET, as l2caf:efficientnet_lite0-cub100, or "
+            f"{EMBEDDED!r} (in a recipe network.options.source)"
+        )
+    taken = tuple(replace(one, source=AsTaken(one.source, prepare)) for one in data.samples)
+    form = f"{prepare.size[1]}x{prepare.size[0]}-{prepare.crop}-{prepare.interpolation}"  # other pixels, other patches
+    seen = replace(data, name=f"{data.name}-{form}", samples=taken)
+    return extract(seen, module.finder.text, device=device, progress=progress)
+
+
+def in_shares(patches: Extracted, samples: Sequence[Sample], size: tuple[int, int], count: int) -> Tensor:
+    """The best `count` patches of each sample, in shares of the input's width and height: N,count,4."""
+    for sample in samples:
+        if sample.name not in patches:
+            raise BadChoice(
+                f"{patches.file} has no patch of {sample.name}, which could not be read when patches were looked for: "
+                "delete that file, and they are looked for again"
+            )
+    rows = torch.tensor([filled(patches[one.name].boxes, count) for one in samples], dtype=torch.float32)
+    height, width = size
+    return rows / rows.new_tensor([width, height, width, height])

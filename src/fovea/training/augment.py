@@ -1,0 +1,100 @@
+"""Random crops, flips and colours of a batch, on the device that holds it.
+
+Everything random is drawn as plain numbers per picture before anything is decoded, from the seed and the step alone: a
+run that goes on after a kill, or in more processes, sees the same pictures. What is hidden of a batch is drawn by each
+process from the common generator, which the step seeds, as mixing is.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fovea.pictures.windows import cut
+from fovea.training.recipe import AugmentPart
+
+DRAWS = 8  # random numbers a picture: area, aspect, x, y, flip, brightness, contrast, saturation
+
+
+def draw(count: int, seed: int, step: int) -> Tensor:
+    """Random numbers for every picture of a step, in [0, 1)."""
+    return torch.rand(count, DRAWS, generator=generator(seed, step))  # N,8
+
+
+def draw_more(count: int, seed: int, step: int) -> Tensor:
+    """Two more for every picture, beside which the others stay as they are."""
+    return torch.rand(count, 2, generator=generator(seed, step, 2))  # N,2
+
+
+def generator(*numbers: int) -> torch.Generator:
+    return torch.Generator().manual_seed(mixed(*numbers))
+
+
+def mixed(*numbers: int) -> int:
+    """One seed out of several numbers, unlike that of any near ones (splitmix64)."""
+    state = 0
+    for number in numbers:
+        state = (state ^ number) + 0x9E3779B97F4A7C15 & (1 << 64) - 1
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
+        state ^= state >> 31
+    return state >> 1
+
+
+def crops(draws: Tensor, sizes: Tensor, part: AugmentPart) -> Tensor:
+    """Windows to cut out, as x0 y0 x1 y1 in shares of each picture's width and height; `sizes` are N,2 (w, h).
+
+    Area and aspect are as in Inception's random crops; a window that would not fit is made as wide or high as fits.
+    """
+    area = part.area[0] + draws[:, 0] * (part.area[1] - part.area[0])
+    aspect = torch.ones_like(area)  # in shares: the picture's own shape
+    if part.aspect is not None:
+        low, high = map(math.log, part.aspect)
+        aspect = torch.exp(low + draws[:, 1] * (high - low)) * sizes[:, 1] / sizes[:, 0]
+    width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
+    x, y = draws[:, 2] * (1 - width), draws[:, 3] * (1 - height)
+    return torch.stack([x, y, x + width, y + height], 1)  # N,4
+
+
+def cut_out(pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, int]) -> Tensor:
+    """Windows of pictures held as bytes (N,C,h,w), resized to `size` and flipped where asked: N,C,H,W in 0..255."""
+    whole = windows.new_tensor([0.0, 0.0, 1.0, 1.0])
+    if pictures.shape[2:] == size and bool((windows == whole).all()) and not bool(flips.any()):
+        return pictures.float()
+    return cut(pictures.float(), windows, size, flips)
+
+
+def recolour(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
+    """Brightness, contrast and saturation of each picture by a factor in 1 ± its setting (N,C,H,W in 0..255)."""
+    if not (part.brightness or part.contrast or part.saturation):
+        return pixels
+    factor = 1 + (2 * draws[:, 5:8] - 1) * draws.new_tensor([part.brightness, part.contrast, part.saturation])
+    light, contrast, colour = (one.view(-1, 1, 1, 1) for one in factor.unbind(1))
+    pixels = (pixels * light).clamp(0, 255)
+    mean = _grey(pixels).mean((2, 3), keepdim=True)
+    pixels = (mean + (pixels - mean) * contrast).clamp(0, 255)
+    grey = _grey(pixels)
+    return (grey + (pixels - grey) * colour).clamp(0, 255)
+
+
+def hidden(inputs: Tensor, part: AugmentPart) -> Tensor:
+    """Hide-and-Seek (Singh and Lee 2017): a grid over each picture, of a size drawn for it, whose squares are each
+    hidden with the chance `hide`. Inputs are normalised, N,C,H,W: what is hidden has the mean colour, 0."""
+    if not part.hide:
+        return inputs
+    count, _, height, width = inputs.shape
+    sizes = torch.randint(len(part.hide_sizes), (count,), device=inputs.device)
+    shown = inputs.new_ones(count, 1, height, width)
+    for i, side in enumerate(part.hide_sizes):
+        if side:
+            grid = torch.rand(count, 1, -(-height // side), -(-width // side), device=inputs.device) >= part.hide
+            squares = grid.repeat_interleave(side, 2).repeat_interleave(side, 3)[:, :, :height, :width]
+            shown = torch.where((sizes == i).view(-1, 1, 1, 1), squares.to(shown.dtype), shown)
+    return inputs * shown
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    """Luma (ITU-R 601)."""
+    if pixels.shape[1] != 3:
+        return pixels
+    return (pixels * pixels.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)

@@ -1,0 +1,137 @@
+"""Pictures with patches, for networks of two streams: found once by the network's own source, kept on disk."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice
+from fovea.data import DataSet
+from fovea.models.twostream import Output, TwoStream, Views
+from fovea.networks.network import Network
+from fovea.patches.patching import Extracted
+from fovea.pictures.windows import inside
+from fovea.streams.taken import in_shares, patches_of
+from fovea.training.augment import crops, recolour
+from fovea.training.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing, room
+from fovea.training.media import Pictures, Tested
+from fovea.training.recipe import AugmentPart, Recipe
+from fovea.training.scoring import Classified, hits, shares
+
+LATER_DIGITS = 4096  # of a random number, as good as another one
+
+
+class TwoStreamMedium(Pictures):
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        if recipe.data.hold is False:
+            raise BadChoice("patches are cut out of pictures held in memory: leave data.hold out")
+        if recipe.augment.mixup or recipe.augment.cutmix:
+            raise BadChoice("two streams see two windows of one picture: mixup and cutmix have no meaning there")
+        if recipe.loss.distil is not None:
+            raise BadChoice("a teacher sees one picture, and two streams two windows of it: leave loss.distil out")
+
+    def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
+        return TwoStreamFeed(network, self.data, self.recipe.augment, device, progress, self.recipe.data.side)
+
+    def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
+        if self.test is None:
+            return None
+        return TwoStreamTest(HeldOut(network, self.test, device, progress), network, self.test, device, progress)
+
+
+class TwoStreamFeed:
+    """Of every picture one of its patches, by turns of chance; both streams' windows are cut out of the same bytes."""
+
+    def __init__(
+        self,
+        network: Network,
+        data: DataSet,
+        augment: AugmentPart,
+        device: torch.device,
+        progress: Progress,
+        side: int | None = None,
+    ) -> None:
+        self.prepare, self.augment, self.device = preparing(network), augment, device
+        # a patch that is not cropped keeps its shape, as it does in use
+        self.inner = AugmentPart(
+            area=augment.patch_area, aspect=None if augment.patch_area == [1, 1] else augment.aspect
+        )
+        patches = patches_of(network, data, device, progress)
+        side = side or round(max(self.prepare.size) * 8 / 7)
+        size = len(data) * len(self.prepare.mean) * side * side
+        if size > room(device):
+            raise BadChoice(
+                f"{len(data)} pictures of {side} x {side} are {size / 2**30:.1f} GB, more than is held in memory here "
+                f"({room(device) / 2**30:.1f} GB): set a smaller data.side, or limit= in data.train"
+            )
+        whole = Held(self.prepare, data, side, AugmentPart(), device, progress)
+        self.samples, self.skipped = whole.samples, whole.skipped
+        self.pixels, self.sizes, self.labels = whole.pixels, whole.sizes, whole.labels
+        self.boxes: Tensor | None = None
+        if patches is not None:
+            self.boxes, self.counts = self._in_shares(patches)
+
+    def _in_shares(self, patches: Extracted) -> tuple[Tensor, Tensor]:
+        """Boxes in shares of the whole pictures, N,K,4, and how many there are of each, N."""
+        most = max(len(patches[one.name].boxes) for one in self.samples)
+        taken = in_shares(patches, self.samples, self.prepare.size, most)  # N,K,4 of the network's input
+        width, height = self.sizes.unbind(1)
+        places = [self.prepare.placement(int(w), int(h)) for w, h in self.sizes.tolist()]
+        seen = torch.tensor(
+            [
+                [*one.offset, *(o + s * i for o, s, i in zip(one.offset, one.scale, one.input, strict=True))]
+                for one in places
+            ]
+        )
+        outer = seen.to(self.device) / torch.stack([width, height, width, height], 1)
+        boxes = inside(taken.to(self.device).flatten(0, 1), outer.repeat_interleave(most, 0)).view(-1, most, 4)
+        counts = [len(patches[one.name].boxes) for one in self.samples]
+        return boxes, torch.tensor(counts, device=self.device)
+
+    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+        for one in wanted:
+            index, draws, more = (part.to(self.device) for part in (one.index, one.draws, one.more))
+            sizes = self.sizes[index]
+            whole = crops(draws, sizes, self.augment)
+            boxes = None if self.boxes is None else self._patch(index, draws, more, sizes).unsqueeze(1)
+            flips = (draws[:, 4] < 0.5) & self.augment.flip
+            pixels = self.prepare.normalise(recolour(self.pixels[index].float(), draws, self.augment))
+            yield Batch(Views(pixels, boxes, whole, flips), self.labels[index], one.index)
+
+    def _patch(self, index: Tensor, draws: Tensor, more: Tensor, sizes: Tensor) -> Tensor:
+        assert self.boxes is not None
+        counts = self.counts[index]
+        which = (more[:, 1] * counts).long().clamp(max=counts - 1)
+        boxes = self.boxes[index, which]  # N,4
+        extent = (boxes[:, 2:] - boxes[:, :2]) * sizes
+        return inside(crops(draws * LATER_DIGITS % 1, extent, self.inner), boxes)
+
+
+class TwoStreamTest(Classified):
+    """Top-1 of both streams together and of each alone, the best patches read."""
+
+    held: HeldOut
+
+    def __init__(
+        self, held: HeldOut, network: Network, data: DataSet, device: torch.device, progress: Progress
+    ) -> None:
+        super().__init__(held)
+        self.patches = patches_of(network, data, device, progress)
+
+    @torch.no_grad()
+    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
+        module.eval()
+        counts, dtype = torch.zeros(3, 3, dtype=torch.float64), next(module.parameters()).dtype
+        count = network.module.patches if isinstance(network.module, TwoStream) else 1
+        for pixels, labels, shown in self.held.pixels(size, fabric.global_rank, fabric.world_size):
+            pictures = self.held.prepare.normalise(pixels).to(dtype)
+            samples = [one for one, _ in shown]
+            size_of = (pixels.shape[2], pixels.shape[3])
+            boxes = None if self.patches is None else in_shares(self.patches, samples, size_of, count).to(pixels.device)
+            out: Output = module(Views(pictures, boxes))
+            local = out.whole if out.local is None else out.local
+            counts += torch.stack([hits(one, labels) for one in (out.logits, out.whole, local)])
+        joint, whole, local_score = (shares(one, fabric, len(network.labels or ())) for one in counts)
+        return joint | {"global_top1": whole["top1"], "local_top1": local_score["top1"]}

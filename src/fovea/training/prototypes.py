@@ -1,0 +1,124 @@
+"""How ProtoPNet is trained (Chen et al. 2019): what is minimised, and the projection of prototypes on pictures."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice
+from fovea.data import DataSet
+from fovea.models.protopnet import NOWHERE, Output, prototypes_of
+from fovea.networks.network import Network, as_found
+from fovea.prototypes.reading import Progress, batches
+from fovea.training.recipe import LossPart
+
+
+class Prototypes(nn.Module):
+    """Cross-entropy + cluster * Clst - separation * Sep + l1 * |weights of other classes' prototypes|_1.
+
+    Clst is the mean over pictures of the smallest squared distance between a cell and a prototype of the picture's own
+    class, Sep that of the smallest one between a cell and any other class's.
+    """
+
+    def __init__(self, part: LossPart) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, out: Output, target: Tensor) -> Tensor:
+        if not isinstance(out, Output):
+            raise BadChoice("the loss 'prototypes' is for a network that has some: give a protopnet/NAME")
+        part, label = self.part, target.argmax(1) if target.ndim > 1 else target
+        own = out.owner == label.unsqueeze(1)  # N,P
+        cluster = out.distances.masked_fill(~own, torch.inf).amin(1).mean()
+        separation = out.distances.masked_fill(own, torch.inf).amin(1).mean()
+        classes = torch.arange(len(out.weights), device=out.owner.device)
+        others = out.weights[out.owner != classes.unsqueeze(1)]  # of classes,P
+        entropy = F.cross_entropy(out.logits, target, label_smoothing=part.smoothing)
+        return entropy + part.cluster * cluster - part.separation * separation + part.l1 * others.abs().sum()
+
+
+@dataclass(frozen=True)
+class Projected:
+    prototypes: int
+    coinciding: int  # those on the same cell of the same picture as an earlier one of their class
+    left: int  # those of classes without a picture, which stay as they were
+    skipped: tuple[tuple[str, str], ...] = ()  # pictures that cannot be read, and why
+
+    def line(self) -> str:
+        words = [
+            f"{self.prototypes - self.left} prototypes projected, {self.coinciding} on the very cell of an earlier one"
+        ]
+        return "; ".join(words + [f"{self.left} of classes without pictures left as they were"] * bool(self.left))
+
+
+@torch.no_grad()
+def place(
+    network: Network,
+    data: DataSet,
+    random: torch.Generator,
+    size: int = 64,
+    progress: Progress = lambda done, total: None,
+) -> None:
+    """Every prototype begins as a cell of a picture of its own class: the one with the longest vector of features, or,
+    where a class has fewer pictures than prototypes, the next longest. Pictures are drawn at random.
+
+    The paper begins anywhere in the unit cube. From there most prototypes are too far from any cell to be drawn to one
+    for some ten thousand steps, which is as long as the paper trains.
+    """
+    module = prototypes_of(network)
+    each = module.prototypes.shape[1]
+    wanted: dict[int, list[tuple[int, int, int]]] = {}  # of a picture: class, prototype, rank of the cell
+    for label in range(len(module.prototypes)):
+        own = [number for number, sample in enumerate(data.samples) if sample.label == label]
+        order = torch.randperm(len(own), generator=random).tolist()
+        for k in range(each if own else 0):
+            wanted.setdefault(own[order[k % len(own)]], []).append((label, k, k // len(own)))
+    numbers = sorted(wanted)
+    part = replace(data, samples=tuple(data.samples[number] for number in numbers))
+    with as_found(network), torch.no_grad():
+        for batch in batches(network, part, size, [], progress):
+            features = module.features(batch.inputs)
+            strength = features.flatten(2).norm(dim=1)  # N,hw
+            cells = strength.argsort(dim=1, descending=True, stable=True)
+            embedded = module.embedded_of(features).flatten(2)  # N,width,hw
+            for i, number in enumerate(batch.numbers):
+                for label, k, rank in wanted[numbers[number]]:
+                    module.prototypes[label, k] = embedded[i, :, cells[i, rank % cells.shape[1]]]
+
+
+@torch.no_grad()
+def project(
+    network: Network, data: DataSet, size: int = 64, progress: Progress = lambda done, total: None
+) -> Projected:
+    """Every prototype becomes the cell nearest to it among all those of its own class's pictures (the paper's Eq. for
+    the projection). The pictures are as the network takes them in use; of equal cells the first counts."""
+    module, skipped = prototypes_of(network), list[tuple[str, str]]()
+    best = torch.full_like(module.picture, torch.inf, dtype=module.prototypes.dtype)  # classes,K
+    vectors, picture, cell = module.prototypes.detach().clone(), module.picture.clone(), module.cell.clone()
+    picture.fill_(NOWHERE)
+    cell.fill_(NOWHERE)
+    # in single precision proper: a GPU's shortcuts would leave prototypes beside the cells that they are said to be
+    with as_found(network), torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for batch in batches(network, data, size, skipped, progress):
+            embedded = module.embedded(batch.inputs)  # N,width,h,w
+            columns = embedded.shape[3]
+            apart = module.distances(embedded).view(len(embedded), *best.shape, -1)  # N,classes,K,hw
+            for i, (label, number) in enumerate(zip(batch.labels, batch.numbers, strict=True)):
+                nearest, place = apart[i, label].min(1)  # K
+                better = nearest < best[label]
+                best[label] = torch.where(better, nearest, best[label])
+                picture[label] = picture[label].masked_fill(better, number)
+                where = torch.stack([place // columns, place % columns], 1)
+                cell[label] = torch.where(better[:, None], where, cell[label])
+                vectors[label] = torch.where(better[:, None], embedded[i].flatten(1).T[place], vectors[label])
+    module.prototypes.copy_(vectors)
+    module.picture.copy_(picture)
+    module.cell.copy_(cell)
+    found = [
+        (label, *place)
+        for label, places in enumerate(torch.cat([picture[..., None], cell], 2).tolist())
+        for place in places
+        if place[0] != NOWHERE
+    ]
+    return Projected(picture.numel(), len(found) - len(set(found)), picture.numel() - len(found), tuple(skipped))

@@ -1,0 +1,273 @@
+"""A recipe: one small TOML file that says how a network is trained, what it should score and how long that took."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from fovea.basics.errors import BadChoice, nearest
+
+Name = Annotated[str, Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class Part(BaseModel):
+    """No unknown keys, no guessing of types: a recipe that is read is a recipe that was meant."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NetworkPart(Part):
+    name: str
+    pretrained: bool = True  # start from the network's own weights where it has some
+    weights: str | None = None  # or from this file
+    keep: bool = False  # the last layer starts from what these weights know of the data's classes, found by name
+    options: dict[str, Any] = {}  # for whoever builds it
+    size: Count | None = None  # the input's side in pixels; the network's own unless given
+    crop: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the short side seen when it is used
+    squash: bool = False  # the whole picture, squashed into the input
+
+
+class DataPart(Part):
+    train: Name  # as fovea.data.open_data takes it
+    test: Name | None = None
+    hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
+    side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
+    workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
+    localizer: str | None = None  # train on what this network localises
+
+
+class AugmentPart(Part):
+    area: Range = [1.0, 1.0]  # share of the picture that a random crop keeps
+    aspect: Range | None = None  # width to height of the crop; unless given, the picture's own
+    patch_area: Range = [1.0, 1.0]  # likewise of a patch, for networks of two streams
+    flip: bool = False
+    brightness: Share = 0.0
+    contrast: Share = 0.0
+    saturation: Share = 0.0
+    mixup: NotNegative = 0.0  # alpha; 0 is off. With both, each batch takes one of the two
+    cutmix: NotNegative = 0.0
+    hide: Share = 0.0  # Hide-and-Seek: the chance of each square of a grid to be hidden; 0 is off
+    hide_sizes: list[Annotated[int, Field(ge=0)]] = [0, 16, 32, 44, 56]  # of the squares, in pixels; 0 hides nothing
+
+    @model_validator(mode="after")
+    def _ranges(self) -> "AugmentPart":
+        for name, area in (("area", self.area), ("patch_area", self.patch_area)):
+            if not 0 < area[0] <= area[1] <= 1:
+                raise ValueError(f"{name} is [least, most] with 0 < least <= most <= 1; got {area}")
+        if not self.hide_sizes:
+            raise ValueError("hide_sizes holds at least one size")
+        if self.aspect is not None and not 0 < self.aspect[0] <= self.aspect[1]:
+            raise ValueError(f"aspect is [least, most] with 0 < least <= most; got {self.aspect}")
+        return self
+
+
+class DistilPart(Part):
+    teacher: str  # a name that fovea.load knows, or a weights file
+    weight: Share = 0.5  # of the teacher's part in the loss
+    temperature: Positive = 1.0
+
+
+RANKING = frozenset({"triplet", "npair"})  # losses that compare embeddings
+OWN: dict[str, frozenset[str]] = {  # the settings of each loss
+    "acol": frozenset({"smoothing"}),
+    "cross_entropy": frozenset({"smoothing", "distil", "weights"}),
+    "npair": frozenset({"l2"}),
+    "prototypes": frozenset({"smoothing", "cluster", "separation", "l1"}),
+    "reinforce": frozenset({"smoothing", "policy", "whole", "whole_reward", "upto", "baseline"}),
+    "sorted_locations": frozenset(),
+    "triplet": frozenset({"margin"}),
+    "two_streams": frozenset({"smoothing", "rank", "margin", "detach_global"}),
+}
+
+
+class LossPart(Part):
+    name: Literal[
+        "acol", "cross_entropy", "npair", "prototypes", "reinforce", "sorted_locations", "triplet", "two_streams"
+    ] = "cross_entropy"
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    distil: DistilPart | None = None
+    weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given
+    policy: NotNegative = 0.1  # of reinforce: the weight of REINFORCE beside cross-entropy
+    whole: Share = 1.0  # of cross-entropy, the share of the answer as a whole; the rest is of what was read alone
+    whole_reward: Share = 1.0  # likewise of REINFORCE
+    upto: Count | None = None  # the deepest level whose glimpses are judged alone
+    baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
+    cluster: NotNegative = 0.8  # of prototypes: how much it counts that each picture is near one of its own class's
+    separation: NotNegative = 0.08  # and far from those of others
+    l1: NotNegative = 1e-4  # of the last layer's weights between classes and others' prototypes
+
+    rank: NotNegative = 0.5  # of two_streams: the weight of the ranking loss (lambda)
+    margin: NotNegative | None = None  # by which it wants the local stream surer of the true class than the global one
+    # (0.5 unless given); of triplet, by which another class should be farther than the same one (0.2)
+    detach_global: bool = False  # the ranking loss teaches the local stream alone
+    l2: NotNegative = 2e-3  # of npair: how much the embeddings' squared length counts
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "LossPart":
+        stray = sorted(self.model_fields_set - {"name"} - OWN[self.name])
+        if stray:
+            whose = " or ".join(repr(name) for name, own in OWN.items() if stray[0] in own)
+            raise ValueError(f"{stray[0]} belongs to the loss {whose}; this one is {self.name!r}")
+        return self
+
+
+class GroupPart(Part):
+    match: str  # a glob over parameter names
+    lr: NotNegative | None = None  # 0 freezes them
+    weight_decay: NotNegative | None = None
+
+
+class OptimiserPart(Part):
+    name: Literal["sgd", "adam", "adamw", "adadelta", "rmsprop"] = "sgd"
+    lr: Positive = 0.1
+    weight_decay: NotNegative = 0.0
+    decay_all: bool = False  # also biases and the weights of norms
+    momentum: Share | None = None
+    nesterov: bool | None = None
+    betas: Range | None = None
+    rho: Share | None = None
+    eps: Positive | None = None
+    clip: Positive | None = None  # the gradient's norm
+    groups: list[GroupPart] = []
+
+
+class SchedulePart(Part):
+    name: Literal["cosine", "step", "constant"] = "cosine"
+    warmup: NotNegative = 0.0  # epochs
+    floor: Share = 0.0  # of cosine, as a share of the learning rate
+    at: list[Positive] = []  # epochs at which step multiplies by factor
+    factor: Positive = 0.1
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "SchedulePart":
+        belong = {"at": "step", "factor": "step", "floor": "cosine"}
+        stray = [key for key in sorted(self.model_fields_set) if belong.get(key, self.name) != self.name]
+        if stray:
+            raise ValueError(f"{stray[0]} belongs to the schedule {belong[stray[0]]!r}; this one is {self.name!r}")
+        if self.name == "step" and not self.at:
+            raise ValueError("step needs at = [epochs at which the rate falls]")
+        return self
+
+
+class TookPart(Part):
+    minutes: Positive
+    on: str  # kind of processor
+
+
+class Recipe(Part):
+    about: str
+    command: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    epochs: Positive
+    batch: Count = 64  # pictures a step, over all processes
+    per_class: Count | None = None  # so many of each of a few classes in every batch, for losses that compare pictures
+    accumulate: Count = 1  # parts that a process's share of the batch is taken in
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay of the averaged weights; 0: none
+    precision: Literal["auto", "fp64", "fp32", "bf16", "fp16"] = "auto"
+    threads: Count | None = None  # of the CPU; torch takes as many as there are cores
+    sync_norm: bool = True  # batch norm over all processes
+    compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
+    settle: Annotated[int, Field(ge=0)] = 0  # batches by which batch norm's statistics are taken anew at the end
+    place: bool = False  # at the start, prototypes are cells of training pictures
+    principal: bool = False  # at the start, an embedding's layer projects on the features' principal directions
+    project: bool = False  # at the end, prototypes become the nearest cells of training pictures
+    half: bool = False  # the weights file in fp16; the score is measured with what is in it
+    test_every: Positive = 1.0  # epochs
+    save_every: NotNegative = 30.0  # seconds between checkpoints; 0: at every step
+    log_every: Count = 10  # steps
+    network: NetworkPart
+    data: DataPart
+    augment: AugmentPart = AugmentPart()
+    loss: LossPart = LossPart()
+    optimiser: OptimiserPart = OptimiserPart()
+    schedule: SchedulePart = SchedulePart()
+    expected: dict[str, float] = {}  # the score, as measured on the test data
+    took: TookPart | None = None
+
+    @model_validator(mode="after")
+    def _comparable(self) -> "Recipe":
+        """Ranking losses compare pictures of the same class, and mixed pictures are of none."""
+        if self.loss.name in RANKING:
+            if self.per_class is None or self.per_class < 2:
+                raise ValueError(
+                    f"the loss {self.loss.name!r} compares pictures of a class: give per_class = 2 or more"
+                )
+            if self.loss.name == "npair" and self.per_class != 2:
+                raise ValueError(f"the loss 'npair' takes one pair a class: per_class is 2; got {self.per_class}")
+            if self.augment.mixup or self.augment.cutmix:
+                raise ValueError(f"the loss {self.loss.name!r} needs pictures of one class: leave mixup and cutmix out")
+        return self
+
+
+def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
+    """A recipe from its file, with `key=value` changes such as `optimiser.lr=0.05`."""
+    path = Path(path)
+    if not path.is_file():
+        near = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise BadChoice(f"no recipe {str(path)!r}{nearest(path.name, near)}")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadChoice(f"{path} is not TOML: {error}") from None
+    for change in changes:
+        _change(content, change)
+    return check(content, str(path))
+
+
+def check(content: dict[str, Any], source: str = "the recipe") -> Recipe:
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise BadChoice(f"{source}: " + "; ".join(_said(one) for one in error.errors())) from None
+
+
+def _change(content: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise BadChoice(f"a change is written key=value, such as optimiser.lr=0.05; got {change!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a plain word needs no quotes on a command line
+    *above, last = key.strip().split(".")
+    place = content
+    for name in above:
+        place = place.setdefault(name, {})
+        if not isinstance(place, dict):
+            raise BadChoice(f"--set {change}: {name} has a value and no keys of its own")
+    place[last] = value
+
+
+def _said(error: ErrorDetails) -> str:
+    where = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        *above, last = error["loc"]
+        part = _part_at(Recipe, tuple(above))
+        return f"no key {where!r}{nearest(str(last), part.model_fields)}"
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    if error["type"] == "value_error":
+        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+    said = re.sub(r"^\w+ should ", "", error["msg"])
+    near = nearest(str(error["input"]), re.findall(r"'(\w+)'", said)) if error["type"] == "literal_error" else ""
+    return f"{where} should {said}; got {error['input']!r}{near}"
+
+
+def _part_at(model: type[Part], path: tuple[int | str, ...]) -> type[Part]:
+    """The part of the recipe that a key stands in."""
+    for key in path:
+        if isinstance(key, int):
+            continue
+        wanted: Any = model.model_fields[key].annotation
+        choices = [wanted, *get_args(wanted)] if get_origin(wanted) else [wanted]
+        model = next(one for one in choices if isinstance(one, type) and issubclass(one, Part))
+    return model

@@ -1,0 +1,59 @@
+"""The learning rule of networks that choose what to read: cross-entropy and REINFORCE (TNet, Eqs. 1, 2 and 7)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice
+from fovea.models.glimpsing import Walk
+from fovea.training.recipe import LossPart
+
+FORGETS, BEGINS = 0.9, 0.5  # of the baseline, Eq. 7
+
+
+class Reinforce(nn.Module):
+    """What is minimised is -L_r of Eq. 2, per picture, averaged over the batch:
+
+        whole        * CE(all)      + (1 - whole)        * mean over what was read of CE(it alone)
+      - policy * whole_reward       * (R - b)   * sum over glimpses of log p
+      - policy * (1 - whole_reward) * mean over glimpses of (R_k - b) * log p_k
+
+    R is 1 where the answer is right, else 0. whole = λ_c, whole_reward = λ_r, policy = λ_f; with both at 1 it is Eq. 1.
+    The baseline b follows the rewards (Eq. 7), or is the batch's own mean reward, as for Saccader. `upto` is the
+    deepest level whose glimpses are judged alone (2 in the paper's second stage).
+    """
+
+    baseline: Tensor
+
+    def __init__(self, part: LossPart) -> None:
+        super().__init__()
+        self.part = part
+        self.register_buffer("baseline", torch.tensor(BEGINS))
+
+    def forward(self, out: Walk, target: Tensor) -> Tensor:
+        part, label = self.part, target.argmax(1) if target.ndim > 1 else target
+        logits, each, log_p = out.logits.float(), out.each.float(), out.log_probability.float()
+        loss = part.whole * F.cross_entropy(logits, target, label_smoothing=part.smoothing)
+        upto = len(out.levels) if part.upto is None else sum(level <= part.upto for level in out.levels)
+        if upto == 0 and part.whole < 1:
+            raise BadChoice(f"loss.upto = {part.upto}: this network reads nothing at such levels to judge alone")
+        if part.whole < 1:
+            repeated = target.repeat_interleave(upto, 0)
+            alone = F.cross_entropy(each[:, :upto].flatten(0, 1), repeated, label_smoothing=part.smoothing)
+            loss = loss + (1 - part.whole) * alone
+        if not out.glimpses:
+            return loss
+        first = len(out.levels) - out.glimpses
+        reward = (logits.argmax(1) == label).float()  # N
+        rewards = (each[:, first:].argmax(2) == label.unsqueeze(1)).float()  # N,G
+        judged = upto - first  # glimpses whose own answer has a say
+        whole = part.whole_reward if judged > 0 else 1.0
+        mean = whole * reward.mean() + ((1 - whole) * rewards[:, :judged].mean() if whole < 1 else 0)
+        base = mean if part.baseline == "batch" else self.baseline
+        gain = whole * (reward - base) * log_p.sum(1)
+        if whole < 1:
+            gain = gain + (1 - whole) * ((rewards - base) * log_p)[:, :judged].mean(1)
+        loss = loss - part.policy * gain.mean()
+        if self.training:
+            self.baseline.lerp_(mean.detach().to(self.baseline), 1 - FORGETS)
+        return loss

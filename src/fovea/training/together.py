@@ -1,0 +1,164 @@
+"""What several processes do together: find each other, share batch norm, and say so when one of them is gone."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import timm
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.precision import DoublePrecision, MixedPrecision, Precision
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice, FoveaError
+
+
+def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
+    """One process, or as many as torchrun started; the precision's own state is needed for checkpoints."""
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadChoice("--device cuda: no GPU can be used here; leave it out to train on the CPU")
+    cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if precision == "auto":
+        precision = "bf16" if cuda and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    plugin: Precision
+    if precision in ("fp32", "fp64"):
+        plugin = Precision() if precision == "fp32" else DoublePrecision()
+    else:
+        kind: Any = {"bf16": "bf16-mixed", "fp16": "16-mixed"}[precision]
+        plugin = MixedPrecision(kind, device="cuda" if cuda else "cpu")
+    fabric = Fabric(
+        accelerator="cuda" if cuda else "cpu",
+        devices=local,
+        num_nodes=max(world // local, 1),
+        strategy="ddp" if world > 1 else "auto",
+        plugins=plugin,
+    )
+    if dist.is_torchelastic_launched() and world > 1 and not dist.is_initialized():
+        _meet("nccl" if cuda else "gloo", world)
+    fabric.launch()
+    return fabric, plugin
+
+
+def _meet(backend: str, world: int) -> None:
+    """torchrun keeps one store over its restarts: without names of their own, processes of a new attempt may find the
+    addresses that the dead ones left there."""
+    rank, count = int(os.environ["RANK"]), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store, _, _ = next(iter(rendezvous("env://", rank, world)))
+    ours: Any = dist.PrefixStore(f"attempt {count}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=ours, rank=rank, world_size=world)
+
+
+class _Normed(torch.autograd.Function):
+    """Batch norm with the mean and variance over all processes: y = (x - mean) / sqrt(var + eps) * weight + bias.
+
+    Sums are in double, so that their order, which is all that differs from one process, does not show.
+    """
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+        axes = [0, *range(2, x.ndim)]
+        sums = torch.stack([x.sum(axes, dtype=torch.float64), x.double().square().sum(axes)])  # 2,C
+        dist.all_reduce(sums)
+        count = x.numel() // x.shape[1] * dist.get_world_size()
+        mean = sums[0] / count
+        variance = sums[1] / count - mean.square()
+        context.count, context.axes = count, axes
+        context.save_for_backward(x, weight, mean, (variance + eps).rsqrt())
+        kind = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+        mean, variance = mean.to(kind), variance.to(kind)
+        context.mark_non_differentiable(mean, variance)
+        # torch's own kernel, given these statistics, rounds as it does with a batch of its own
+        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), mean, variance
+
+    @staticmethod
+    def backward(context: Any, *slopes: Tensor) -> Any:
+        """dx = (dy - mean(dy) - x' mean(dy x')) weight / sqrt(var + eps), x' being x normalised; means over all."""
+        slope = slopes[0]
+        x, weight, mean, scale = context.saved_tensors
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+        normed = (x.double() - mean.view(shape)) * scale.view(shape)
+        ours = torch.stack([slope.sum(context.axes, dtype=torch.float64), (slope * normed).sum(context.axes)])  # 2,C
+        everyone = ours.clone()
+        dist.all_reduce(everyone)
+        mean_slope, mean_product = (everyone / context.count).unbind()
+        dx = (slope - mean_slope.view(shape) - normed * mean_product.view(shape)) * scale.view(shape)
+        if weight is not None:
+            dx = dx * weight.view(shape)
+        both = (None, None) if weight is None else (ours[1].to(weight.dtype), ours[0].to(weight.dtype))
+        return dx.to(x.dtype), *both, None
+
+
+class SyncedNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch norm over the batches of all processes, for processors that torch's own SyncBatchNorm does not run on."""
+
+    def forward(self, input: Tensor) -> Any:
+        if not self.training:
+            return super().forward(input)
+        out, mean, variance = _Normed.apply(input, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            weight = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
+            count = input.numel() // input.shape[1] * dist.get_world_size()
+            self.running_mean.lerp_(mean, weight)
+            self.running_var.lerp_(variance * (count / max(count - 1, 1)), weight)
+        for name in ("drop", "act"):  # timm's norms with an activation in them
+            out = getattr(self, name, nn.Identity())(out)
+        return out
+
+
+def synced(module: nn.Module, on_cuda: bool) -> nn.Module:
+    """The module with every batch norm taken over all processes."""
+    if on_cuda:
+        return timm.layers.convert_sync_batchnorm(module)  # type: ignore[no-any-return]
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(layer, SyncedNorm):
+            layer.__class__ = type(f"Synced{type(layer).__name__}", (SyncedNorm, type(layer)), {})
+    return module
+
+
+def part_ways(fabric: Fabric) -> None:
+    """The processes end together: one that leaves while another still speaks to it can bring both down."""
+    if fabric.world_size > 1:
+        fabric.barrier()
+        dist.destroy_process_group()
+
+
+def agreed(fabric: Fabric, *numbers: int) -> None:
+    """Processes that see other data, or another checkpoint, would wait for each other for ever: better said."""
+    if fabric.world_size > 1:
+        everyone: Any = fabric.all_gather(torch.tensor(numbers, device=fabric.device))
+        if not bool((everyone == everyone[0]).all()):
+            raise FoveaError(
+                "the processes do not see the same run (step, pictures, steps, batch): "
+                f"{everyone.tolist()}; data and --out must be the same for all of them"
+            )
+
+
+def attempt() -> str:
+    """Which torchrun this process was started by, the same for all its attempts."""
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}-{os.getppid()}"
+
+
+@contextmanager
+def losing_others_is_said(fabric: Fabric, resume: str) -> Iterator[None]:
+    """A process that is left alone by the others says so in place of the transport's words."""
+    try:
+        yield
+    except (RuntimeError, ConnectionError) as error:
+        words = str(error).lower()
+        if fabric.world_size > 1 and any(w in words for w in ("connection", "peer", "gloo", "nccl", "timed out")):
+            raise FoveaError(
+                f"process {fabric.global_rank} of {fabric.world_size} lost the others: one of them died "
+                f"(its own message is above or below). {resume}"
+            ) from error
+        if "dataloader worker" in words:
+            raise FoveaError(
+                f"a process that decodes pictures died, often for want of memory: {str(error).splitlines()[0]} "
+                f"Fewer of them: --set data.workers=1. {resume}"
+            ) from error
+        raise

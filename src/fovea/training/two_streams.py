@@ -1,0 +1,47 @@
+"""What a two-stream network is trained by: Eqs. 3.8 to 3.11 of the thesis, as printed."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadNetwork
+from fovea.models.twostream import Output
+from fovea.training.recipe import LossPart
+
+
+class TwoStreams(nn.Module):
+    """L = L_XE(global) + lambda' L_XE(local) + lambda L_r, L_r = max(0, p_global - p_local + margin), batch means.
+
+    p is the probability of the true class. As printed, L_r is 0 once the local stream is surer of it than the global
+    one by the margin, which is not what the thesis' prose says; its gradient also makes the global stream less sure,
+    which `detach_global` forbids. lambda' is the network's own weight of its local stream. A stream of kind "lstm" is
+    trained at all its steps, by the mean of their cross-entropies.
+    """
+
+    def __init__(self, part: LossPart) -> None:
+        super().__init__()
+        self.smoothing, self.rank = part.smoothing, part.rank
+        self.margin = 0.5 if part.margin is None else part.margin
+        self.detach_global = part.detach_global
+
+    def forward(self, out: Output, target: Tensor) -> Tensor:
+        if not isinstance(out, Output):
+            raise BadNetwork("the loss 'two_streams' is of a two-stream network: network.name is twostream/<backbone>")
+        whole = out.whole.float()
+        loss = F.cross_entropy(whole, target, label_smoothing=self.smoothing)  # Eq. 3.10
+        if out.local is None or out.steps is None:
+            return loss
+        local = out.local.float()
+        loss = loss + out.weight * self._local(out, local, target)  # Eq. 3.9
+        true = target.unsqueeze(1)
+        sure, local_sure = (one.softmax(1).gather(1, true)[:, 0] for one in (whole, local))
+        sure = sure.detach() if self.detach_global else sure
+        return loss + self.rank * (sure - local_sure + self.margin).clamp(min=0).mean()  # Eqs. 3.8 and 3.11
+
+    def _local(self, out: Output, local: Tensor, target: Tensor) -> Tensor:
+        if not out.every_step or out.steps is None:
+            return F.cross_entropy(local, target, label_smoothing=self.smoothing)
+        each = out.steps.each.float()  # N*K,T,classes
+        repeated = target.repeat_interleave(len(each) // len(target))
+        steps = [F.cross_entropy(one, repeated, label_smoothing=self.smoothing) for one in each.unbind(1)]
+        return torch.stack(steps).mean()

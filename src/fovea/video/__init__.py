@@ -1,0 +1,1 @@
+"""Where a network looks in the frames of a clip."""

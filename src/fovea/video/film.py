@@ -1,0 +1,80 @@
+"""The film: a clip once more, the map, its box and the label on every frame, as H.264 that browsers play."""
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from fovea.basics.errors import BadChoice
+from fovea.pictures.footage import Frame, library
+from fovea.results import drawing
+from fovea.video.strip import annotated
+
+if TYPE_CHECKING:
+    from av import Packet
+    from av.container import OutputContainer
+
+    from fovea.video.watched import Watched
+
+UNIT = Fraction(1, 90000)  # of time: whole numbers of it are the frames of every usual rate
+TEXT, EDGE = 18, 8
+
+
+def write(watched: "Watched", path: Path, target: int, advance: Callable[[int, int], object]) -> None:
+    """Frames keep their own times, so a clip of varying rate varies alike. Whole or not there at all."""
+    av = library()
+    if path.exists() and Path(watched.name).exists() and path.samefile(watched.name):
+        raise BadChoice(f"{path} is the clip itself: name another file for the film")
+    part = path.with_name(path.name + ".part")
+    try:
+        with av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
+            # frames stored in the order they are shown: else the length of a clip of varying rate is told wrong
+            options = {"preset": "veryfast", "crf": "20", "bf": "0"}
+            rate = Fraction(watched.rate).limit_denominator(1001)
+            stream = container.add_stream("libx264", rate=rate, options=options)
+            stream.codec_context.time_base = UNIT
+            stream.pix_fmt = "yuv420p"
+            lengths: dict[int | None, int] = {}
+            for frame, length in _lasting(watched, advance):
+                drawn = _drawn(watched, frame.image, frame.time, target)
+                if not lengths:
+                    stream.width, stream.height = drawn.size
+                picture = av.VideoFrame.from_ndarray(np.asarray(drawn))
+                picture.time_base = UNIT
+                picture.pts = round((frame.time - watched.film.times[0]) / UNIT)
+                lengths[picture.pts] = round(length / UNIT)
+                _mux(container, stream.encode(picture), lengths)
+            _mux(container, stream.encode(), lengths)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _lasting(watched: "Watched", advance: Callable[[int, int], object]) -> Iterator[tuple[Frame, float]]:
+    """Every frame, and how long it is shown."""
+    numbers, times = watched.film.numbers, watched.film.times
+    ends = dict(zip(numbers, (*times[1:], watched.end), strict=True))
+    for done, frame in enumerate(watched.film.read(), 1):
+        yield frame, ends[frame.number] - frame.time
+        advance(done, len(numbers))
+
+
+def _mux(container: "OutputContainer", packets: Sequence["Packet[Any]"], lengths: dict[int | None, int]) -> None:
+    """The encoder does not know how long the last frame is shown."""
+    for packet in packets:
+        packet.duration = lengths[packet.pts]
+        container.mux(packet)
+
+
+def _drawn(watched: "Watched", image: Image.Image, time: float, target: int) -> Image.Image:
+    image, _ = drawing.enlarged(image)
+    width, height = (max(side // 2 * 2, 2) for side in image.size)  # colours are stored for two by two pixels
+    image = image if image.size == (width, height) else image.resize((width, height), Image.Resampling.LANCZOS)
+    drawn = annotated(watched, image, watched.at(time, target))
+    words = drawing.shortened(watched.title(target), TEXT, width - 2 * EDGE, f" · {time:.2f} s")
+    pen = ImageDraw.Draw(drawn)
+    pen.text((EDGE, EDGE - 2), words, fill="white", font=drawing.font(TEXT), stroke_width=2, stroke_fill="black")
+    return drawn

@@ -1,0 +1,84 @@
+"""The strip of a clip: its frames beside each other, under each the same frame with the map and the box."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from fovea.basics import boxes as regions
+from fovea.pictures.clips import spread
+from fovea.pictures.placement import Placement, on_pixels
+from fovea.results import drawing
+
+if TYPE_CHECKING:
+    from fovea.video.watched import Watched
+
+TILE, GAP, TEXT = (320, 240), 6, 13  # pixels: that a frame fits in, between things, of letters
+COLUMNS, MOST = 6, 18  # frames in a row, and in a strip
+COARSE = 4  # pixels of a frame to one of the map that is coloured
+GREY = "#555555"
+
+
+def draw(watched: "Watched", target: int) -> Image.Image:
+    places = spread(range(len(watched)), MOST)
+    blocks = [_block(watched, place, target) for place in places]
+    rows = -(-len(blocks) // COLUMNS)
+    columns = -(-len(blocks) // rows)
+    strip = drawing.grid([blocks[i : i + columns] for i in range(0, len(blocks), columns)], 2 * GAP)
+    strip = drawing.grid([[strip], [_scale(strip.width)]], GAP)
+    seen = watched.map
+    told = [watched.net, f"{seen.method}, {seen.solver}" if seen.solver else seen.method]
+    told += ["under each frame the class's probability there"] if watched.shares and watched.share else []
+    told += [f"{len(places)} of {len(watched)} explained frames"] if len(places) < len(watched) else []
+    told += [reason] if (reason := seen.diagnosis[0][target]) else []
+    return drawing.titled(strip, f"{Path(watched.name).name}: {watched.title(target)}", " · ".join(filter(None, told)))
+
+
+def _block(watched: "Watched", place: int, target: int) -> Image.Image:
+    image = drawing.fitted(watched.map.shown[0].image(place), TILE, 2)
+    shown = annotated(watched, image, watched.values[place, target])
+    words = f"{watched.times[place]:.2f} s · frame {watched.numbers[place]}"
+    words += f" · {watched.shares[place][target]:.2f}" if watched.shares and watched.shares[place] else ""
+    caption = Image.new("RGB", (image.width, TEXT + 6), "white")
+    words = drawing.shortened(words, TEXT, image.width)
+    ImageDraw.Draw(caption).text((0, 2), words, fill="black", font=drawing.font(TEXT))
+    return drawing.grid([[image], [shown], [caption]], GAP)
+
+
+def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]) -> Image.Image:
+    """A frame, at any size, under a map of it, with the map's box."""
+    placement = watched.map.shown[0].placement
+    assert placement is not None  # frames have pixels
+    own = placement.at_size(image.size)
+    drawn = _blend(image, cells.clip(0), own)
+    box = regions.box_of(on_pixels(cells.clip(0), own))
+    if box.any():
+        drawing.draw_box(drawn, box.tolist())
+    return drawn
+
+
+def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement) -> Image.Image:
+    """As drawing.blend, several times quicker: a map is smooth, so it is coloured small and then enlarged."""
+    size = image.size
+    small = placement.at_size((max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
+    heat = regions.normalised(on_pixels(cells, small))
+    colours = Image.fromarray(drawing.colour(heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
+    share = Image.fromarray(((0.30 + 0.45 * heat) * 255).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
+    grey = image.convert("L").convert("RGB")
+    mixed = Image.composite(colours, Image.blend(image, grey, 0.5), share)
+    unseen = Image.new("L", size, 255)
+    x0, y0, x1, y1 = map(round, placement.window)
+    unseen.paste(0, (x0, y0, x1, y1))
+    return Image.composite(Image.blend(grey, Image.new("RGB", size, "#dcdcdc"), 0.5), mixed, unseen)
+
+
+def _scale(width: int) -> Image.Image:
+    canvas = Image.new("RGB", (width, 16), "white")
+    pen, small = ImageDraw.Draw(canvas), drawing.font(11)
+    ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
+    canvas.paste(Image.fromarray(drawing.colour(ramp).astype(np.uint8)), (34, 4))
+    pen.text((0, 1), "least", fill=GREY, font=small)
+    pen.text((130, 1), "most, in each map by itself", fill=GREY, font=small)
+    return canvas

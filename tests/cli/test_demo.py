@@ -1,0 +1,19 @@
+import re
+from pathlib import Path
+
+import fovea
+from fovea.cli.demo import PHOTOGRAPHS, SENTENCES, make
+
+
+def test_one_page_with_everything_in_it(lite0: fovea.Network, tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    page = make(tmp_path / "demo", lambda *now: steps.append(now))
+    text = page.read_text(encoding="utf-8")
+    assert page.name == "index.html"
+    assert steps[-1][0] == steps[-1][1]
+    assert not re.findall(r'(?:src|href)="(?!data:)', text), "the page must not fetch anything"
+    assert text.count("<figure>") == len(PHOTOGRAPHS) * (1 + 4 + 2 + 1) + 1 + 3  # the last are canvases
+    assert text.count("<mark>") == len(SENTENCES)
+    assert "every cell sees the whole input" in text  # what such patches do not say
+    for words in ("tiger cat", "espresso", "cam", "gradcam-abs", "rank correlation", "in bare forwards", "read as"):
+        assert words in text

@@ -1,0 +1,97 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fovea
+from commands import Run
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    for name, size in (("a", (60, 40)), ("b", (300, 200))):
+        values = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+        Image.fromarray(values).save(f"photos/{name}.png")
+    return Run("zoom", monkeypatch, capsys)
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    network = fovea.load("tnet-bagnet77", classes=3, options={"width": 0.0625})
+    network.labels = ("cat", "dog", "emu")
+    path = tmp_path_factory.mktemp("zoomers") / "tnet.safetensors"
+    network.save(path)
+    return path
+
+
+def kept(folder: str = "out/zoom") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(folder, "zoom.json").read_text())
+    return found
+
+
+def test_a_folder(run: Run, weights: Path) -> None:
+    Path("photos/c.png").write_bytes(b"")
+    code, out, err = run("photos", "--net", weights, "--glimpses", 3, "--json", "all.json")
+    assert code == 0
+    assert "c.png is empty" in err
+    assert "note on 1 picture(s): the last windows are 21 x 14 pixels, enlarged to 77 x 77" in err
+    found = kept()
+    assert (found["net"], found["glimpses"]) == ("tnet", 3)
+    assert [row["picture"] for row in found["pictures"]] == ["photos/a.png", "photos/b.png"]
+    assert [row["picture"] for row in found["skipped"]] == ["photos/c.png"]
+    for row in found["pictures"]:
+        assert f"{row['picture']}: {row['label']} {row['probability']:.2f}, 3 glimpses, " in out
+        assert row["label"] in ("cat", "dog", "emu")
+        assert len(row["after"]) == 4
+        assert Image.open(Path("out/zoom", row["files"]["figure"])).width > 300
+    assert sorted(path.name for path in Path("out/zoom").iterdir()) == ["a.zoom.png", "b.zoom.png", "zoom.json"]
+    assert json.loads(Path("all.json").read_text())["rows"] == found["pictures"]
+    assert "zoomed into 2 picture(s), skipped 1: out/zoom/zoom.json" in out
+
+
+def test_nothing_that_can_be_read(run: Run, weights: Path) -> None:
+    code, out, err = run("photo/a.png", "--net", weights)
+    assert (code, "zoomed into 0 picture(s), skipped 1" in out) == (1, True)
+    assert "no file or folder 'photo/a.png'" in err
+
+
+def test_wrong_usage(run: Run, weights: Path) -> None:
+    code, _, err = run("photos", "--net", weights, "--glimpses", 26)
+    assert (code, "reads 0 to 25 glimpses" in err) == (2, True)
+    assert not Path("out").exists()
+    code, _, err = run("photos", "--net", "smallnet", "--untrained")
+    assert (code, "cannot zoom" in err) == (2, True)
+    code, _, err = run("photos", "--net", weights, "--out", "photos/a.png")
+    assert (code, "is a file; name a folder" in err) == (2, True)
+
+
+def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fovea.cli import common
+
+    asked: list[str] = []
+
+    def load(name: str, *_: object) -> fovea.Network:
+        asked.append(name)
+        return fovea.load(weights)
+
+    monkeypatch.setattr("fovea.cli.zooming.load", load)
+    monkeypatch.setattr("fovea.networks.loading.ours", lambda: {"efficientnet_lite0-cub100": {}})
+    code, _, err = run("photos/a.png")
+    assert (code, "fovea train recipes/tnet-imagenette.toml" in err) == (2, True)
+    monkeypatch.setattr("fovea.networks.loading.ours", lambda: {"tnet-digits": {}, "tnet-imagenette": {}})
+    code, out, _ = run("photos/a.png")
+    assert (code, "by tnet-imagenette" in out) == (0, True)  # digits are not photographs
+    assert asked == ["tnet-imagenette"]
+    assert common.load is not load
+
+
+def test_an_architecture_alone_says_that_it_is_not_trained(run: Run) -> None:
+    code, _, err = run("photos/a.png", "--net", "tnet-bagnet77", "--glimpses", 0)
+    assert (code, "comes untrained" in err) == (0, True)

@@ -1,0 +1,113 @@
+"""Explaining leaves the network as it was: modes, gradients, hooks, buffers, random numbers; also when it raises."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fovea
+from fovea.heatmaps.explain import METHODS
+
+
+def state(module: nn.Module) -> dict[str, Any]:
+    return {
+        "modes": [one.training for one in module.modules()],
+        "grads": [None if p.grad is None else p.grad.clone() for p in module.parameters()],
+        "requires": [p.requires_grad for p in module.parameters()],
+        "hooks": [len(one._forward_hooks) + len(one._backward_hooks) for one in module.modules()],
+        "buffers": [b.clone() for b in module.buffers()],
+        "weights": [p.detach().clone() for p in module.parameters()],
+        "rng": torch.get_rng_state(),
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and torch.equal(a, b)
+    if isinstance(a, dict):
+        return all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def in_training(traceable: bool) -> nn.Module:
+    """Half trained, half frozen, one part in eval mode, gradients waiting, dropout and batch norm inside."""
+    torch.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = nn.Sequential(
+                nn.Conv2d(3, 4, 3, 4), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout2d(0.5)
+            )
+            self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not traceable and x.sum() > 1e9:
+                x = x * 0
+            return self.head(self.trunk(x))
+
+    module = Net().train()
+    module(torch.randn(4, 3, 24, 24)).sum().backward()
+    module.trunk[0].weight.requires_grad_(False)
+    module.head[0].eval()
+    return module
+
+
+@pytest.mark.parametrize("traceable", [True, False])
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_is_changed(name: str, traceable: bool, batch: Tensor) -> None:
+    module = in_training(traceable)
+    before = state(module)
+    fovea.explain(fovea.wrap(module, labels=3), batch, name)
+    assert same(before, state(module))
+
+
+@pytest.mark.parametrize("traceable", [True, False])
+def test_nothing_is_changed_by_an_error(traceable: bool, batch: Tensor) -> None:
+    module = in_training(traceable)
+    net = fovea.wrap(module, labels=3)
+    before = state(module)
+
+    def broken(out: Tensor) -> Tensor:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fovea.explain(net, batch, target=broken)
+    with pytest.raises(fovea.BadChoice):
+        fovea.explain(net, batch, layer="nowhere")
+    with pytest.raises(RuntimeError):
+        fovea.explain(net, batch[:, :2])
+    assert same(before, state(module))
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_works_frozen_and_without_gradients(context: Any, pooled: nn.Module, batch: Tensor) -> None:
+    wanted = fovea.explain(fovea.wrap(pooled, labels=5), batch, ["gradcam", "l2caf", "l2caf-oblivious"])
+    frozen = copy.deepcopy(pooled).requires_grad_(False)
+    with context():
+        found = fovea.explain(fovea.wrap(frozen, labels=5), batch.clone(), ["gradcam", "l2caf", "l2caf-oblivious"])
+    for name, seen in wanted.items():
+        assert torch.allclose(seen.values, found[name].values, atol=1e-6)
+
+
+def test_sanity_never_touches_the_network(pooled: nn.Module, batch: Tensor) -> None:
+    before = state(pooled)
+    fovea.sanity(fovea.wrap(pooled, labels=5), batch)
+    assert same(before, state(pooled))
+
+
+def test_one_trunk_pass_serves_all(pooled: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+    fovea.explain(net, batch)  # finds the cut
+    passes = []
+    handle = pooled.trunk.register_forward_hook(lambda *_: passes.append(1))
+    handle0 = pooled.trunk[0].register_forward_hook(lambda *_: passes.append(1))
+    fovea.explain(net, batch, list(METHODS), "top5")
+    handle.remove()
+    handle0.remove()
+    assert len(passes) == 1

@@ -1,0 +1,86 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import fovea
+from fovea.pictures.placement import Placement, on_pixels
+from fovea.results import drawing
+
+
+def test_cells_on_pixels_by_hand() -> None:
+    """Two cells over eight pixels: flat at the ends, a straight line between the cells' centres at 2 and 6."""
+    row = on_pixels(np.array([[0.0, 4.0]], dtype=np.float32), Placement.identity(8, 1))[0]
+    assert row.tolist() == pytest.approx([0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4])
+
+
+def test_cropped_flipped_and_squashed() -> None:
+    cells = np.array([[1.0, 3.0]], dtype=np.float32)
+    crop = on_pixels(cells, Placement((8, 1), (4, 1), (1.0, 1.0), (2.0, 0.0)))[0]
+    assert crop.tolist() == pytest.approx([0, 0, 1, 1.5, 2.5, 3, 0, 0])
+    flipped = on_pixels(cells, Placement((4, 1), (4, 1), (-1.0, 1.0), (4.0, 0.0)))[0]
+    assert flipped.tolist() == pytest.approx([3, 2.5, 1.5, 1])
+    squashed = on_pixels(cells, Placement((8, 2), (4, 4), (2.0, 0.5), (0.0, 0.0)))
+    assert squashed.shape == (2, 8)
+    assert squashed[0].tolist() == pytest.approx([1, 1, 1.25, 1.75, 2.25, 2.75, 3, 3])
+
+
+def test_one_picture_of_many(pooled: nn.Module, batch: Tensor) -> None:
+    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, target="top2")
+    assert len(seen) == 3
+    assert len(seen[1]) == 1
+    assert torch.equal(seen[1].values[0], seen.values[1])
+    assert seen[-1].targets == seen.targets[2:]
+    with pytest.raises(IndexError):
+        seen[3]
+
+
+def test_saved_files_say_what_they_are(pooled: nn.Module, batch: Tensor, tmp_path: Path) -> None:
+    seen = fovea.explain(fovea.wrap(pooled, labels=["a/b", "c d", "e", "f", "g"]), batch, target=["a/b", "c d"])
+    seen.save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert len(manifest["pictures"]) == 3
+    row = manifest["pictures"][1]["maps"][0]
+    assert (row["target"], row["method"], row["solver"], row["diagnosis"]) == ("a/b", "l2caf", "exact", None)
+    assert np.allclose(np.load(tmp_path / row["files"]["values"]), seen.map(1, 0))
+    assert Image.open(tmp_path / row["files"]["overlay"]).size[0] >= drawing.SMALLEST
+    assert row["boxes"][0] == seen.boxes()[1, 0].tolist()
+
+
+def test_overlay_is_brightest_where_the_map_is() -> None:
+    values = np.zeros((40, 40), dtype=np.float32)
+    values[5:15, 25:35] = 1
+    drawn = np.asarray(drawing.blend(Image.new("RGB", (40, 40), "grey"), values)).astype(int)
+    yellow = drawn[..., 0] + drawn[..., 1] - drawn[..., 2]
+    y, x = np.unravel_index(yellow.argmax(), yellow.shape)
+    assert 5 <= y * 40 / len(drawn) < 15
+    assert 25 <= x * 40 / len(drawn) < 35
+
+
+def test_what_was_cropped_away_has_no_colour() -> None:
+    drawn = np.asarray(drawing.blend(Image.new("RGB", (400, 400), "red"), np.ones((400, 400)), (100, 0, 300, 400)))
+    assert np.ptp(drawn[200, 50].astype(int)) == 0
+    assert np.ptp(drawn[200, 200].astype(int)) > 0
+
+
+def test_title_has_the_label_and_its_probability(lite0: fovea.Network, photographs: Path) -> None:
+    seen = fovea.explain(lite0, photographs / "chelsea.png")
+    assert seen.title().startswith("tiger cat 0.")
+    assert seen._repr_png_()[:4] == b"\x89PNG"
+    x0, y0, x1, y1 = seen.boxes()[0, 0].tolist()
+    assert 0 <= x0 < 120
+    assert 0 <= y0 < 60
+    assert 280 < x1 <= 451
+    assert 220 < y1 <= 300
+
+
+def test_maps_of_different_sizes_cannot_be_one(pooled: nn.Module) -> None:
+    net = fovea.wrap(pooled, lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255, labels=5)
+    pictures = [Image.new("RGB", size, "red") for size in ((24, 24), (48, 24))]
+    with pytest.raises(fovea.BadChoice, match="different sizes"):
+        fovea.explain(net, pictures)
+    assert fovea.explain(net, pictures[1]).grid == (6, 12)

@@ -1,0 +1,153 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fovea
+from conftest import Pooled
+from fovea.heatmaps.constraints import CONSTRAINTS, gaussian
+from fovea.heatmaps.look import Look
+from fovea.heatmaps.methods.l2caf import different
+from fovea.networks.cutting import cut
+from fovea.networks.network import as_found
+
+
+def through_the_whole_network(module: Pooled, x: Tensor, f: Tensor) -> Tensor:
+    """The vanilla filtered output, by a hook on the user's own module and nothing of fovea."""
+    handle = module.relu.register_forward_hook(lambda _, __, out: out * f.view(-1, 1, 6, 6))
+    try:
+        return module(x)
+    finally:
+        handle.remove()
+
+
+def test_fast_and_vanilla_have_the_same_loss_and_gradient(pooled: Pooled, batch: Tensor) -> None:
+    """Eq. 3 is Eq. 1: filtering the head alone is filtering inside the whole network."""
+    net = fovea.wrap(pooled)
+    f = torch.randn(3, 36, generator=torch.Generator().manual_seed(2))
+    with as_found(net):
+        look = Look(cut(net, batch).open(batch))
+        loss = different(look.output.detach())
+        results = []
+        for filtered in (
+            look.filtered,
+            lambda g: look.filtered(g, whole=True),
+            lambda g: through_the_whole_network(pooled, batch, g),
+        ):
+            own = f.clone().requires_grad_()
+            value = loss(filtered(own)).sum()
+            results.append((value.detach(), torch.autograd.grad(value, own)[0]))
+    for value, gradient in results[1:]:
+        assert torch.allclose(value, results[0][0], rtol=1e-5)
+        assert torch.allclose(gradient, results[0][1], atol=1e-5)
+
+
+def test_vanilla_reaches_the_exact_loss(pooled: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+    exact = fovea.explain(net, batch)
+    vanilla = fovea.explain(net, batch, fovea.L2CAF(solver="vanilla", descent=fovea.PAPER))
+    assert vanilla.solver == "vanilla"
+    assert vanilla.iterations > 50
+    assert exact.loss is not None
+    assert vanilla.loss is not None
+    assert bool((exact.loss <= vanilla.loss + 1e-6).all())
+    assert torch.allclose(exact.loss, vanilla.loss, rtol=1e-2)
+
+
+def test_stopping_does_not_depend_on_the_scale_of_the_output(stacked: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(stacked)
+    before = fovea.explain(net, batch)
+    last = stacked.classifier[-1]
+    last.weight.data *= 1000
+    last.bias.data *= 1000
+    after = fovea.explain(net, batch)
+    assert before.iterations == after.iterations < 1000
+    assert torch.allclose(before.values, after.values, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_constraints_hold(name: str, pooled: nn.Module, batch: Tensor) -> None:
+    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, fovea.L2CAF(constraint=name, oblivious=True))
+    f = seen.values.flatten(1)
+    assert seen.solver == ("exact" if name == "l2" else "iterative")
+    if name == "l2":
+        assert torch.allclose(f.norm(dim=1), torch.ones(3), atol=1e-5)
+    elif name in ("l1", "softmax"):
+        assert torch.allclose(f.sum(1), torch.ones(3), atol=1e-5)
+    else:
+        assert bool((f.amax(1) <= 1).all())
+        assert bool((f.amax(1) > 0.6).all())  # the mean is on or between cells
+
+
+def test_gaussian_by_hand() -> None:
+    f = gaussian(torch.tensor([[0.0, 1.0]]), (2, 3)).view(2, 3)
+    assert f[0, 1].item() == pytest.approx(1)
+    assert f[0, 0].item() == pytest.approx(0.60653, abs=1e-4)
+    assert f[1, 2].item() == pytest.approx(0.36788, abs=1e-4)
+
+
+def test_signed_and_absolute(pooled: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+    signed = fovea.explain(net, batch, fovea.L2CAF(signed=True))
+    absolute = fovea.explain(net, batch, fovea.L2CAF(signed=False))
+    assert float(signed.values.min()) < 0 < float(signed.values.max())
+    assert torch.allclose(signed.values.abs(), absolute.values)
+
+
+@pytest.mark.parametrize("name", ["logits", "embedding", "segmentation", "reconstruction", "volume"])
+def test_any_output_can_be_explained(name: str) -> None:
+    """Eq. 1 asks nothing of the output but that it is a tensor."""
+    torch.manual_seed(0)
+    down = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1), nn.ReLU())
+    up = nn.Sequential(nn.ConvTranspose2d(8, 4, 2, 2), nn.ReLU(), nn.ConvTranspose2d(4, 3, 2, 2))
+    module = {
+        "logits": nn.Sequential(down, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)),
+        "embedding": nn.Sequential(down, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 16)),
+        "segmentation": nn.Sequential(down, nn.Conv2d(8, 21, 1), nn.Upsample(scale_factor=4, mode="bilinear")),
+        "reconstruction": nn.Sequential(down, up),
+        "volume": nn.Sequential(nn.Conv3d(1, 4, 3, 2, 1), nn.ReLU(), nn.Conv3d(4, 2, 1), nn.Upsample(scale_factor=2)),
+    }[name].eval()
+    x = torch.randn(2, 1, 8, 8, 8) if name == "volume" else torch.randn(2, 3, 16, 16)
+    seen = fovea.explain(fovea.wrap(module), x)
+    assert seen.targets == (("output",), ("output",))
+    assert seen.grid == ((4, 4, 4) if name == "volume" else (4, 4))
+    assert seen.solver == ("iterative" if name == "reconstruction" else "exact")
+    assert seen.values.flatten(1).norm(dim=1).tolist() == pytest.approx([1, 1], abs=1e-4)
+    assert seen.loss is not None
+    assert bool((seen.loss > 0).all())
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(fovea.BadChoice, match="did you mean 'softmax'"):
+        fovea.L2CAF(constraint="sotfmax")
+
+
+def test_differentiable_maps_reach_the_weights(pooled: Pooled, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+    for method in ("cam", "gradcam", "gradcam-abs", "l2caf", "l2caf-oblivious"):
+        pooled.zero_grad()
+        plain = fovea.explain(net, batch, method)
+        seen = fovea.explain(net, batch, method, differentiable=True)
+        assert not plain.values.requires_grad
+        assert torch.allclose(plain.values, seen.values, atol=1e-5)
+        seen.values.square().mul(torch.arange(36.0).view(6, 6)).sum().backward()
+        gradient = pooled.trunk[0].weight.grad
+        assert gradient is not None
+        assert float(gradient.abs().sum()) > 0
+
+
+@pytest.mark.parametrize("method", [fovea.L2CAF(), fovea.L2CAF(oblivious=True), fovea.GradCAM()])
+def test_gradient_of_a_differentiable_map_is_right(method: fovea.L2CAF, pooled: Pooled, batch: Tensor) -> None:
+    """Against a finite difference, in double precision."""
+    net, x, places = fovea.wrap(pooled.double(), labels=5), batch[:1].double(), torch.arange(36.0).view(6, 6)
+    weight = pooled.trunk[2].weight
+
+    def value() -> Tensor:
+        return (fovea.explain(net, x, method, target=[1], differentiable=True).values[0, 0] * places).sum()
+
+    (gradient,) = torch.autograd.grad(value(), weight)
+    place, step, flat = int(gradient.abs().argmax()), 1e-6, weight.data.view(-1)
+    flat[place] += step
+    above = value().item()
+    flat[place] -= 2 * step
+    below = value().item()
+    assert gradient.flatten()[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-3)

@@ -1,0 +1,349 @@
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.measures import cost
+from fovea.measures.cost import measure, readable
+from fovea.models import dram, saccader
+from fovea.networks.cost import macs, parameters, seconds, statistics
+from fovea.pictures.transforms import Prepare
+
+
+def by_equation_11(module: nn.Module, pixels: Tensor) -> int:
+    """(C_in k^2) (H_out W_out C_out) of every convolution and linear layer that runs, from their shapes alone."""
+    counted: list[int] = []
+
+    def count(layer: Any, _: Any, out: Tensor) -> None:
+        reads = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels // layer.groups
+        window = 1 if isinstance(layer, nn.Linear) else layer.kernel_size[0] * layer.kernel_size[1]
+        counted.append(reads * window * out.numel())
+
+    handles = [one.register_forward_hook(count) for one in module.modules() if isinstance(one, (nn.Conv2d, nn.Linear))]
+    with torch.no_grad():
+        module(pixels)
+    for handle in handles:
+        handle.remove()
+    return sum(counted)
+
+
+def test_layers_by_hand() -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),  # (3 * 9) * (8 * 8 * 8)
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 8, 3, 1, 1, groups=8),  # (1 * 9) * (8 * 8 * 8)
+        nn.Conv2d(8, 4, 1, bias=False),  # 8 * (8 * 8 * 4)
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 10),  # 4 * 10
+    ).eval()
+    net = fovea.wrap(module)
+    assert macs(net, torch.rand(1, 3, 16, 16)) == 27 * 512 + 9 * 512 + 8 * 256 + 40
+    assert parameters(module) == (27 * 8 + 8) + 16 + (9 * 8 + 8) + 32 + 50
+    assert statistics(module) == 16  # the count of batches is no statistic
+
+
+class Attending(nn.Module):
+    """A row of 5 cells, 8 channels each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2).transpose(1, 2)
+        out: Tensor = self.attention(rows, rows, rows, need_weights=False)[0]
+        return out.mean(1)
+
+
+def test_attention_by_hand() -> None:
+    """Projections 5 * 8 * 24 and 5 * 8 * 8, products of queries and keys, weights and values: 5 * 5 * 8 each."""
+    net = fovea.wrap(Attending())
+    assert macs(net, torch.rand(1, 8, 1, 5)) == 960 + 320 + 200 + 200
+    assert torch.backends.mha.get_fastpath_enabled()  # as it was
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(10, 20, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.lstm(x)[0][:, -1]
+        return out
+
+
+def test_recurrent_layers_by_hand() -> None:
+    """7 steps, each from 10 inputs and 20 states to 4 * 20 gates."""
+    assert macs(fovea.wrap(Recurrent()), torch.rand(1, 7, 10)) == 7 * (10 + 20) * 80
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("timm/test_resnet", 96),
+        ("timm/test_convnext", 96),
+        ("timm/test_efficientnet", 65),
+        ("timm/mobilenetv3_small_100", 96),
+        ("timm/resnext50_32x4d", 64),
+        ("timm/tf_efficientnet_lite0", 97),
+        ("torchvision/densenet121", 64),
+        ("torchvision/vgg11", 64),
+    ],
+)
+def test_torch_counts_as_equation_11(name: str, size: int) -> None:
+    net = fovea.load(name, pretrained=False)
+    pixels = torch.rand(1, 3, size, size)
+    assert macs(net, pixels) == by_equation_11(net.module, pixels)
+
+
+def test_attention_is_what_equation_11_does_not_know() -> None:
+    """101 tokens of 64 channels in 6 blocks; its layers know nothing of the products between tokens."""
+    net = fovea.load("timm/test_vit", pretrained=False)
+    pixels = torch.rand(1, 3, 160, 160)
+    assert macs(net, pixels) - by_equation_11(net.module, pixels) == 6 * 2 * 101 * 101 * 64
+
+
+@pytest.mark.parametrize("name", ["timm/efficientnet_b0", "timm/tf_efficientnet_b0"])
+def test_efficientnet_b0_as_in_tnet(name: str) -> None:
+    """The paper: 4.13 M parameters, 0.39, 1.54 and 6.18 GFLOPs with 62 classes."""
+    net = fovea.load(name, pretrained=False, classes=62)
+    assert parameters(net.module) + statistics(net.module) == 4_128_986
+    found = [macs(net, torch.zeros(1, 3, size, size)) / 1e9 for size in (224, 448, 896)]
+    assert found == pytest.approx([0.3846, 1.5363, 6.1432], abs=5e-5)
+
+
+def test_row() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    seen: list[tuple[int, int]] = []
+    found = measure(net, 64, batch=4, rounds=5, progress=lambda *now: seen.append(now))
+    (row,) = found.rows
+    assert (row["net"], row["size"], row["batch"]) == ("timm/test_resnet", 64, 4)
+    assert (row["pixels"], row["bytes"]) == (64 * 64, 3 * 64 * 64 * 4)
+    assert type(row["macs"]) is type(row["params"]) is int
+    assert row["macs"] == macs(net, torch.rand(1, 3, 64, 64))  # of a picture, not of the batch
+    assert row["buffers_params"] - row["params"] == statistics(net.module) > 0
+    assert row["ms_per_picture"] > 0
+    assert row["peak_mb"] > 4 * 16 * 32 * 32 * 4 / 2**20  # at least the stem's output
+    assert found.settings["threads"] == torch.get_num_threads()
+    assert seen[-1] == (8, 8)
+
+
+def test_four_times_the_pixels_cost_four_times_as_much() -> None:
+    net = fovea.load("timm/test_efficientnet", pretrained=False)
+    small, large = (measure(net, size, rounds=1).rows[0] for size in (64, 128))
+    head = net.module.classifier
+    pooled = head.in_features * head.out_features
+    assert large["macs"] - pooled == pytest.approx(4 * (small["macs"] - pooled), rel=0.01)  # squeezing is not spatial
+    assert large["peak_mb"] > 2 * small["peak_mb"]  # some of it is scratch space for weights
+
+
+def test_own_size_is_the_transforms() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net = fovea.wrap(module, Prepare((20, 30), (0.5,), (0.5,)))
+    row = measure(net, rounds=1).rows[0]
+    assert (row["size"], row["pixels"], row["macs"]) == ("20 x 30", 600, 9 * 2 * 18 * 28)
+    assert measure(fovea.wrap(module), 12, rounds=1).rows[0]["macs"] == 9 * 2 * 10 * 10
+    with pytest.raises(fovea.BadChoice, match="size=224"):
+        measure(fovea.wrap(module))
+
+
+def test_the_network_is_left_as_found() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    net.module.train()
+    before = {name: value.clone() for name, value in net.module.state_dict().items()}
+    state = torch.get_rng_state()
+    measure(net, 64, rounds=1)
+    assert net.module.training
+    assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in net.module.modules())
+
+
+def test_a_size_that_does_not_fit() -> None:
+    net = fovea.load("timm/vit_tiny_patch16_224", pretrained=False)
+    with pytest.raises(fovea.BadNetwork, match=r"patch16_224 does not take 3 x 64 x 64 \(channels, height, width\)"):
+        measure(net, 64)
+
+
+def test_time_is_the_median_after_warming_up() -> None:
+    calls = iter([0.6] * cost.WARM_UP + [0.05, 0.6, 0.05])  # far apart, so that a busy machine does not mix them up
+
+    def call() -> None:
+        import time
+
+        time.sleep(next(calls))
+
+    assert seconds(call, torch.device("cpu"), 3) == pytest.approx(0.05, abs=0.1)
+
+
+def test_a_pictures_own_pixels(tmp_path: Path) -> None:
+    Image.new("RGB", (30, 20)).save(tmp_path / "small.png")
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    row = measure(net, 64, rounds=1, picture=tmp_path / "small.png").rows[0]
+    assert (row["picture_pixels"], row["picture_bytes"]) == (600, (tmp_path / "small.png").stat().st_size)
+    assert "600 pixels" in readable(row)[-1]["figure"]
+
+
+@pytest.mark.parametrize(("number", "text"), [(25_557_032, "25.56 M"), (4_089_184_256, "4.09 G"), (1500, "1.50 k")])
+def test_numbers_for_people(number: int, text: str) -> None:
+    assert cost._short(number) == text
+
+
+def test_resnet50_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("asked for a connection")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    line = f"measure cost --net timm/resnet50 --rounds 1 --json {tmp_path / 'cost.json'}"
+    done = CliRunner().invoke(cli.app, line.split())
+    assert done.exit_code == 0, done.output
+    assert "25.56 M" in done.stdout
+    assert "4.09 GMACs" in done.stdout
+    (row,) = json.loads((tmp_path / "cost.json").read_text())["rows"]
+    assert {"net", "params", "macs", "ms_per_picture", "peak_mb"} <= set(row)
+    assert (row["params"], row["macs"]) == (25_557_032, 4_089_184_256)
+
+
+def test_command_with_other_classes(tmp_path: Path) -> None:
+    line = (
+        f"measure cost --net timm/test_resnet --classes 7 --size 64 --batch 2 --rounds 2 --json {tmp_path / 'a.json'}"
+    )
+    done = CliRunner().invoke(cli.app, line.split())
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert row["params"] == parameters(fovea.load("timm/test_resnet", pretrained=False, classes=7).module)
+    assert "timm/test_resnet at 64, batch 2, on cpu" in done.stdout
+
+
+def test_a_device_that_is_not_there() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    with pytest.raises(fovea.BadChoice, match="cpu or cuda; got 'gpu'"):
+        cost.placed(net, "gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(fovea.BadChoice, match="no GPU"):
+            cost.placed(net, "cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    on_cpu = measure(net, 64, 2, 2).rows[0]
+    on_gpu = measure(cost.placed(net, "cuda"), 64, 2, 2)
+    assert on_gpu.settings["device"] == "cuda"
+    assert on_gpu.rows[0]["macs"] == on_cpu["macs"]
+    assert on_gpu.rows[0]["peak_mb"] > 0
+
+
+def test_the_readings_of_a_papers_table(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["measure", "cost", "--net", "anchornet", "--classes", "1000", "--rounds", "1",
+                                    "--json", str(tmp_path / "c.json")])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [row["se"] for row in rows] == ["global", "local", "none"]
+    paper = rows[0]
+    assert (paper["receptive_fields"], paper["grids"]) == ("63/95/111", "21 x 21/17 x 17/15 x 15")
+    assert 1.55e6 <= paper["params"] <= 1.56e6
+    assert 0.485e9 <= paper["macs"] <= 0.493e9
+    assert "cells see the whole picture" in done.output
+    one = CliRunner().invoke(cli.app, ["measure", "cost", "--net", "anchornet", "--option", "se=none", "--rounds", "1"])
+    assert one.output.count("receptive fields") == 1
+
+
+def test_bagnet_and_tnet_as_in_the_paper() -> None:
+    """Table 1: 20.55 M and 18.42 G; 21.86 M and 1.82, 3.63, 5.43, 7.24, 10.84 G at 0, 1, 2, 3, 5 locations."""
+    bag = fovea.load("bagnet77", pretrained=False, classes=1000)
+    tnet = fovea.load("tnet-bagnet77", pretrained=False, classes=1000)
+    pixels = torch.zeros(1, 3, 224, 224)
+    assert (parameters(bag.module), parameters(tnet.module)) == (20_546_664, 21_859_949)
+    assert macs(bag, pixels) / 1e9 == pytest.approx(18.4231, rel=5e-3)
+    found = [macs(tnet, pixels, count) / 1e9 for count in (0, 1, 2, 3, 5)]
+    assert found == pytest.approx([1.8241, 3.6279, 5.4318, 7.2356, 10.8433], rel=5e-3)
+    assert macs(tnet, pixels) == macs(tnet, pixels, 3)  # what it usually reads
+
+
+def test_tnet_b0_as_in_the_paper() -> None:
+    """Table 2: 4.56 M and 0.39, 0.77, 1.16, 1.55 G at 448, 1.94, 2.71 G at 896 px."""
+    net = fovea.load("tnet-b0", pretrained=False, classes=62)
+    assert parameters(net.module) + statistics(net.module) == 4_559_591
+    found = [macs(net, torch.zeros(1, 3, 896, 896), count) / 1e9 for count in (0, 1, 2, 3, 4, 6)]
+    assert found == pytest.approx([0.385, 0.770, 1.155, 1.540, 1.925, 2.695], rel=5e-3)
+    assert found == pytest.approx([0.39, 0.77, 1.16, 1.55, 1.94, 2.71], rel=1.5e-2)
+    two = fovea.load("tnet-b0", pretrained=False, classes=62, options={"levels": 2, "glimpses": 3})
+    found_in_two = [macs(two, torch.zeros(1, 3, 448, 448), count) / 1e9 for count in (0, 1, 2, 3)]
+    assert found_in_two == pytest.approx(found[:4], rel=1e-3)  # how many levels they lie in does not matter
+
+
+def test_saccader_as_in_its_paper() -> None:
+    """Its supplement counts 1,001 classes and batch norm's statistics; TNet's Table 1 has 19.5 G."""
+    net = saccader.build(1001)
+    assert parameters(net.module) + statistics(net.module) == 35_583_913
+    assert macs(net, torch.zeros(1, 3, 224, 224), 2) / 1e9 == pytest.approx(19.5, rel=5e-3)
+
+
+def test_dram_as_in_its_paper() -> None:
+    """Saccader's supplement: 45,610,219 in TensorFlow, whose LSTMs have one bias, where torch's have two, whose first,
+    widening and shortcut convolutions have biases, and whose overviews and glimpses share their statistics."""
+    net = dram.build(1001)
+    widening, shortcuts = 3 * 256 + 4 * 512 + 6 * 1024 + 3 * 2048, 256 + 512 + 1024 + 2048
+    biases = 64 + widening + shortcuts - 2 * 4 * 1024
+    assert parameters(net.module) + statistics(net.module) // 2 + biases == 45_610_219
+    per_glimpse = (macs(net, torch.zeros(1, 3, 224, 224), 3) - macs(net, torch.zeros(1, 3, 224, 224), 2)) / 1e9
+    assert per_glimpse == pytest.approx((13.03 - 1.86) / 18, rel=0.05)  # TNet's Table 1
+
+
+def test_statistics_of_every_level_count() -> None:
+    options = {"levels": 3, "base": 32}
+    shared, own = (
+        fovea.load("tnet/test_efficientnet", pretrained=False, options={**options, "norms": norms}).module
+        for norms in ("shared", "level")
+    )
+    assert statistics(own) == 3 * statistics(shared) > 0
+
+
+def test_locations(tmp_path: Path) -> None:
+    line = "measure cost --net tnet/test_efficientnet --option base=32 --locations 0,2 --rounds 1"
+    done = CliRunner().invoke(cli.app, [*line.split(), "--json", str(tmp_path / "c.json")])
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [row["locations"] for row in rows] == [0, 2]
+    assert rows[0]["macs"] < rows[1]["macs"]
+    assert done.output.count("locations read") == 2
+    net = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32, "glimpses": 3})
+    assert measure(net, rounds=1).rows[0]["locations"] == 3  # its own
+    with pytest.raises(fovea.BadChoice, match="reads 0 to 90 glimpses; got 91"):
+        measure(net, rounds=1, locations=91)
+    whole = fovea.load("timm/test_resnet", pretrained=False)
+    assert "locations" not in measure(whole, 64, rounds=1).rows[0]
+    with pytest.raises(fovea.BadChoice, match="reads whole pictures: leave the number of locations out"):
+        measure(whole, 64, rounds=1, locations=2)
+
+
+def test_papers_are_told_beside_ours() -> None:
+    row = {"net": "dram", "params": 45_552_938, "buffers_params": 45_643_818, "macs": 1_909_993_280, "locations": 2,
+           "ms_per_picture": 9.0, "peak_mb": 8.8, "pixels": 50176, "bytes": 602112}  # fmt: skip
+    told = {line["what"]: line["figure"] for line in readable(row)}
+    assert told["TNet, Table 1, says"] == "45.61 M parameters, 1.86 GMACs, with 1,000 classes"
+    assert told["Saccader, supplement, says"] == "45.61 M parameters, with 1,001 classes"
+    assert (
+        "GMACs"
+        not in {line["what"]: line["figure"] for line in readable({**row, "locations": 3})}["TNet, Table 1, says"]
+    )
+
+
+def test_an_option_called_as_a_figure(tmp_path: Path) -> None:
+    """DRAM is built for a number of locations, and may read fewer."""
+    line = "measure cost --net dram --option locations=3 --option width=0.125 --locations 1,3 --rounds 1"
+    done = CliRunner().invoke(cli.app, [*line.split(), "--json", str(tmp_path / "c.json")])
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [(row["locations"], row["width"]) for row in rows] == [(1, 0.125), (3, 0.125)]

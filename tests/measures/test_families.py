@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.measures import families_figure
+from fovea.measures.families import FAMILIES, WAYS, Timed, measure
+from fovea.measures.figures import Figures
+
+
+def test_seconds_of_any_number_of_iterations() -> None:
+    timed = Timed(first=0.5, each=0.1)
+    assert timed.of(1) == 0.5
+    assert timed.of(100) == pytest.approx(0.5 + 99 * 0.1)
+
+
+@pytest.fixture(scope="module")
+def found() -> Figures:
+    return measure(["timm/test_resnet", "timm/test_convnext"], rounds=1)
+
+
+def test_vanilla_and_fast_take_as_many_iterations_and_only_gap_is_exact(found: Figures) -> None:
+    ways = {
+        net: [row["method"] for row in found.rows if row["net"] == net]
+        for net in ("timm/test_resnet", "timm/test_convnext")
+    }
+    assert ways["timm/test_resnet"] == list(WAYS)
+    assert ways["timm/test_convnext"] == [way for way in WAYS if way != "exact l2caf"]  # a norm after the pooling
+    for net in ways:
+        own = {row["method"]: row for row in found.rows if row["net"] == net}
+        vanilla, fast = own["vanilla l2caf"], own["fast l2caf"]
+        assert vanilla["iterations"] == fast["iterations"] > 50  # the rule looks back that far
+        assert vanilla["note"] == f"timed 10 of {vanilla['iterations']} iterations"
+        assert fast["seconds_100"] < vanilla["seconds_100"]
+        assert own["gradcam"]["iterations"] is None
+        assert own["gradcam"]["seconds"] == own["gradcam"]["seconds_100"] < fast["seconds"]
+
+
+def test_the_figure_has_a_bar_a_way_and_a_log_axis(found: Figures) -> None:
+    (panel,) = families_figure.figure(found).axes
+    assert panel.get_yscale() == "log"
+    assert [one.get_text().partition("\n")[0] for one in panel.get_xticklabels()] == ["test_resnet", "test_convnext"]
+    assert len(panel.patches) == len(found.rows)
+
+
+def test_the_names_of_the_paper() -> None:
+    assert [families_figure._family(name) for name in FAMILIES] == [
+        "vgg16", "vgg16, gap", "googlenet", "resnet50", "densenet161", "efficientnet_lite0",
+    ]  # fmt: skip
+
+
+def test_the_command(tmp_path: Path) -> None:
+    out, file, seen = tmp_path / "families.png", tmp_path / "families.json", []
+    measure(["timm/test_resnet"], 1, progress=lambda *now: seen.append(now))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    done = CliRunner().invoke(
+        cli.app, f"bench families --nets timm/test_resnet --rounds 1 --out {out} --json {file}".split()
+    )
+    assert done.exit_code == 0, done.output
+    content = json.loads(file.read_text())
+    assert content["what"] == "bench families"
+    assert [row["method"] for row in content["rows"]] == list(WAYS)
+    assert Image.open(out).width > 200
+    with pytest.raises(fovea.BadChoice, match="one or more networks"):
+        measure([])

@@ -1,0 +1,190 @@
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import fovea
+from fovea import cli
+from fovea.basics.intervals import interval_of_means
+from fovea.data import DataSet, Pixels, Sample, Unreadable
+from fovea.heatmaps.heatmap import HeatMap
+from fovea.measures import finer, finer_figure
+from fovea.measures.figures import Figures
+from fovea.pictures.shown import Shown
+from fovea.streams.reading import Read, Streams
+from made_twostream import STEPS, made, planted_image, scrambled
+
+LABELS = ("red_bird", "green_bird")
+
+
+def data(*labels: int, bad: bool = False) -> DataSet:
+    pixels = Pixels(np.asarray(planted_image((32, 32))))
+    samples = [Sample(f"{i}", label, pixels) for i, label in enumerate(labels)]
+    samples += [Sample("bad", 0, Unreadable("bad is empty"))] if bad else []
+    return DataSet("made", tuple(samples), LABELS)
+
+
+def one_hot(row: int, column: int, side: int) -> Tensor:
+    cells = torch.zeros(1, side, side)
+    cells[0, row, column] = 1
+    return cells
+
+
+def test_area_of_known_maps() -> None:
+    """3 x 3 cells at 6 x 6: along an axis, a hot middle has 0 1/4 3/4 3/4 1/4 0. Of the products only 3/4 x 3/4, which
+    is the maximum, is above its half. A hot corner has 1 3/4 1/4 0 0 0, the maximum is 1, and 9/16 is above 1/2."""
+    assert finer.area(one_hot(1, 1, 3), 6).tolist() == [pytest.approx(4 / 36)]
+    assert finer.area(one_hot(0, 0, 3), 6).tolist() == [pytest.approx(4 / 36)]
+    both = torch.cat([torch.full((1, 3, 3), 0.2), one_hot(1, 1, 3), torch.zeros(1, 3, 3)])
+    even, narrow, blank = finer.area(both, 6).tolist()
+    assert (even, narrow) == (1, pytest.approx(4 / 36))
+    assert np.isnan(blank)
+    assert finer.area(7 * one_hot(1, 1, 3), 6).tolist() == [pytest.approx(4 / 36)]  # only the shape counts
+
+
+def test_area_of_one_of_49_cells() -> None:
+    """A tent of 2 x 2 cells: 1 - |x| times 1 - |y| is above a half on 4 (1/2 - ln(2) / 2) of a cell, about."""
+    found = float(finer.area(one_hot(3, 3, 7), 7 * 64))
+    assert found == pytest.approx((2 - 2 * np.log(2)) / 49, rel=0.05)
+
+
+def test_interval_of_means() -> None:
+    """Of many numbers, it is the mean's usual one; a column that is the same everywhere has none; NaN is left out."""
+    values = np.random.default_rng(0).normal(0.3, 0.1, (400, 1))
+    (low,), (high,) = interval_of_means(values, 0)
+    half = 1.96 * values.std() / 20
+    assert (low, high) == (
+        pytest.approx(values.mean() - half, abs=1e-3),
+        pytest.approx(values.mean() + half, abs=1e-3),
+    )
+    some = np.concatenate([values, np.full((100, 1), np.nan)])
+    (lower,), (higher,) = interval_of_means(some, 0)
+    assert (lower, higher) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
+    assert interval_of_means(np.full((5, 2), 0.5), 0) == ([0.5, 0.5], [0.5, 0.5])
+
+
+def test_rows_by_hand() -> None:
+    """The map of every step is one cell of 4 x 4, at 16 x 16 four pixels a side: nothing narrows.
+
+    Red and green are equally much, so that every step alone says neither: a tie is not a hit.
+    """
+    found = finer.measure(made(), data(0, 0, 1, bad=True))
+    change, *steps = found.rows
+    assert (change["change"], change["low"], change["high"], change["narrowed"]) == (0, 0, 0, 0)
+    assert (change["attention"], change["blank"], change["images"]) == ("does not change", 0, 3)
+    assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
+    wanted = float(finer.area(one_hot(1, 2, 4), 16))
+    for row in steps:
+        assert [row[key] for key in ("area", "low", "high")] == [pytest.approx(wanted)] * 3
+        assert (row["top1"], row["weight"]) == (0, pytest.approx(1 / STEPS))
+    assert change["first"] == change["last"] == pytest.approx(wanted)
+    assert found.settings["skipped"] == 1
+    assert found.skipped[0][0] == "bad"
+    assert found.settings["patches"] == "1 a picture"
+
+
+@pytest.mark.parametrize(
+    ("areas", "attention"),
+    [((1.0, 0.5, 0.25), "narrows"), ((0.25, 0.5, 1.0), "widens"), ((0.5, 1.0, 0.5), "does not change")],
+)
+def test_which_way_it_comes_out(areas: tuple[float, ...], attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps whose first columns alone are 1, seen at their own size."""
+
+    def step_maps(self: Streams, seen: Read, method: str, classes: Tensor, patches: Sequence[Shown]) -> list[HeatMap]:
+        return [
+            HeatMap(
+                (torch.arange(16) < 16 * one).float().expand(len(patches), 1, 16, 16), tuple(patches), (), method, ""
+            )
+            for one in areas
+        ]
+
+    monkeypatch.setattr(Streams, "step_maps", step_maps)
+    change, *steps = finer.measure(made(), data(0, 1), ["gradcam"]).rows
+    assert [row["area"] for row in steps] == pytest.approx(areas)
+    assert change["attention"] == attention
+    assert change["change"] == pytest.approx(areas[-1] - areas[0])
+    assert change["narrowed"] == (1 if attention == "narrows" else 0)
+    assert f"attention {attention}: {areas[0]:.3f} of the patch" in finer.sentence(change, 3)
+
+
+def test_blank_maps_are_left_out_and_counted() -> None:
+    """Two patches, one of them empty: areas are those of the other. All empty: there are none."""
+    box, empty = (8.0, 8.0, 24.0, 24.0), (0.0, 0.0, 8.0, 8.0)
+    change, *steps = finer.measure(made(boxes=(box, empty)), data(0, 0)).rows
+    assert change["blank"] == 2 * STEPS
+    assert [row["blank"] for row in steps] == [2] * STEPS
+    assert [row["area"] for row in steps] == pytest.approx([float(finer.area(one_hot(1, 2, 4), 16))] * STEPS)
+    assert (change["measured"], change["change"]) == (2, 0)
+    change, *steps = finer.measure(made(boxes=(empty,)), data(0)).rows
+    assert (change["change"], change["attention"], change["blank"]) == (None, None, STEPS)
+    assert [row["area"] for row in steps] == [None] * STEPS
+    assert "nothing can be said" in finer.sentence(change, STEPS)
+
+
+def test_only_patches_with_a_first_and_a_last_map_are_compared() -> None:
+    """One patch goes from 0.5 to 0.25; the other, of 0.1, has no map at first: it would make a change of its own."""
+    areas = np.array([[[0.5, 0.4, 0.25], [np.nan, 0.1, 0.1]]])
+    found = finer._change(areas, seed=0)
+    assert (found["first"], found["last"], found["change"]) == (0.5, 0.25, -0.25)
+    assert (found["narrowed"], found["measured"]) == (1, 1)
+
+
+def test_steps_are_right_as_often_as_their_own_answers() -> None:
+    network = scrambled(made())
+    labels = (0, 1, 1)
+    rows = [row for row in finer.measure(network, data(*labels)).rows if "step" in row]
+    looks = fovea.look_longer(network, [planted_image((32, 32))] * 3)
+    for t, row in enumerate(rows):
+        own = [looked.patches[0].steps[t] for looked in looks]
+        right = [step.said.label == LABELS[label] for step, label in zip(own, labels, strict=True)]
+        assert row["top1"] == pytest.approx(np.mean(right))
+        assert row["weight"] == pytest.approx(np.mean([step.weight for step in own]), abs=1e-6)
+    assert sum(row["weight"] for row in rows) == pytest.approx(1, abs=1e-5)
+
+
+def test_wrong_choices() -> None:
+    with pytest.raises(fovea.BadChoice, match="not 'cam'"):
+        finer.measure(made(), data(0), ["cam"])
+    with pytest.raises(fovea.BadChoice, match="each once"):
+        finer.measure(made(), data(0), ["gradcam", "gradcam"])
+    with pytest.raises(fovea.BadChoice, match="single step"):
+        finer.measure(made(steps=1), data(0))
+    with pytest.raises(fovea.BadPicture, match="bad is empty"):
+        finer.measure(made(), data(bad=True))
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in LABELS:
+        Path("birds", name).mkdir(parents=True)
+        planted_image().save(Path("birds", name, "1.png"))
+    monkeypatch.setattr("fovea.cli.zoom_measuring.loaded", lambda *_: scrambled(made(ask=True), seed=2))
+    words = "measure finer --net made --data birds --method gradcam,self-attention --json finer.json --out finer.png"
+    monkeypatch.setattr(sys, "argv", ["fovea", *words.split()])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    said = capsys.readouterr().out
+    assert not stopped.value.code
+    for method in ("gradcam", "self-attention"):
+        assert f"area, {method} (95 %)" in said
+        assert f"{method}: attention " in said
+    written = json.loads(Path("finer.json").read_text())
+    assert written["what"] == "finer"
+    assert [row["method"] for row in written["rows"] if "step" not in row] == ["gradcam", "self-attention"]
+    assert len(written["rows"]) == 2 + 2 * STEPS
+    assert Path("finer.png").stat().st_size > 1000
+
+
+def test_the_picture_has_a_line_and_a_band_a_method() -> None:
+    found = finer.measure(scrambled(made(ask=True), seed=2), data(0, 1), ["gradcam", "self-attention"])
+    (panel,) = finer_figure.figure(found).axes
+    assert len(panel.lines) == len(panel.collections) == 2
+    for line, method in zip(panel.lines, ("gradcam", "self-attention"), strict=True):
+        areas = [row["area"] for row in found.rows if row["method"] == method and "step" in row]
+        assert list(line.get_ydata()) == areas
+    assert isinstance(found, Figures)

@@ -1,0 +1,109 @@
+"""fovea measure twostream: streams, steps and sums of one pass; seeds told as one; the gain over the global stream."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from typer.testing import CliRunner
+
+import fovea
+from fovea.basics.errors import BadChoice
+from fovea.cli import app
+from fovea.data import open_data
+from fovea.measures import twostream
+from fovea.models.twostream import TwoStream, Views, with_readout
+from fovea.networks.network import Network
+
+OPTIONS = {"side": 40, "size": 32, "patch": 32, "hidden": 6, "steps": 3, "source": "whole"}
+
+
+def network(name: str, seed: int = 0, **options: object) -> Network:
+    torch.manual_seed(seed)
+    net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=2, options={**OPTIONS, **options})
+    net.name, net.labels = name, ("green", "red")
+    net.module.eval()
+    return net
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # patches are kept below it
+    rng = np.random.default_rng(0)
+    for place, name in enumerate(("green", "red")):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(4):
+            pixels = rng.integers(0, 80, (44, 50, 3), dtype=np.uint8)
+            pixels[..., 1 - place] += 150
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{number}.png")
+    return tmp_path / "data"
+
+
+def views(count: int = 2) -> Views:
+    x: Tensor = torch.randn(count, 3, 40, 40, generator=torch.Generator().manual_seed(3))
+    return Views(x, torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]).expand(count, 1, 4))
+
+
+def test_every_way_of_putting_steps_together_is_that_networks_own() -> None:
+    net = network("net")
+    assert isinstance(net.module, TwoStream)
+    with torch.no_grad():
+        found = twostream.answers(net.module, net.module(views()))
+        for readout in ("sum:1", "sum:3", "step:2", "mean"):
+            other = with_readout(net, readout).module(views())
+            assert torch.allclose(found[readout], other.logits, atol=1e-5)
+            assert torch.allclose(found[f"local {readout}"], other.local, atol=1e-5)
+    assert torch.allclose(found["sum:1"], found["step:1"])
+
+
+def test_which_ways_there_are() -> None:
+    numbers = ("1", "2", "3")
+    expected = [*(f"sum:{n}" for n in numbers), *(f"step:{n}" for n in numbers), "mean"]
+    assert twostream.readouts(network("net").module) == expected  # type: ignore[arg-type]
+    assert twostream.readouts(network("net", local="cnn").module) == []  # type: ignore[arg-type]
+
+
+def test_seeds_are_told_as_one_and_gains_over_the_global_stream_alone(pictures: Path) -> None:
+    nets = [network(f"two-seed{seed}", seed) for seed in (0, 1)]
+    alone = [network(f"alone-seed{seed}", seed, local="none") for seed in (0, 1)]
+    found = twostream.measure([*nets, *alone], open_data(str(pictures)), batch=3)
+    (own, *others), (base,) = ([row for row in found.rows if row["net"] == name] for name in ("two", "alone"))
+    single = [twostream.measure([one], open_data(str(pictures))).rows[0]["top1"] for one in (*nets, *alone)]
+    assert own["seeds"] == 2
+    assert own["readout"] == "attention"
+    assert own["top1"] == pytest.approx(np.mean(single[:2]))
+    assert base["top1"] == pytest.approx(np.mean(single[2:]))
+    assert own["gain"] == pytest.approx(own["top1"] - base["top1"])
+    assert own["gain_low"] <= own["gain"] <= own["gain_high"]
+    assert base["gain"] == 0
+    assert [row["readout"] for row in others] == twostream.readouts(nets[0].module)  # type: ignore[arg-type]
+    assert found.settings["images"] == 8
+
+
+def test_seeds_are_compared_with_their_own(pictures: Path) -> None:
+    nets = [network(f"two-seed{seed}", seed) for seed in (0, 1)]
+    alone = [network(f"alone-seed{seed}", seed, local="none") for seed in (0, 1)]
+    one, other = (twostream.measure([*order, *alone], open_data(str(pictures))).rows[0] for order in (nets, nets[::-1]))
+    assert one["gain_low"] == pytest.approx(other["gain_low"])
+    three = twostream.measure([*nets, network("two-seed7", 7), *alone], open_data(str(pictures))).rows[0]
+    assert "gain_low" not in three
+
+
+def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
+    other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
+    with pytest.raises(BadChoice, match="has not two streams"):
+        twostream.measure([other], open_data(str(pictures)))
+
+
+def test_command(pictures: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        network("x", seed).save(tmp_path / f"two-seed{seed}.safetensors")
+    nets = [word for seed in (0, 1) for word in ("--net", str(tmp_path / f"two-seed{seed}.safetensors"))]
+    told = CliRunner().invoke(app, ["measure", "twostream", *nets, "--data", str(pictures), "--json", "out.json"])
+    assert told.exit_code == 0, told.output
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert {row["net"] for row in rows} == {"two"}
+    assert "8 pictures of data" in told.output

@@ -1,0 +1,224 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.basics.intervals import student
+from fovea.data import DataSet, Pixels, Sample, Unreadable
+from fovea.measures import classify, zoom, zoom_figure
+from fovea.models.glimpsing import Pixels as Batch
+from fovea.models.glimpsing import Scene, Walk, boxes_of, logits_of, running_mean
+from fovea.networks.cost import macs
+from fovea.networks.network import Network
+from fovea.pictures.transforms import Prepare
+
+CLASSES = 7
+FIRST, SECOND = (0.0, 0.0, 4.0, 4.0), (6.0, 6.0, 10.0, 10.0)  # the second reaches over the edge of 8 x 8
+
+
+class Peeking(nn.Module):
+    """Says 0 of its overview, and then 1 of its first glimpse and 2 of its second, in the same places always."""
+
+    least, most = 0, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
+        count = 1 if glimpses is None else glimpses
+        said = torch.eye(CLASSES)[: count + 1].expand(scene.count, -1, -1) * self.scale
+        places = boxes_of(torch.zeros(scene.count, 1, 2), scene.size)
+        glimpsed = torch.tensor([FIRST, SECOND][:count]).reshape(-1, 4).expand(scene.count, -1, -1)
+        boxes, after = torch.cat([places, glimpsed], 1), running_mean(said)
+        levels, parents = (1, 2, 3)[: count + 1], (-1, 0, 1)[: count + 1]
+        return Walk(after[:, -1], after, said, boxes, levels, parents, torch.zeros(scene.count, count))
+
+    def forward(self, x: Tensor) -> Walk:
+        return self.walk(Batch(x))
+
+
+def peeking(name: str = "peeking") -> Network:
+    labels = tuple(map(str, range(CLASSES)))
+    return Network(Peeking(), Prepare((8, 8), (0.5,) * 3, (0.5,) * 3, None), labels, name=name, output=logits_of)
+
+
+def made(*labels: int, boxes: tuple[tuple[float, float, float, float], ...] = ()) -> DataSet:
+    """Pictures of 16 x 8 pixels, all with the same boxes; squashed, x is halved."""
+    grey = Image.new("RGB", (16, 8), "grey")
+    samples = [Sample(f"{i}", label, Pixels(np.asarray(grey)), boxes) for i, label in enumerate(labels)]
+    return DataSet("made", tuple(samples), tuple(map(str, range(CLASSES))))
+
+
+def test_rows_by_hand() -> None:
+    """Of 4 pictures, 2 are of class 0. With one glimpse 0 and 1 are level, and a tie is no hit."""
+    data = made(0, 0, 1, 5, boxes=((2, 1, 8, 3),))  # in the input 1 1 4 3, all of it in the first glimpse
+    found = zoom.measure([peeking()], data, batch=3, timed=False)
+    overview, one, two = found.rows
+    assert [row["glimpses"] for row in found.rows] == [0, 1, 2]
+    assert [row["levels"] for row in found.rows] == [1, 2, 3]
+    assert (overview["top1"], overview["first"], overview["alone"], overview["read"]) == (0.5, 0.5, None, None)
+    assert (one["top1"], one["first"], one["alone"]) == (0, 0.5, 0.25)
+    assert (two["top1"], two["alone"]) == (0, 0)  # 1 and 2 are level, too
+    assert two["top5"] == 0.75  # three in front; 5 is level with the three others
+    assert overview["low"] <= 0.5 <= overview["high"]
+    assert (one["found_at_2"], one["contains_at_2"]) == (1, 1)
+    assert (two["found_at_3"], two["contains_at_3"]) == (0, 0)
+    assert (one["read"], two["read"]) == (16 / 64, 4 / 64)  # of the second 2 x 2 are in the picture
+    assert "found_at_2" not in overview
+    assert {row["images"] for row in found.rows} == {4}
+
+
+def test_a_box_that_is_only_partly_seen() -> None:
+    found = zoom.measure([peeking()], made(0, boxes=((2, 1, 10, 6),)), [1], timed=False)  # 1 1 5 6, middle 3 3.5
+    assert (found.rows[0]["found_at_2"], found.rows[0]["contains_at_2"]) == (1, 0)
+    bare = zoom.measure([peeking()], made(0, 1), [1], timed=False)
+    assert "found_at_2" not in bare.rows[0]  # nothing was there to find
+
+
+def test_what_boxes_cover_together() -> None:
+    boxes = torch.tensor([
+        [[0.0, 0, 4, 4], [2, 2, 6, 6]],  # 16 + 16 - 4
+        [[0, 0, 4, 4], [0, 0, 4, 4]],
+        [[-2, -2, 2, 2], [9, 0, 12, 3]],  # 2 x 2 and 1 x 3 are in the picture
+        [[0, 0, 10, 8], [1, 1, 2, 2]],
+    ])  # fmt: skip
+    assert zoom.covered(boxes, (8, 10)).tolist() == pytest.approx([28 / 80, 16 / 80, 4 / 80 + 3 / 80, 1])
+
+
+def test_a_glimpse_finds_a_thing_whose_middle_is_in_it() -> None:
+    boxes = torch.tensor([[[0, 0, 8, 8], [0, 0, 4, 4], [2, 2, 4, 4]]] * 3).float()
+    blank = torch.zeros(3, 3, 2)
+    out = Walk(blank[:, 0], blank, blank, boxes, (1, 2, 3), (-1, 0, 1), torch.zeros(3, 2))
+    things = [torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([[0.0, 0, 7, 7], [6, 6, 7, 7]]), torch.zeros(0, 4)]
+    found = zoom.where_it_looked(out, things)
+    assert found["found_at_2"][:2].tolist() == [1, 1]
+    assert found["found_at_3"][:2].tolist() == [0, 1]
+    assert found["contains_at_2"][:2].tolist() == [1, 0]
+    assert all(np.isnan(values[2]) for values in found.values())  # of a picture without boxes nothing is said
+
+
+def test_glimpses_without_the_overview() -> None:
+    each = torch.tensor([[[4.0, 0.0], [0.0, 2.0], [0.0, 4.0]]])  # N,V,classes
+    boxes, logs = torch.zeros(1, 3, 4), torch.zeros(1, 2)
+
+    def walk(levels: tuple[int, ...], share: list[float] | None = None) -> Walk:
+        given = None if share is None else torch.tensor([share])
+        return Walk(each.mean(1), each, each, boxes, levels, (-1, 0, 0), logs, given)
+
+    def alone(one: Walk) -> list[float]:
+        found = zoom.without_overview(one)
+        assert found is not None
+        return [round(value, 4) for value in found[0].tolist()]
+
+    assert alone(walk((1, 2, 2))) == [0, 3]
+    assert alone(walk((1, 2, 2), [0.5, 0.25, 0.25])) == [0, 3]
+    assert alone(walk((1, 2, 2), [0.2, 0.2, 0.6])) == [0, 3.5]
+    whole = [round(value, 4) for value in each.mean(1)[0].tolist()]
+    assert alone(walk((2, 2, 2))) == whole  # there is no overview
+    assert alone(walk((1, 2, 2), [0, 0.5, 0.5])) == whole  # it is not in the answer
+    assert zoom.without_overview(walk((1, 1, 1))) is None
+
+
+def test_networks_that_differ_in_their_seeds() -> None:
+    rows = [
+        {"net": f"a-seed{i}", "glimpses": 2, "images": 9, "top1": top1, "low": 0.0, "high": 1.0, "found_at_2": 1.0}
+        for i, top1 in enumerate((0.90, 0.92, 0.94))
+    ]
+    alone = {"net": "b-seed0", "glimpses": 2, "images": 9, "top1": 0.5, "low": 0.4, "high": 0.6}
+    (row,) = zoom.over_seeds([*rows, alone])
+    assert (row["net"], row["seeds"], row["images"]) == ("a", 3, 9)
+    assert row["top1"] == pytest.approx(0.92)
+    half = 4.3027 * 0.02 / 3**0.5  # Student's t of two degrees of freedom
+    assert (row["low"], row["high"]) == pytest.approx((0.92 - half, 0.92 + half), abs=1e-5)
+    assert (row["found_at_2"], row["found_at_2_low"], row["found_at_2_high"]) == (1, 1, 1)
+    assert student([0.0, 1.0]) == (0, 1)  # a share is no more than all
+
+
+def tiny(name: str) -> Network:
+    torch.manual_seed(len(name))
+    options = {"levels": 3, "base": 32, "glimpses": 2}
+    network = fovea.load("tnet/test_efficientnet", pretrained=False, classes=CLASSES, options=options)
+    network.name = name
+    return network
+
+
+def test_tnet_beside_a_network_that_reads_all_of_it() -> None:
+    whole = fovea.load("timm/test_resnet", pretrained=False, classes=CLASSES)
+    data = made(0, 3, 3, boxes=((0, 0, 4, 4),))
+    seen: list[tuple[int, int]] = []
+    net = tiny("tnet")
+    found = zoom.measure([net, whole], data, [0, 2, 4, 1000], 2, progress=lambda *now: seen.append(now))
+    assert [(row["net"], row["glimpses"]) for row in found.rows] == [
+        ("tnet", 0), ("tnet", 2), ("tnet", 4), ("timm/test_resnet", None),
+    ]  # fmt: skip
+    assert seen[0] == (2, 7)
+    assert seen[-1] == (7, 7)
+    none, two, four, all_of_it = found.rows
+    assert (four["macs"] - none["macs"]) / (two["macs"] - none["macs"]) == pytest.approx(2, rel=0.02)
+    assert two["macs"] == macs(net, torch.zeros(1, 3, 128, 128))  # two is what it usually reads
+    assert all(row["ms_per_picture"] > 0 and row["peak_mb"] > 0 for row in found.rows)
+    assert all_of_it["top1"] == classify.measure(whole, data).rows[0]["top1"]
+    assert all_of_it["alone"] is all_of_it["levels"] is None
+    assert two["first"] == none["top1"]
+    assert found.settings["input"] == "squashed to 128 x 128, cropped to 160 x 160"
+
+
+def test_pictures_that_cannot_be_read_are_told() -> None:
+    data = made(0, 1)
+    bad = Sample("bad", 0, Unreadable("cut short"))
+    found = zoom.measure([peeking()], DataSet("made", (bad, *data.samples), data.labels), timed=False)
+    assert found.skipped == [("bad", "cut short")]
+    assert found.rows[0]["images"] == 2
+    with pytest.raises(fovea.BadPicture, match="no picture of made could be read: cut short"):
+        zoom.measure([peeking()], DataSet("made", (bad,), data.labels), timed=False)
+
+
+def test_wrong_choices() -> None:
+    with pytest.raises(fovea.BadChoice, match=r"peeking reads 0 to 2 glimpses of a picture; none of \[5\]"):
+        zoom.measure([peeking()], made(0), [5])
+    with pytest.raises(fovea.BadChoice, match="each by another name"):
+        zoom.measure([peeking(), peeking()], made(0))
+
+
+def test_the_network_is_left_as_found() -> None:
+    net = tiny("tnet")
+    net.module.train()
+    before = {name: value.clone() for name, value in net.module.state_dict().items()}
+    zoom.measure([net], made(0, 1), [1])
+    assert net.module.training
+    assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
+
+
+def test_command(tmp_path: Path) -> None:
+    for i in range(2):
+        (tmp_path / f"t-seed{i}").mkdir()
+        tiny("x" * (i + 1)).save(tmp_path / f"t-seed{i}" / "weights.safetensors")
+    for i in range(3):
+        (tmp_path / "data" / str(i)).mkdir(parents=True)
+        Image.new("RGB", (40, 30), (80 * i, 10, 200)).save(tmp_path / "data" / str(i) / "a.png")
+    nets = [word for i in range(2) for word in ("--net", str(tmp_path / f"t-seed{i}" / "weights.safetensors"))]
+    out, picture = tmp_path / "zoom.json", tmp_path / "zoom.png"
+    line = ["measure", "zoom", "--data", str(tmp_path / "data"), *nets, "--glimpses", "0,2", "--no-time"]
+    done = CliRunner().invoke(cli.app, [*line, "--json", str(out), "--figure", str(picture)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(out.read_text())
+    assert found["what"] == "zoom"
+    assert [(row["net"], row["glimpses"], row.get("seeds")) for row in found["rows"]] == [
+        ("t-seed0", 0, None), ("t-seed0", 2, None),
+        ("t-seed1", 0, None), ("t-seed1", 2, None),
+        ("t", 0, 2), ("t", 2, 2),
+    ]  # fmt: skip
+    assert {row["net"] for row in zoom_figure.drawn(found["rows"])} == {"t"}
+    assert "ms_per_picture" not in found["rows"][0]
+    assert "3 pictures of data" in done.output
+    assert Image.open(picture).width > 500
+    wrong = CliRunner().invoke(cli.app, [*line, "--glimpses", "two"])
+    assert isinstance(wrong.exception, fovea.BadChoice)

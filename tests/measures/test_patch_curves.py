@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from test_patches import Colours, Mean, named, squares
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.measures import patch_curves, patch_figure
+from fovea.models.anchoring import logits_of
+from fovea.models.glimpsing import Pixels, Scene, Walk
+from fovea.networks.network import Network
+
+
+@pytest.fixture
+def localizer() -> Network:
+    return named(Colours(), "colours", output=logits_of)
+
+
+@pytest.fixture
+def mean() -> Network:
+    return named(Mean(), "mean", layer="colours")
+
+
+def test_boxes_cover_more_and_more() -> None:
+    boxes = torch.tensor([[[0, 0, 2, 1], [1, 0, 3, 2], [0, 0, 0, 0]]])
+    first, second, third = patch_curves.covered(boxes, (2, 4))[0].int().tolist()
+    assert first == [[1, 1, 0, 0], [0, 0, 0, 0]]
+    assert second == [[1, 1, 1, 0], [0, 1, 1, 0]]
+    assert third == second  # a box that is missing covers nothing
+
+
+def test_the_best_patch_is_enough_and_is_missed(localizer: Network, mean: Network) -> None:
+    """One patch of 8 x 8 pixels is all that three of the pictures need, one of 16 x 16 the other's."""
+    found = patch_curves.measure(localizer, mean, squares(), (1, 3))
+    points = {
+        (row["method"], row["kind"], row["patches"]): (row["area"], row["accuracy"])
+        for row in found.rows
+        if "kind" in row
+    }
+    area = (3 * 64 + 256) / 4 / 32**2
+    assert points["anchornet", "coverage", 0] == (0, 0)  # of a black picture nothing can be said
+    assert points["anchornet", "coverage", 1] == (pytest.approx(area), 0.75)
+    assert points["anchornet", "masking", 0] == (0, 0.5)
+    assert points["anchornet", "masking", 1] == (pytest.approx(area), 0)
+    assert points["random", "coverage", 1][0] == pytest.approx(area)  # of the same sides
+    assert points["l2caf", "coverage", 1][0] == pytest.approx((14 / 32) ** 2)
+    for method in ("anchornet", "l2caf", "random"):
+        areas = [points[method, "coverage", k][0] for k in (0, 1, 3)]
+        assert areas == sorted(areas)
+        assert areas == pytest.approx([points[method, "masking", k][0] for k in (0, 1, 3)])
+
+
+def test_means_are_over_areas_that_all_methods_reach(localizer: Network, mean: Network) -> None:
+    """The random patches reach the same 7/64 here: a triangle from 0 to the accuracy of one patch."""
+    found = patch_curves.measure(localizer, mean, squares(), (1,))
+    own = {row["method"]: row for row in patch_curves.summary(found).rows}
+    assert own["anchornet"]["coverage"] == pytest.approx(0.75 / 2)
+    assert own["anchornet"]["masking"] == pytest.approx(0.5 / 2)
+    assert "over areas of 0 to 0.109" in found.settings["mean accuracy"]
+
+
+def test_batches_do_not_matter(localizer: Network, mean: Network) -> None:
+    one, two = (patch_curves.measure(localizer, mean, squares(), (1, 2), batch, seed=5) for batch in (1, 3))
+    assert one.rows == two.rows
+    other = patch_curves.measure(localizer, mean, squares(), (1, 2), seed=6)
+    assert other.rows != one.rows
+
+
+def test_what_is_refused(localizer: Network, mean: Network) -> None:
+    with pytest.raises(fovea.BadChoice, match="each at least 1; got \\[0, 2\\]"):
+        patch_curves.measure(localizer, mean, squares(), (0, 2))
+    with pytest.raises(fovea.BadChoice, match="must be an AnchorNet"):
+        patch_curves.measure(mean, mean, squares())
+
+
+def test_the_figure(localizer: Network, mean: Network, tmp_path: Path) -> None:
+    found = patch_curves.measure(localizer, mean, squares(), (1, 2))
+    coverage, masking = patch_figure.curves(found).axes
+    assert [line.get_label().split()[0] for line in coverage.lines] == ["anchornet", "l2caf", "random"]
+    assert list(masking.lines[0].get_ydata()) == [
+        row["accuracy"] for row in found.rows if (row.get("kind"), row["method"]) == ("masking", "anchornet")
+    ]
+    patch_figure.save(found, patch_figure.curves, tmp_path / "new" / "c.png")
+    assert Image.open(tmp_path / "new" / "c.png").width > 1000
+
+
+def test_the_command_needs_a_localizer_with_branches(tmp_path: Path) -> None:
+    fovea.load("timm/test_resnet", pretrained=False, classes=2).save(tmp_path / "judge.safetensors")
+    judge = str(tmp_path / "judge.safetensors")
+    done = CliRunner().invoke(
+        cli.app, ["measure", "patch-curves", "--data", "nowhere", "--localizer", judge, "--full", judge]
+    )
+    assert "must be an AnchorNet" in str(done.exception)
+
+
+class First(torch.nn.Module):
+    """Reads an overview, then the upper left and the lower right quarter, whatever the picture."""
+
+    least, most = 0, 2
+
+    def forward(self, x: torch.Tensor) -> Walk:
+        return self.walk(Pixels(x))
+
+    def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
+        height, width = scene.size
+        quarters = [(0, 0, width, height), (0, 0, width // 2, height // 2), (width // 2, height // 2, width, height)]
+        boxes = torch.tensor(quarters).expand(scene.count, 3, 4)
+        nothing = torch.zeros(scene.count, 3, 4)
+        return Walk(nothing[:, 0], nothing, nothing, boxes, (1, 2, 2), (-1, 0, 0), torch.zeros(scene.count, 2))
+
+
+def test_a_rivals_glimpses_are_its_patches(localizer: Network, mean: Network) -> None:
+    rival = named(First(), "first", output=lambda out: out.logits)
+    found = patch_curves.measure(localizer, mean, squares(), (1, 2, 3), rival=rival)
+    areas = {row["patches"]: row["area"] for row in found.rows if row["method"] == "first" and "kind" in row}
+    assert areas == {0: 0, 1: 0.25, 2: 0.5, 3: 0.5}  # there is no third
+    with pytest.raises(fovea.BadChoice, match="glimpses"):
+        patch_curves.measure(localizer, mean, squares(), (1,), rival=mean)

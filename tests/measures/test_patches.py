@@ -1,0 +1,324 @@
+"""Pictures of 64 pixels, which the localiser takes at 32: every figure below can be worked out by hand."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.data import DataSet, Sample
+from fovea.measures import patch_attack, patch_sensitivity, patches, robustness
+from fovea.measures.attacks import FGSM, Victims
+from fovea.measures.figures import Figures
+from fovea.models.anchoring import Output, Seen, logits_of, output_of
+from fovea.networks import geometry
+from fovea.networks.geometry import Geometry
+from fovea.networks.network import Network
+from fovea.networks.normalization import normalisation_of
+from fovea.networks.stream import batches, prepared
+from fovea.pictures.transforms import Prepare
+
+PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
+NAMES = ("red", "green", "blue")
+
+
+def same_colours() -> nn.Conv2d:
+    layer = nn.Conv2d(3, 3, 1, bias=False)
+    layer.weight.data = torch.eye(3).view(3, 3, 1, 1)
+    return layer
+
+
+class Colours(nn.Module):
+    """Two branches with patches of 8 and 16 pixels, 4 apart: a colour speaks where it fills over 0.3 of a patch.
+
+    The small branch is surer of red and green, the large one of blue.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.colours = same_colours()
+
+    def forward(self, x: Tensor) -> Output:
+        seen = self.colours(x)
+        return output_of([self._branch(seen, 8, (50.0, 50.0, 5.0)), self._branch(seen, 16, (5.0, 5.0, 50.0))])
+
+    @staticmethod
+    def _branch(seen: Tensor, side: int, sure: tuple[float, float, float]) -> Seen:
+        filled = F.avg_pool2d(seen, side, 4)
+        evidence = (filled - 0.3).relu() * torch.tensor(sure).view(3, 1, 1)
+        return Seen(evidence, None, evidence.mean((2, 3)), None)
+
+    @property
+    def proven(self) -> bool:
+        return True
+
+    def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
+        return geometry.of_tensors(self, torch.zeros(1, 3, *size), lambda out: [one.evidence for one in out.branches])
+
+
+class Mean(nn.Module):
+    """The colour that there is most of: 9 multiplications a pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.colours = same_colours()
+        self.squares = 0  # that it was asked about
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.squares += len(x)
+        return 10 * self.colours(x).mean((2, 3))
+
+
+@dataclass(frozen=True)
+class Held:
+    image: Image.Image
+
+    def read(self) -> Image.Image:
+        return self.image
+
+
+class Broken:
+    def read(self) -> Any:
+        raise fovea.BadPicture("cut short")
+
+
+def picture(colour: int, box: tuple[int, int, int, int], background: tuple[int, int, int] = (0, 0, 0)) -> Held:
+    pixels = np.full((64, 64, 3), background, dtype=np.uint8)
+    x0, y0, x1, y1 = box
+    pixels[y0:y1, x0:x1] = np.eye(3, dtype=np.uint8)[colour] * 255
+    return Held(Image.fromarray(pixels))
+
+
+def squares() -> DataSet:
+    """Red on a faint green that fills the rest; green in a corner; a large blue one; red, but said to be green."""
+    samples = (
+        Sample("a", 0, picture(0, (16, 32, 32, 48), (0, 51, 0)), ((16, 32, 32, 48),)),
+        Sample("b", 1, picture(1, (0, 0, 16, 16)), ((0, 0, 16, 16),)),
+        Sample("c", 2, picture(2, (32, 0, 64, 32))),
+        Sample("d", 1, picture(0, (16, 32, 32, 48)), ((0, 0, 8, 8), (60, 60, 64, 64))),
+    )
+    return DataSet("squares", samples, NAMES)
+
+
+def named(module: nn.Module, name: str, **more: Any) -> Network:
+    return Network(module.eval(), PREPARE, NAMES, name=name, **more)
+
+
+@pytest.fixture
+def localizer() -> Network:
+    return named(Colours(), "colours", output=logits_of)
+
+
+@pytest.fixture
+def mean() -> Network:
+    return named(Mean(), "mean", layer="colours")
+
+
+def of_kind(found: Figures, kind: str, **wanted: Any) -> Mapping[str, Any]:
+    (row,) = [row for row in found.rows if row["kind"] == kind and wanted.items() <= row.items()]
+    return row
+
+
+def test_patches_against_whole_pictures(localizer: Network, mean: Network) -> None:
+    """A whole picture of `a` is mostly green. 3 of 49 cells are looked at of 8 pixels, 2 of 25 of 16 pixels."""
+    found = patches.measure(localizer, mean, mean, squares())
+    full, small, large, overall = (of_kind(found, "patches", scale=one) for one in ("full", "8", "16", "overall"))
+    assert [one["top1"] for one in (full, small, large, overall)] == pytest.approx([0.5, 2 / 3, 1, 0.75])
+    assert [one["images"] for one in (full, small, large, overall)] == [4, 3, 1, 4]
+    # small ones that share half of their pixels have an IoU of 1/3, large ones 4 pixels apart 0.6
+    assert [one["patches"] for one in (full, small, large, overall)] == [None, 3, 1, 2.5]
+    assert [one["macs"] for one in (full, small, large, overall)] == [9 * 32**2, 27 * 8**2, 9 * 16**2, 1872]
+    assert [one["macs_ratio"] for one in (full, small, large, overall)] == [1, 27 / 144, 0.25, 1872 / 9216]
+    assert overall["macs_with_localizer"] == 1872 + 9216  # the localiser has the same layer on the whole picture
+    assert overall["ratio_with_localizer"] == pytest.approx(1 + 1872 / 9216)
+    assert overall["low"] <= overall["top1"] <= overall["high"]
+    assert overall["top5"] is None  # of three classes
+    assert of_kind(found, "patches", scale="full, patch network")["top1"] == full["top1"]
+
+
+def test_where_the_localizer_looks(localizer: Network, mean: Network) -> None:
+    """Centres are 8 of the user's pixels apart from 8 on: 4 of 49 lie in the box of `a`, 1 in that of `b`."""
+    found = patches.measure(localizer, mean, mean, squares())
+    small, large, overall = (of_kind(found, "localizer", scale=one) for one in ("8", "16", "overall"))
+    assert [one["share"] for one in (small, large, overall)] == [0.75, 0.25, 1]
+    assert [one["top1"] for one in (small, large, overall)] == [0.75, 0.25, 0.75]  # a tie is not a hit
+    assert (small["centre_in_box"], small["chance"]) == pytest.approx((2 / 3, 5 / 49 / 3))
+    assert (large["centre_in_box"], large["chance"]) == (None, None)  # `c` has no box
+    assert (overall["centre_in_box"], overall["chance"]) == pytest.approx((2 / 3, 5 / 49 / 3))
+
+
+def test_localised_against_rescaled(localizer: Network, mean: Network) -> None:
+    """Scaling a picture down leaves the colour that there is most of."""
+    found = patches.measure(localizer, mean, mean, squares())
+    rows = [row for row in found.rows if row["kind"] == "rescaled"]
+    assert [(row["scale"], row["pictures"], row["images"]) for row in rows] == [
+        ("8", "its own", 3),
+        ("16", "its own", 1),
+        ("8", "all", 4),
+        ("16", "all", 4),
+    ]
+    assert [row["localised"] for row in rows] == pytest.approx([2 / 3, 1, 0.75, 0.5])
+    assert [row["rescaled"] for row in rows] == pytest.approx([1 / 3, 1, 0.5, 0.5])
+    assert [row["rescaled_full"] for row in rows] == pytest.approx([1 / 3, 1, 0.5, 0.5])
+
+
+def test_rescaled_pictures_stay_between_black_and_white(localizer: Network) -> None:
+    board = torch.tensor([0.0, 1.0]).repeat_interleave(16).expand(1, 3, 32, 32)
+    small = patches.rescaled(localizer, board, 8)
+    assert small.shape == (1, 3, 8, 8)
+    assert (float(small.min()), float(small.max())) == (0, 1)
+    assert float(small.mean()) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_batches_do_not_matter_and_what_cannot_be_read_is_told(localizer: Network, mean: Network) -> None:
+    data = squares()
+    bad = (Sample("x", 0, Broken()), Sample("y", 0, data.samples[0].source, Broken()))
+    mixed = replace(data, samples=(bad[0], *data.samples[:3], bad[1], data.samples[3]))
+    seen: list[tuple[int, int]] = []
+    whole = patches.measure(localizer, mean, mean, data)
+    for batch in (1, 2, 16):
+        found = patches.measure(localizer, mean, mean, mixed, batch=batch, progress=lambda *now: seen.append(now))
+        assert found.rows == whole.rows
+        assert found.skipped == [("x", "cut short"), ("y", "cut short")]
+        assert seen[-1] == (6, 6)
+    with pytest.raises(fovea.BadPicture, match="no picture of squares could be measured: cut short"):
+        patches.measure(localizer, mean, mean, replace(data, samples=bad))
+
+
+def test_sensitivity_agrees_with_the_table(localizer: Network, mean: Network) -> None:
+    table = patches.measure(localizer, mean, mean, squares())
+    grid = patch_sensitivity.measure(localizer, mean, squares())
+    assert len(grid.rows) == 3 * 4 * 5
+    for scale in ("8", "16", "overall"):
+        (row,) = [r for r in grid.rows if (r["scale"], r["share"], r["overlap"]) == (scale, 0.05, 0.5)]
+        same = of_kind(table, "patches", scale=scale)
+        for key in ("images", "patches", "top1", "top5", "macs", "macs_ratio", "ratio_with_localizer"):
+            assert row[key] == pytest.approx(same[key]), key
+
+
+def test_a_patch_is_classified_once_whatever_picks_it(localizer: Network) -> None:
+    """T = 1 takes the best cells as they come: 15 of 49 and, by K, 4 of 25 hold what the smaller share picks."""
+    one = named(Mean(), "mean")
+    found = patch_sensitivity.measure(localizer, one, squares(), (0.05, 0.3, 0.05), (1.0,))
+    asked = one.module.squares - 1 - 3  # to see how many outputs it has, and to count multiplications
+    assert asked == 3 * 15 + 4
+    assert [row["patches"] for row in found.rows if row["scale"] == "8"] == [3, 15]
+
+
+def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> None:
+    found = patch_sensitivity.measure(localizer, mean, squares(), (0.05,), (0.5,), forced=True)
+    assert [(row["scale"], row["images"], row["top1"]) for row in found.rows] == [("8", 4, 0.75), ("16", 4, 0.5)]
+    only = replace(squares(), samples=squares().samples[:2])
+    empty = [row for row in patch_sensitivity.measure(localizer, mean, only).rows if row["scale"] == "16"]
+    assert all((row["images"], row["top1"], row["macs"]) == (0, None, None) for row in empty)
+
+
+def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
+    samples, images = next(batches(squares(), 4, []))
+    tensors, _, _ = prepared(mean, samples, images)
+    labels, normal = torch.tensor([0, 1, 2, 1]), normalisation_of(mean)
+    victims = Victims(normal.to_pixels(tensors), labels, range(4))
+    for epsilon, found in zip((0.2, 2, 300), patch_attack.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):
+        expected = normal.to_tensors(FGSM(epsilon, mean)(victims, lambda done: None))
+        assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
+    """A step that nobody sees changes nothing here; one of 255 leaves no trace of the right colour."""
+    found = patch_attack.measure(localizer, mean, mean, squares(), (0.01, 255))
+    table = patches.measure(localizer, mean, mean, squares())
+
+    def top1(net: str, scale: str, cut: str | None) -> list[float]:
+        own = [row for row in found.rows if (row["net"], row["scale"]) == (net, scale)]
+        return [row["top1"] for row in own if cut is None or row["cut"] in (None, cut)]
+
+    assert top1("colours", "overall", None) == [0.75, 0.75, 0]
+    assert top1("mean", "8", "attacked")[:2] == [of_kind(table, "patches", scale="8")["top1"]] * 2
+    patched = [row for row in found.rows if row["net"] == "mean" and row["localizer"]]
+    assert [row["epsilon"] for row in patched if row["scale"] == "overall"] == [0, 0.01, 255, 0.01, 255]
+    assert [row["drop"] for row in patched if row["scale"] == "overall"][:2] == [0, 0]
+    whole = [row["top1"] for row in found.rows if row["net"] == "mean" and not row["localizer"]]
+    assert whole == [0.5, 0.5, 0]
+    assert found.rows[-1]["attack"] == "fgsm on mean"
+
+
+def test_what_is_refused(localizer: Network, mean: Network) -> None:
+    data = squares()
+    with pytest.raises(fovea.BadChoice, match=r"must be an AnchorNet.*mean has no branches"):
+        patches.measure(mean, mean, mean, data)
+    with pytest.raises(fovea.BadChoice, match="knows other classes than squares: cat, dog, cow … instead of red"):
+        patches.measure(localizer, replace(mean, labels=("cat", "dog", "cow")), mean, data)
+    with pytest.raises(fovea.BadChoice, match="at least one share"):
+        patch_sensitivity.measure(localizer, mean, data, ())
+    with pytest.raises(fovea.BadChoice, match=r"overlap \(T\)"):
+        patch_sensitivity.measure(localizer, mean, data, overlaps=(1.5,))
+    with pytest.raises(fovea.BadChoice, match="ε is above 0"):
+        patch_attack.measure(localizer, mean, mean, data, (0.2, -1))
+
+
+def small_anchornet() -> Network:
+    torch.manual_seed(0)
+    return fovea.load("anchornet", pretrained=False, classes=2, options={"side": 119})
+
+
+def folder(path: Path) -> Path:
+    for label in ("0", "1"):
+        (path / label).mkdir(parents=True)
+        pixels = np.random.default_rng(int(label)).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((130, 120)).save(path / label / "a.png")
+    return path
+
+
+def test_robustness_of_an_anchornet(tmp_path: Path) -> None:
+    """Its logits are read, and a gradient flows back to the pixels."""
+    net, texture = small_anchornet(), fovea.load("timm/test_resnet", pretrained=False)
+    data = fovea.data.open_data(str(folder(tmp_path / "data")))
+    found = robustness.measure(net, data, ["fgsm:2", "texture:1"], texture_net=texture)
+    assert [row["attack"] for row in found.rows] == ["none", "fgsm", "texture"]
+    plain, attacked, _ = (np.asarray(one.image, dtype=int) for one in found.examples[0])
+    inner = (plain > 2) & (plain < 253)
+    moved = np.abs(attacked - plain)[inner]
+    assert moved.max() == 2
+    assert (moved == 2).mean() > 0.9
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    data = folder(tmp_path / "data")
+    small_anchornet().save(tmp_path / "finder.safetensors")
+    fovea.load("timm/test_resnet", pretrained=False, classes=2).save(tmp_path / "judge.safetensors")
+    judge, file, out = tmp_path / "judge.safetensors", tmp_path / "new" / "f.json", tmp_path / "f.png"
+    shared = ["--data", data, "--localizer", tmp_path / "finder.safetensors", "--json", file, "--limit", 2]
+
+    def run(name: str, *more: Any) -> dict[str, Any]:
+        done = CliRunner().invoke(cli.app, ["measure", name, *map(str, [*shared, *more])])
+        assert done.exit_code == 0, (done.output, done.exception)
+        content: dict[str, Any] = json.loads(file.read_text())
+        assert content["settings"]["part"] == "limit=2"
+        return content
+
+    table = run("patches", "--net", judge, "--full", judge, "--out", out, "--share", 0.1)
+    assert {row["kind"] for row in table["rows"]} == {"patches", "localizer", "rescaled"}
+    assert "T 0.5, P 0.1" in table["settings"]["lip"]
+    assert Image.open(out).width > 1000
+    grid = run("patch-sensitivity", "--net", judge, "--shares", "0.05", "--overlaps", "0.1,0.5", "--out", out)
+    assert len(grid["rows"]) == 4 * 2
+    assert Image.open(out).width > 1000
+    attack = run("patch-attack", "--net", judge, "--full", judge, "--epsilons", "2")
+    assert {row["epsilon"] for row in attack["rows"]} == {0, 2}
+    curves = run("patch-curves", "--full", judge, "--numbers", "1,2", "--out", out)
+    assert [row["patches"] for row in curves["rows"] if row.get("kind") == "masking"] == [0, 1, 2] * 3
+    assert Image.open(out).width > 1000
+    done = CliRunner().invoke(
+        cli.app, ["measure", "patch-attack", *map(str, [*shared, "--net", judge, "--full", judge, "--epsilons", "x"])]
+    )
+    assert "takes numbers separated by commas; got 'x'" in str(done.exception)

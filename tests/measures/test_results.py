@@ -1,0 +1,131 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import fovea
+from fovea.basics.provenance import commit, processor
+from fovea.cli.common import shortened
+from fovea.measures.figures import Figures
+from fovea.measures.results import page, trained
+from fovea.networks import loading as zoo
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_what_the_files_say() -> None:
+    """'fovea results' makes the page anew."""
+    assert (ROOT / "docs/results.md").read_text(encoding="utf-8") == page(ROOT / "results")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_every_result_says_how_it_was_made_and_no_more(path: Path) -> None:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if path.stem == "bench-explain" and "date" not in found:
+        pytest.skip("timed before results said how they were made; 'make bench' times it again")
+    assert {"what", "settings", "rows", "command", "recipe", "commit", "seed", "processor", "date"} <= set(found)
+    assert found["commit"]
+    assert not found["commit"].endswith("+"), "measured on files that were not committed"
+    assert found["processor"]
+    assert found["command"].startswith("fovea ")
+    texts = [str(value) for value in (found["command"], *found["settings"].values())]
+    assert not any(re.search(r"(^|[\s=,:])(/\w|~|\S*\.\.(/|$))", text) for text in texts), "a path"
+    named = {row["net"] for row in found["rows"] if row.get("net")}
+    recipes = {zoo.ours()[net]["recipe"] for net in named if net in zoo.ours()}
+    if len(recipes) == 1 and named <= set(zoo.ours()):  # networks of several, or that are not kept, have none in common
+        assert found["recipe"] == recipes.pop()
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("/home/me/birds:split=test,boxes=~/b.csv", "birds:split=test,boxes=b.csv"),
+        ("--json=/tmp/one.json", "--json=one.json"),
+        ("../../birds", "birds"),
+        ("data/../../birds", "birds"),
+        ("results/NAME.json", "results/NAME.json"),
+        ("recipes/NAME.toml", "recipes/NAME.toml"),
+        ("timm/resnet50", "timm/resnet50"),
+        ("fgsm:0.2, noise:5", "fgsm:0.2, noise:5"),
+    ],
+)
+def test_a_command_tells_of_no_folders(word: str, told: str) -> None:
+    assert shortened(word) == told
+
+
+def small(folder: Path) -> Path:
+    found = Figures("classify", {"data": "three"}, [{"net": "a", "top1": 0.75}, {"net": "b", "top1": 0.5}])
+    found.write(folder / "one.json", seed=3, recipe="recipes/a.toml", command="fovea measure classify")
+    return folder
+
+
+def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
+    (small(tmp_path) / "papers.toml").write_text(
+        '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P, Table 1"\nsays = 0.6\n'
+        'differs = "smaller"\n'
+    )
+    text = page(tmp_path)
+    assert "| a | 0.750 |" in text
+    assert "| b top1 | 0.5 | 0.6 | -0.1 | P, Table 1 | smaller |" in text
+    assert "`fovea measure classify`" in text
+    assert "recipe recipes/a.toml" in text
+    assert "seed 3" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (("one", "won"), "no result 'won'; did you mean 'one'"),
+        (('"b"', '"c"'), "0 rows with"),
+        (("top1", "top5"), "'top5'; one is needed"),
+        (('paper = "P"', ""), "a figure lacks paper"),
+    ],
+)
+def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
+    text = '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
+    (small(tmp_path) / "papers.toml").write_text(text.replace(*changed))
+    with pytest.raises(fovea.BadChoice, match=words):
+        page(tmp_path)
+
+
+def test_nothing_measured_yet(tmp_path: Path) -> None:
+    with pytest.raises(fovea.BadChoice, match="no results"):
+        page(tmp_path)
+
+
+def test_details_are_written_beside_the_rows(tmp_path: Path) -> None:
+    Figures("x", {}, [], details={"confusion": [[1]]}).write(tmp_path / "x.json")
+    assert json.loads((tmp_path / "x.json").read_text())["confusion"] == [[1]]
+
+
+def test_commit_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    assert socket.gethostname() not in processor()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H200")
+    assert processor() == processor("cuda") == "H200"
+    assert "CPU threads" in processor("cpu")  # beside a GPU
+    monkeypatch.setenv("FOVEA_COMMIT", "abc")
+    assert commit() == "abc"
+
+
+def test_runs_that_differ_in_their_seed_are_one_row() -> None:
+    def card(seed: int, top1: float, size: int) -> dict[str, object]:
+        changes = [f"seed={seed}", f"network.size={size}"]
+        facts = {"name": "a", "tested_on": "d", "minutes": 1, "processor": "p", "commit": "c"}
+        return {**facts, "changes": changes, "score": {"top1": top1}}
+
+    small, large = trained([card(0, 0.5, 224), card(1, 0.7, 224), card(0, 0.9, 448)])
+    assert (small["changes"], small["seeds"], small["top1"]) == ("network.size=224", 2, pytest.approx(0.6))
+    assert 0 <= small["low"] < 0.5 < 0.7 < small["high"] <= 1  # two say little
+    assert (large["top1"], "low" in large) == (0.9, False)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results/trained").glob("*.json")), ids=lambda path: path.stem)
+def test_runs_say_how_they_were_made_and_no_more(path: Path) -> None:
+    card = json.loads(path.read_text(encoding="utf-8"))
+    assert card["commit"]
+    assert not card["commit"].endswith("+")
+    assert not re.search(r"(^|[\s=,:\"])(/\w|~)", path.read_text(encoding="utf-8")), "a path"

@@ -1,0 +1,284 @@
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torchvision.transforms import v2
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.data import DataSet, Sample, open_data
+from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
+from fovea.measures.robustness import measure
+from fovea.networks.normalization import normalisation_of
+from fovea.pictures.transforms import Prepare
+
+PREPARE = Prepare((8, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.1), None)
+
+
+class Linear(nn.Module):
+    """Two logits, 0 and w x."""
+
+    def __init__(self, weights: Tensor) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(weights)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = (self.dropout(x) * self.weights).sum((1, 2, 3))
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+@dataclass(frozen=True)
+class Held:
+    image: Image.Image
+
+    def read(self) -> Image.Image:
+        return self.image
+
+
+def weights() -> Tensor:
+    return torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def net_of(weights: Tensor, transform: object = PREPARE) -> fovea.Network:
+    return fovea.wrap(Linear(weights).eval(), transform, ("dark", "bright"))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def net() -> fovea.Network:
+    return net_of(weights())
+
+
+def noise_set(count: int, size: int = 8) -> DataSet:
+    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+    samples = (Sample(f"{i}.png", i % 2, Held(Image.fromarray(one))) for i, one in enumerate(pixels))
+    return DataSet("noise", tuple(samples), ("dark", "bright"))
+
+
+def victims_of(pixels: Tensor) -> Victims:
+    return Victims(pixels, torch.ones(len(pixels), dtype=torch.long), range(len(pixels)))
+
+
+def quiet(done: int) -> None:
+    pass
+
+
+def test_fgsm_moves_every_pixel_by_epsilon_against_the_true_class(net: fovea.Network) -> None:
+    """d loss / d x = (p - 1) w for class 1: each pixel moves by ε against its weight's sign, and not past 0 or 255."""
+    pixels = torch.full((1, 3, 8, 8), 100.0)
+    pixels[0, 0, 0, 0], pixels[0, 0, 0, 1] = 0.5, 254.0
+    found = FGSM(2.0, net)(victims_of(pixels), quiet)
+    assert torch.equal(found, (pixels - 2 * weights().sign()).clamp(0, 255))
+    assert float((found - pixels).abs().max()) == 2
+
+
+def test_fgsm_of_a_surrogate_follows_the_surrogates_gradient(net: fovea.Network) -> None:
+    """The opposite network's worst direction is this one's best."""
+    pixels = torch.full((1, 3, 8, 8), 100.0)
+    found = FGSM(2.0, net_of(-weights()))(victims_of(pixels), quiet)
+    assert torch.equal(found, pixels + 2 * weights().sign())
+    larger = net_of(
+        torch.ones(3, 16, 16), Prepare((16, 16), crop=None)
+    )  # one of another input size is shown them larger
+    assert torch.equal(FGSM(1.0, larger)(victims_of(pixels), quiet), pixels - 1)
+
+
+def test_fgsm_leaves_the_network_as_found(net: fovea.Network) -> None:
+    net.module.train().requires_grad_(False)
+    with torch.inference_mode():
+        FGSM(1.0, net)(victims_of(torch.full((1, 3, 8, 8), 9.0)), quiet)
+    assert net.module.training
+    assert net.module.weights.grad is None
+    assert not net.module.weights.requires_grad
+
+
+def test_noise_is_the_pictures_own_whatever_its_batch() -> None:
+    pixels = torch.full((3, 3, 40, 40), 128.0)
+    together = Noise(10.0)(victims_of(pixels), quiet)
+    alone = Noise(10.0)(Victims(pixels[2:], torch.ones(1), [2]), quiet)
+    assert torch.equal(together[2:], alone)
+    assert not torch.equal(together[0], together[1])
+    assert not torch.equal(together, Noise(10.0, seed=1)(victims_of(pixels), quiet))
+    assert float((together - pixels).std()) == pytest.approx(10, rel=0.05)
+    doubled = Noise(20.0)(victims_of(pixels), quiet)
+    assert torch.allclose(doubled - pixels, 2 * (together - pixels), atol=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_loses_more_at_lower_quality(channels: int) -> None:
+    ramp = torch.arange(32.0).mul(8).expand(1, channels, 32, 32).contiguous()
+    losses = [float((JPEG(quality)(victims_of(ramp), quiet) - ramp).abs().mean()) for quality in (100, 50, 5)]
+    assert losses == sorted(losses)
+    assert losses[0] < 1 < losses[2]
+
+
+def test_rows_before_and_after(net: fovea.Network) -> None:
+    """Nothing changes at strength 0; an attack that knows the weights takes every right answer away."""
+    data = noise_set(6)
+    seen: list[tuple[int, int]] = []
+    found = measure(
+        net, data, ["fgsm:0", "noise:0", "fgsm:255", "jpeg:100"], batch=4, progress=lambda *now: seen.append(now)
+    )
+    plain, fgsm, noise, strong, jpeg = found.rows
+    assert (plain["attack"], plain["unchanged"], plain["images"]) == ("none", 1, 6)
+    assert plain["top5"] is None  # of two classes
+    for row in (fgsm, noise):
+        assert (row["top1"], row["unchanged"]) == (plain["top1"], 1)
+    assert strong["top1"] == 0
+    assert strong["unchanged"] == pytest.approx(1 - plain["top1"])
+    assert (jpeg["attack"], jpeg["strength"]) == ("jpeg", 100)
+    assert seen[-1] == (30, 30)
+    assert seen == sorted(seen)
+
+
+def test_batches_do_not_matter_and_bad_pictures_are_reported(net: fovea.Network) -> None:
+    class Broken:
+        def read(self) -> Image.Image:
+            raise fovea.BadPicture("cut short")
+
+    data = noise_set(5)
+    data = DataSet(data.name, (*data.samples[:2], Sample("bad.png", 0, Broken()), *data.samples[2:]), data.labels)
+    attacks = ["fgsm:3", "noise:40", "jpeg:20"]
+    one, two = (measure(net, data, attacks, batch) for batch in (1, 4))
+    assert one.rows == two.rows
+    assert one.skipped == [("bad.png", "cut short")]
+
+
+def test_the_network_is_left_as_found(net: fovea.Network) -> None:
+    net.module.train()
+    state = torch.get_rng_state()
+    measure(net, noise_set(2), ["fgsm:2", "noise:5"])
+    assert net.module.training
+    assert net.module.weights.grad is None
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_examples_are_shown_in_every_version(net: fovea.Network, tmp_path: Path) -> None:
+    found = measure(net, noise_set(20), ["fgsm:2", "jpeg:30"], batch=3)
+    assert [[one.attack for one in row] for row in found.examples] == [["plain", "fgsm 2", "jpeg 30"]] * 6
+    assert all(one.label in ("dark", "bright") and one.probability >= 0.5 for row in found.examples for one in row)
+    first = np.asarray(found.examples[0][0].image)
+    assert np.array_equal(first, np.asarray(noise_set(1).samples[0].source.read()))
+    found.save(tmp_path / "new" / "pictures.png")
+    assert Image.open(tmp_path / "new" / "pictures.png").size[0] >= 3 * 8
+
+
+def test_normalisation_of_any_transform_is_found_by_trying() -> None:
+    mean, std = PREPARE.mean, PREPARE.std
+    steps = [v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
+    known = normalisation_of(net_of(weights()))
+    probed = normalisation_of(net_of(weights(), v2.Compose(steps)))
+    assert probed.scale == pytest.approx(known.scale, rel=1e-4)
+    assert probed.shift == pytest.approx(known.shift, rel=1e-4)
+    assert probed.size == known.size == (8, 8)
+    pixels = torch.rand(2, 3, 8, 8) * 255
+    assert torch.allclose(known.to_pixels(known.to_tensors(pixels)), pixels, atol=1e-3)
+    image = noise_set(1).samples[0].source.read()
+    again = known.to_pixels(PREPARE(image).unsqueeze(0))
+    assert torch.allclose(again[0].permute(1, 2, 0), torch.from_numpy(np.array(image)).float(), atol=1e-3)
+    padded = normalisation_of(net_of(weights(), v2.Compose([*steps[:3], v2.Pad(2), steps[3]])))
+    assert padded.scale == pytest.approx(known.scale, rel=1e-4)
+
+
+def standardised(image: Image.Image) -> Tensor:
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+    return (pixels - pixels.mean()) / (pixels.std() + 1)
+
+
+def backwards(image: Image.Image) -> Tensor:
+    return PREPARE(image).flip(0)
+
+
+def gamma(image: Image.Image) -> Tensor:
+    return (torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255) ** 2.2
+
+
+@pytest.mark.parametrize("transform", [standardised, backwards, gamma])
+def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
+    with pytest.raises(fovea.BadChoice, match="must normalise each channel"):
+        normalisation_of(net_of(weights(), transform))
+    with pytest.raises(fovea.BadChoice, match="no transform"):
+        normalisation_of(fovea.wrap(Linear(weights())))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("fgms:2", "no attack 'fgms'; did you mean 'fgsm'"),
+        ("noise", "written noise:10, where 10 is σ"),
+        ("jpeg:0", "quality, 1 to 100; got 'jpeg:0', which is out of range"),
+        ("jpeg:30.5", "out of range"),
+        ("fgsm:-1", "out of range"),
+        ("texture:inf", "out of range"),
+        ("noise:nan", "out of range"),
+    ],
+)
+def test_attacks_that_cannot_be(given: str, message: str, net: fovea.Network) -> None:
+    with pytest.raises(fovea.BadChoice, match=message):
+        measure(net, noise_set(1), [given])
+
+
+def test_attacks_by_name(net: fovea.Network) -> None:
+    assert parsed(" fgsm:0.007 ") == ("fgsm", 0.007)
+    for text, kind in (("fgsm:1", FGSM), ("noise:1", Noise), ("jpeg:1", JPEG), ("texture:1", Texture)):
+        assert isinstance(attack_of(*parsed(text), net, net, 0), kind)
+    with pytest.raises(fovea.BadChoice, match="at least one attack"):
+        measure(net, noise_set(1), [])
+    with pytest.raises(fovea.BadChoice, match="the surrogate must have the network's classes: it has 0 labels"):
+        measure(net, noise_set(1), ["fgsm:1"], surrogate=fovea.wrap(net.module, PREPARE))
+
+
+def test_a_surrogate_of_other_classes_is_refused(net: fovea.Network) -> None:
+    other = fovea.wrap(net.module, PREPARE, ("dark", "light"))
+    with pytest.raises(fovea.BadChoice, match="class 1 is 'light' to it, 'bright' to the network"):
+        measure(net, noise_set(1), ["fgsm:1"], surrogate=other)
+    numbered = fovea.wrap(net.module, PREPARE, 2)
+    assert measure(net, noise_set(1), ["fgsm:1"], surrogate=numbered).settings["labels"] == "matched by name"
+
+
+def test_a_texture_net_that_is_not_at_hand(net: fovea.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> fovea.Network:
+        raise fovea.BadNetwork("no connection")
+
+    monkeypatch.setattr("fovea.measures.robustness.load", load)
+    with pytest.raises(fovea.BadNetwork, match="--texture-net efficientnet_lite0"):
+        measure(net, noise_set(1), ["texture:2"])
+
+
+def test_the_command(tmp_path: Path) -> None:
+    for i, sample in enumerate(noise_set(2, 32).samples):
+        (tmp_path / "data" / str(i)).mkdir(parents=True)
+        sample.source.read().save(tmp_path / "data" / str(i) / "a.png")
+    out, file = tmp_path / "pictures.png", tmp_path / "figures.json"
+    arguments = f"measure robustness --net timm/test_resnet --untrained --data {tmp_path}/data --batch 2 --seed 3"
+    done = CliRunner().invoke(
+        cli.app, [*arguments.split(), "--attacks", "fgsm:0.2, noise:5,jpeg:30", "--out", out, "--json", file]
+    )
+    assert done.exit_code == 0, done.output
+    content = json.loads(file.read_text())
+    assert [(row["attack"], row["strength"]) for row in content["rows"]] == [
+        ("none", 0),
+        ("fgsm", 0.2),
+        ("noise", 5),
+        ("jpeg", 30),
+    ]
+    assert set(content["rows"][0]) == {"net", "data", "images", "attack", "strength", "top1", "top5", "unchanged"}
+    assert content["seed"] == 3
+    assert Image.open(out).width > 4 * 100
+
+
+@pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")
+def test_real_pictures(lite0: fovea.Network) -> None:
+    """0.2 of 255 shades, which nobody sees, is enough to take many right answers away (AnchorNet, F)."""
+    plain, weak, strong, jpeg = measure(
+        lite0, open_data("imagenet-val-3k").first(24), ["fgsm:0.2", "fgsm:2", "jpeg:90"]
+    ).rows
+    assert plain["top1"] > jpeg["top1"] - 0.1 > weak["top1"] > strong["top1"]
+    assert jpeg["unchanged"] > 0.8

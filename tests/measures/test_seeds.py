@@ -1,0 +1,49 @@
+"""Rows of seeds as one: means, Student's intervals, and changes seed by seed, by hand."""
+
+import pytest
+
+from fovea.measures import seeds
+
+
+def row(net: str, top1: float, method: str = "cam") -> dict[str, object]:
+    return {"net": net, "method": method, "images": 9, "top1": top1, "top5": None, "threshold": 0.2}
+
+
+def test_a_name_and_its_seed() -> None:
+    assert seeds.of("gap-seed12") == ("gap", "12")
+    assert seeds.of("gap-seedling") == ("gap-seedling", "")
+
+
+def test_means_and_intervals() -> None:
+    """0.4, 0.5, 0.6: the mean is 0.5, the standard error 0.1 / sqrt 3, Student's factor for two degrees 4.303."""
+    (found,) = seeds.together([row(f"gap-seed{i}", value) for i, value in enumerate((0.4, 0.5, 0.6))], ["top1"])
+    assert (found["net"], found["seeds"], found["images"], found["top5"]) == ("gap", 3, 9, None)
+    assert found["top1"] == pytest.approx(0.5)
+    assert found["top1_low"] == pytest.approx(0.5 - 4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    assert found["top1_high"] == pytest.approx(0.5 + 4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    assert "threshold_low" not in found
+    assert "top1_change" not in found
+
+
+def test_changes_are_seed_by_seed_beside_the_first_network() -> None:
+    rows = [row("gap-seed0", 0.5), row("gap-seed1", 0.7), row("adl-seed1", 0.6), row("adl-seed0", 0.4)]
+    first, second = seeds.together(rows, ["top1"])
+    assert "top1_change" not in first
+    assert second["top1_change"] == pytest.approx(-0.1)
+    assert second["top1_change_low"] == pytest.approx(-0.1)  # both seeds lose as much
+    assert second["top1_change_high"] == pytest.approx(-0.1)
+
+
+def test_other_seeds_have_a_change_without_an_interval() -> None:
+    rows = [row("gap-seed0", 0.5), row("adl-seed1", 0.6), row("adl-seed2", 0.8)]
+    _, second = seeds.together(rows, ["top1"])
+    assert second["top1_change"] == pytest.approx(0.2)
+    assert "top1_change_low" not in second
+
+
+def test_methods_are_kept_apart() -> None:
+    rows = [row("gap", 0.5), row("gap", 0.9, "l2caf"), row("adl", 0.6), row("adl", 0.8, "l2caf"), row("adl", 0.1, "x")]
+    found = {(one["net"], one["method"]): one.get("top1_change") for one in seeds.together(rows, ["top1"])}
+    assert found["adl", "cam"] == pytest.approx(0.1)
+    assert found["adl", "l2caf"] == pytest.approx(-0.1)
+    assert found["adl", "x"] is None  # the first network was not measured so

@@ -1,0 +1,319 @@
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.data import DataSet, Sample
+from fovea.data.samples import Box
+from fovea.heatmaps.explain import METHODS
+from fovea.heatmaps.look import Found, Look
+from fovea.heatmaps.targets import Aim
+from fovea.measures import trust_figure
+from fovea.measures.figures import Figures
+from fovea.measures.trust import measure, under_masks
+from fovea.measures.trust_rules import Measured, advise, compare
+from fovea.networks.network import Network
+from fovea.pictures.transforms import Prepare
+
+COUNT = 12
+
+
+class Square(nn.Module):
+    """The class is decided by one square, rows 4 to 11 and columns 8 to 15 of 24 x 24, through weights to randomise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.AvgPool2d(2)
+        self.last = nn.Linear(16, 2)
+        with torch.no_grad():
+            self.last.weight.copy_(torch.tensor([[-1.0], [1.0]]).expand(2, 16) + 0.01 * torch.arange(16))
+            self.last.bias.copy_(torch.tensor([8.0, -8.0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.cells(x)[:, 0, 2:6, 4:8].flatten(1))
+        return logits
+
+
+@dataclass(frozen=True)
+class Known:
+    """A map that is told what to show, whatever the network is."""
+
+    name: str
+    sign: float = 1.0
+    oblivious: bool = True
+
+    def __call__(self, look: Look, aim: Aim) -> Found:
+        cells = 0.01 * torch.rand(12, 12, generator=torch.Generator().manual_seed(0))
+        cells[2:6, 4:8] += self.sign
+        values = cells.flatten().repeat(len(look.output), 1)
+        return Found(values, values)
+
+
+@dataclass(frozen=True)
+class Refusing:
+    name: str = "refusing"
+
+    def __call__(self, look: Look, aim: Aim) -> Found:
+        raise fovea.BadNetwork("not for this head")
+
+
+@dataclass(frozen=True)
+class Held:
+    image: Image.Image
+
+    def read(self) -> Image.Image:
+        return self.image
+
+
+def squares(boxes: tuple[Box, ...] = ((8, 4, 16, 12),), count: int = COUNT) -> DataSet:
+    """Noise with a bright square, the same place in every picture."""
+    generator, samples = np.random.default_rng(0), []
+    for i in range(count):
+        pixels = generator.integers(0, 90, (24, 24, 3), dtype=np.uint8)
+        pixels[4:12, 8:16] = 255
+        samples.append(Sample(f"{i}.png", 1, Held(Image.fromarray(pixels)), boxes))
+    return DataSet("squares", tuple(samples), ("no", "yes"))
+
+
+def network(labels: tuple[str, ...] | None = ("no", "yes")) -> Network:
+    return fovea.wrap(Square().eval(), Prepare((24, 24), (0.0,) * 3, (1.0,) * 3, None), labels, layer="cells")
+
+
+@pytest.fixture(scope="module")
+def found() -> Figures:
+    return measure(network(), squares(), ["l2caf", "gradcam", Refusing(), Known("fixed")], COUNT, 6)
+
+
+def rows(found: Figures) -> dict[str, dict[str, object]]:
+    return {str(row["method"]): dict(row) for row in found.rows}
+
+
+def test_a_row_a_method_the_control_last_and_who_refuses_is_told(found: Figures) -> None:
+    assert [row["method"] for row in found.rows] == ["l2caf", "gradcam", "fixed", "random"]
+    assert found.details["refused"] == {"refusing": "not for this head"}
+    assert {row["images"] for row in found.rows} == {row["curve_images"] for row in found.rows} == {COUNT}
+    for row in found.rows:
+        for what in ("gt_known", "insertion", "deletion"):
+            assert row[f"{what}_low"] <= row[what] <= row[f"{what}_high"]
+
+
+def test_a_map_that_is_not_about_the_network_is_left_out_however_well_it_localises(found: Figures) -> None:
+    fixed, control = rows(found)["fixed"], rows(found)["random"]
+    assert (fixed["gt_known"], fixed["sanity_all"]) == (1, pytest.approx(1))
+    assert str(fixed["verdict"]).startswith("do not use: its maps still resemble those of random weights")
+    assert any(one.startswith("Do not use ") and "fixed" in one for one in found.details["recommendation"])
+    assert control["verdict"] == "the control"
+    assert abs(float(str(control["sanity_all"]))) < 0.2
+
+
+def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found: Figures) -> None:
+    best, control = rows(found)[found.details["recommended"]], rows(found)["random"]
+    assert best["method"] in ("l2caf", "gradcam")
+    assert best["verdict"] == "recommended"
+    assert best["insertion"] > control["insertion"]  # type: ignore[operator]
+    assert best["deletion"] < control["deletion"]  # type: ignore[operator]
+    assert found.details["recommendation"][0].startswith(f"Use {best['method']}: localisation ")
+
+
+def test_every_method_is_measured_if_none_is_named() -> None:
+    found = measure(network(), squares(), None, 2, 2)
+    assert [row["method"] for row in found.rows] == [*METHODS, "random"]
+    assert all(row["verdict"] for row in found.rows)
+
+
+def test_data_without_boxes_is_measured_by_the_rest() -> None:
+    seen: list[tuple[int, int]] = []
+    found = measure(network(), squares(()), ["gradcam"], 4, 4, progress=lambda *now: seen.append(now))
+    assert found.settings["localisation"] == "no boxes"
+    assert all(row["gt_known"] is None and row["threshold"] is None for row in found.rows)
+    assert found.rows[0]["insertion"] > found.rows[1]["insertion"]
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_an_embedding_is_followed_by_its_cosine_and_methods_that_are_one_are_told() -> None:
+    found = measure(network(None), squares(), ["l2caf", "l2caf-oblivious", "gradcam"], 4, 4)
+    same = {row["method"]: row["same_as"] for row in found.rows}
+    assert same == {"l2caf": None, "l2caf-oblivious": "l2caf", "gradcam": None, "random": None}
+    assert found.settings["followed"] == "cosine to the whole picture's embedding"
+    assert all(-1 <= row["insertion"] <= 1 for row in found.rows)
+
+
+def test_scores_under_masks() -> None:
+    """What is hidden is filled, so the mean of an all-ones picture is the share that is shown."""
+
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((1, 2, 3)).unsqueeze(1)
+
+    masks = torch.zeros(2, 3, 4, 4, dtype=torch.bool)
+    masks[:, 1, 0], masks[:, 2] = True, True
+    shown = under_masks(fovea.wrap(Mean()), torch.ones(2, 3, 4, 4), masks, torch.zeros(()), lambda out, own: out[:, 0])
+    assert shown.tolist() == [[0, 0.25, 1]] * 2
+
+
+def test_the_network_is_left_as_found() -> None:
+    net = network()
+    net.module.train()
+    before = {name: value.clone() for name, value in net.module.state_dict().items()}
+    state = torch.get_rng_state()
+    measure(net, squares(), ["gradcam"], 2, 2)
+    assert net.module.training
+    assert all(torch.equal(before[name], value) for name, value in net.module.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_wrong_choices_are_told() -> None:
+    with pytest.raises(fovea.BadChoice, match="no method 'l2ca'; did you mean 'l2caf'"):
+        measure(network(), squares(), ["l2ca"])
+    with pytest.raises(fovea.BadChoice, match="each once"):
+        measure(network(), squares(), ["cam", "cam"])
+    with pytest.raises(fovea.BadChoice, match="at least 2 pictures"):
+        measure(network(), squares(), ["cam"], 1)
+    with pytest.raises(fovea.BadChoice, match="not for this head"):
+        measure(network(), squares(), [Refusing()], 2)
+
+
+def made(method: str, hits: float, insertion: float, deletion: float, **more: float | str | None) -> Measured:
+    """100 pictures, harder and easier ones; the differences between methods are the same in all."""
+    hard = np.linspace(-0.1, 0.1, 100)
+    localised = (np.arange(100) < 100 * hits).astype(np.float64)
+    pictures = {"gt_known": localised, "insertion": insertion + hard, "deletion": deletion + hard}
+    given = {"sanity_last": 0.0, "sanity_all": 0.0, "x_forward": 1.0, **more}
+    return Measured(method, pictures, **given)  # type: ignore[arg-type]
+
+
+CONTROL = made("random", 0.3, 0.2, 0.3)
+
+
+def advised(*methods: Measured) -> tuple[str | None, dict[str, str], str]:
+    found = [*methods, CONTROL]
+    advice = advise(found, compare(found))
+    return advice.recommended, dict(advice.verdicts), str(advice)
+
+
+def test_pairs_are_resampled_together() -> None:
+    """Pictures differ by 0.2 and the methods by 0.02 in each: alone their intervals overlap, together they do not."""
+    compared = compare([made("a", 0.6, 0.40, 0.1), made("b", 0.6, 0.42, 0.1), CONTROL])
+    a, b = (compared.alone["insertion", name] for name in "ab")
+    assert a.high > b.low
+    difference = compared.against["insertion", "b", "a"]
+    assert (difference.mean, difference.low, difference.high) == pytest.approx((0.02, 0.02, 0.02))
+    assert difference.better
+    assert compared.against["insertion", "a", "b"].worse
+    lower = compared.against["deletion", "a", "random"]  # a lower deletion is a better one
+    assert lower.better
+    assert lower.mean == pytest.approx(0.2)
+
+
+def test_the_better_one_is_recommended_even_if_it_is_slow() -> None:
+    name, verdicts, text = advised(made("a", 0.6, 0.40, 0.1), made("b", 0.6, 0.42, 0.1, x_forward=9.0))
+    assert name == "b"
+    assert verdicts["a"] == "worse insertion"
+    assert "better than a's 0.400" in text
+    assert "Behind it: a (insertion -0.020 (-0.020 to -0.020))." in text
+    assert text.endswith("Random maps reach localisation 0.300, insertion 0.200, deletion 0.300.")
+
+
+def test_ties_go_to_the_quickest_then_to_the_first() -> None:
+    slow, quick = made("a", 0.6, 0.4, 0.1, x_forward=3.0), made("b", 0.6, 0.4, 0.1, x_forward=1.1)
+    name, verdicts, text = advised(slow, quick)
+    assert (name, verdicts["a"]) == ("b", "as good, slower")
+    assert "On no measure is it told apart from a (3.00 x): of these it is the quickest." in text
+    name, verdicts, text = advised(made("a", 0.6, 0.4, 0.1), quick)
+    assert (name, verdicts["b"]) == ("a", "as good")
+    assert "of these it is the first named" in text
+
+
+def test_equals_are_told_apart_by_whether_they_are_about_the_class() -> None:
+    vague, sharp = made("a", 0.6, 0.4, 0.1, sanity_last=0.6), made("b", 0.6, 0.4, 0.1, x_forward=3.0)
+    name, _, text = advised(vague, sharp)
+    assert name == "b"
+    assert "of these it is the only one whose maps change with the last layer." in text
+    assert "Still alike with a random last layer, and so about more than the class: a (0.60)." in text
+    found = [vague, sharp, CONTROL]
+    embedding = advise(found, compare(found), of_classes=False)
+    assert embedding.recommended == "a"
+    assert "last layer" not in str(embedding)
+
+
+def test_a_certain_difference_that_is_worth_nothing_is_a_tie() -> None:
+    name, verdicts, _ = advised(made("a", 0.6, 0.400, 0.1), made("b", 0.6, 0.405, 0.1))
+    assert (name, verdicts["b"]) == ("a", "as good")
+
+
+def test_one_that_wins_here_and_loses_there_is_told() -> None:
+    """b is ahead in insertion only, a in localisation and deletion."""
+    name, verdicts, text = advised(made("a", 0.8, 0.40, 0.10), made("b", 0.5, 0.45, 0.15))
+    assert (name, verdicts["b"]) == ("a", "better insertion; worse localisation, deletion")
+    assert "b has the better insertion +0.050 (+0.050 to +0.050), but the worse localisation -0.300" in text
+    assert "deletion +0.050 (+0.050 to +0.050)." in text  # a higher deletion is the worse one
+    assert "behind b's 0.450" in text
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (
+            made("b", 0.9, 0.9, 0.0, sanity_all=0.9),
+            "its maps still resemble those of random weights (rank correlation 0.90)",
+        ),
+        (made("b", 0.1, 0.9, 0.0), "it is worse than random maps: localisation -0.200"),
+        (made("b", 0.9, 0.2, 0.3), "the answer hangs on its pixels no more than on random ones: insertion +0.000"),
+    ],
+)
+def test_what_is_left_out(bad: Measured, reason: str) -> None:
+    name, verdicts, text = advised(bad, made("a", 0.6, 0.4, 0.1))
+    assert name == "a"
+    assert reason in verdicts["b"]
+    assert "Do not use b: " in text
+    name, _, text = advised(bad)
+    assert name is None
+    assert text.startswith("None of these maps can be trusted")
+
+
+def test_the_same_maps_are_no_rivals() -> None:
+    name, verdicts, text = advised(made("a", 0.6, 0.4, 0.1), made("b", 0.6, 0.4, 0.1, same_as="a"))
+    assert (name, verdicts["b"]) == ("a", "the same maps as a")
+    assert "b gives the same maps here." in text
+    assert "told apart" not in text
+
+
+def test_the_figure_shows_every_measure_and_the_recommended_method(found: Figures) -> None:
+    sheet = trust_figure.figure(found)
+    titles = [panel.get_title().partition("\n")[0] for panel in sheet.axes]
+    assert titles[:3] == ["localisation", "insertion", "deletion"]
+    assert len(titles) == len(trust_figure.PANELS)
+    bold = [one.get_text() for one in sheet.axes[0].get_yticklabels() if one.get_fontweight() == "bold"]
+    assert bold == [found.details["recommended"]]
+    without = trust_figure.figure(measure(network(), squares(()), ["gradcam"], 2, 2))
+    assert len(without.axes) == len(titles) - 1
+
+
+def test_the_command(tmp_path: Path) -> None:
+    for name in ("0", "1"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(
+            tmp_path / "data" / name / "a.png"
+        )
+    (tmp_path / "data" / "boxes.csv").write_text("file,boxes\n0/a.png,5 5 35 35\n1/a.png,5 5 35 35\n")
+    out, file = tmp_path / "trust.png", tmp_path / "trust.json"
+    arguments = f"measure trust --net timm/test_resnet --untrained --data {tmp_path}/data --methods cam,gradcam"
+    more = f"--steps 2 --curve-pictures 2 --out {out} --json {file}"
+    done = CliRunner().invoke(cli.app, [*arguments.split(), *more.split()])
+    assert done.exit_code == 0, done.output
+    content = json.loads(file.read_text())
+    assert (content["what"], content["seed"]) == ("trust", 0)
+    assert [row["method"] for row in content["rows"]] == ["cam", "gradcam", "random"]
+    assert all(len(row) == len(content["rows"][0]) for row in content["rows"])
+    assert content["recommendation"][-1].startswith("Random maps reach")
+    assert content["refused"] == {}
+    assert Image.open(out).width > 400

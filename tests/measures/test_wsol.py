@@ -1,0 +1,244 @@
+import copy
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.data import open_data, open_folder, open_pack
+from fovea.measures.wsol import localised, measure
+from fovea.networks.stream import rank_of
+from fovea.pictures.transforms import Prepare, placement_of
+
+
+def picture(where: tuple[int, int, int, int], colour: int) -> Image.Image:
+    pixels = np.zeros((60, 80, 3), dtype=np.uint8)
+    x0, y0, x1, y1 = where
+    pixels[y0:y1, x0:x1, colour] = 255
+    return Image.fromarray(pixels)
+
+
+@pytest.fixture
+def net() -> fovea.Network:
+    """The class is the colour, the map is where the colour is."""
+    module = nn.Sequential(
+        nn.AvgPool2d(4),
+        nn.Conv2d(3, 3, 1, bias=False),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(3, 3, bias=False),
+    ).eval()
+    module[1].weight.data = torch.eye(3).view(3, 3, 1, 1)
+    module[4].weight.data = torch.eye(3) * 10
+    return fovea.wrap(module, Prepare((60, 80), (0.0,) * 3, (1.0,) * 3, None), ("red", "green", "blue"), layer="1")
+
+
+BOXES = [(8, 8, 32, 28), (40, 20, 72, 52), (20, 4, 60, 24)]
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    rows = []
+    with tarfile.open(tmp_path / "00.tar", "w") as tar:
+        for i, box in enumerate(BOXES):
+            buffer = io.BytesIO()
+            picture(box, i).save(buffer, "png")
+            info = tarfile.TarInfo(f"{i}/a.png")
+            info.size = buffer.tell()
+            buffer.seek(0)
+            tar.addfile(info, buffer)
+            rows.append(
+                {"file": f"{i}/a.png", "shard": "00.tar", "label": i, "boxes": " ".join(map(str, box)), "split": "test"}
+            )
+        broken = tarfile.TarInfo("broken.png")
+        broken.size = 4
+        tar.addfile(broken, io.BytesIO(b"oops"))
+    rows.append({"file": "broken.png", "shard": "00.tar", "label": 0, "boxes": "0 0 1 1", "split": "test"})
+    with open(tmp_path / "manifest.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return tmp_path
+
+
+def test_maps_on_the_object_score_one_and_bad_pictures_are_reported(net: fovea.Network, pack: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    found = measure(net, open_pack(pack), ["cam", "gradcam", "l2caf"], batch=2, progress=lambda *now: seen.append(now))
+    rows, skipped = found.rows, found.skipped
+    for row in rows:
+        assert (row["images"], row["top1"], row["top1_loc"], row["gt_known"], row["max_box_acc_v2"]) == (3, 1, 1, 1, 1)
+    assert [row["method"] for row in rows] == ["cam", "gradcam", "l2caf"]
+    assert skipped[0][0] == "broken.png"
+    assert seen[-1] == (8, 8)  # looked at, then boxes drawn
+
+
+def test_a_wrong_box_scores_zero(net: fovea.Network, pack: Path) -> None:
+    text = (pack / "manifest.csv").read_text().replace("8 8 32 28", "60 40 79 59")
+    (pack / "manifest.csv").write_text(text)
+    rows = measure(net, open_pack(pack), ["cam"]).rows
+    assert rows[0]["gt_known"] == pytest.approx(2 / 3)
+    assert rows[0]["top1"] == 1
+
+
+def test_a_tie_is_not_a_hit() -> None:
+    outputs = torch.tensor([[1.0, 1.0, 1.0], [float("nan")] * 3, [0.0, 2.0, 1.0]])
+    assert rank_of(outputs, torch.tensor([0, 0, 1])).tolist() == [2, 2, 0]
+
+
+def test_folders_with_boxes(net: fovea.Network, tmp_path: Path) -> None:
+    with open(tmp_path / "boxes.csv", "w") as file:
+        file.write("file,boxes\n")
+        for i, name in enumerate(("red", "green", "blue")):
+            (tmp_path / name).mkdir()
+            picture(BOXES[i], i).save(tmp_path / name / "one.png")
+            file.write(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}\n")
+    found = open_folder(tmp_path, net.labels)
+    assert sorted(sample.label for sample in found.samples) == [0, 1, 2]
+    rows = measure(net, found, ["l2caf"]).rows
+    assert (rows[0]["top1"], rows[0]["gt_known"]) == (1, 1)
+
+
+def test_data_that_is_not_there(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOVEA_DATA", str(pack.parent))
+    with pytest.raises(fovea.BadChoice, match="no data 'nowhere'"):
+        open_data("nowhere")
+    assert len(open_data(pack.name)) == 4
+    with pytest.raises(fovea.BadChoice, match="no split 'tset'; did you mean 'test'"):
+        open_pack(pack, "tset")
+    (pack / "00.tar").unlink()
+    with pytest.raises(fovea.BadChoice, match=r"incomplete: 00\.tar"):
+        open_pack(pack)
+
+
+def test_nothing_to_measure_against(net: fovea.Network, pack: Path) -> None:
+    text = (pack / "manifest.csv").read_text().splitlines()
+    kept = [",".join([*line.split(",")[:3], "", "test"]) for line in text[1:]]
+    (pack / "manifest.csv").write_text("\n".join([text[0], *kept]))
+    with pytest.raises(fovea.BadChoice, match="no boxes"):
+        measure(net, open_pack(pack), ["cam"])
+
+
+@pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")
+def test_real_pictures(lite0: fovea.Network) -> None:
+    found = measure(lite0.squashed(), open_data("imagenet-val-3k").first(120), ["cam", "gradcam", "l2caf"])
+    cam, gradcam, l2caf = found.rows
+    assert not found.skipped
+    assert cam["top1"] > 0.55
+    assert {**cam, "method": ""} == {**gradcam, "method": ""}
+    assert l2caf["gt_known"] > 0.45
+
+
+def test_classes_are_matched_by_name(net: fovea.Network, tmp_path: Path) -> None:
+    """Sorted, blue is the folders' class 0; the network has it last."""
+    lines = ["file,boxes"]
+    for i, name in ((2, "blue"), (1, "green")):
+        (tmp_path / name).mkdir()
+        picture(BOXES[i], i).save(tmp_path / name / "one.png")
+        lines.append(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}")
+    (tmp_path / "boxes.csv").write_text("\n".join(lines))
+    found = measure(net, open_folder(tmp_path), ["cam"])
+    assert found.settings["labels"] == "matched by name"
+    assert (found.rows[0]["top1"], found.rows[0]["gt_known"]) == (1, 1)
+    assert (found.rows[0]["top5"], found.rows[0]["top5_loc"]) == (None, None)  # of three outputs
+
+
+def test_processes_draw_the_same_boxes() -> None:
+    cells = np.random.default_rng(0).random((33, 3, 4), dtype=np.float32)
+    jobs = [(one, placement_of(Prepare((60, 80), crop=None), 80, 60), (BOXES[0],)) for one in cells]
+    seen: list[tuple[int, int]] = []
+    here = localised({"a": jobs})["a"]
+    there = localised({"a": jobs}, lambda *now: seen.append(now), workers=8)["a"]
+    assert (here.largest == there.largest).all()
+    assert (here.any_one == there.any_one).all()
+    assert seen[-1] == (33, 33)
+
+
+def test_a_plain_script_measures(tmp_path: Path) -> None:
+    """One without `if __name__ == "__main__":`, which processes of its own would run again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from fovea.measures.wsol import localised\n"
+        "import numpy as np\n"
+        "from fovea.transforms import Prepare, placement_of\n"
+        "job = np.ones((2, 2), np.float32), placement_of(Prepare((8, 8), crop=None), 8, 8), ((0, 0, 8, 8),)\n"
+        "print(localised({'a': [job] * 40})['a'].largest.shape)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("(40, 99)\n", "")
+
+
+def test_no_method_and_no_batch(net: fovea.Network, pack: Path) -> None:
+    with pytest.raises(fovea.BadChoice, match="no method was named"):
+        measure(net, open_pack(pack), [])
+    with pytest.raises(fovea.BadChoice, match="at least one picture; got 0"):
+        measure(net, open_pack(pack), ["cam"], batch=0)
+
+
+def test_the_command(pack: Path) -> None:
+    words = f"measure wsol --net timm/test_resnet --untrained --data {pack}:limit=2 --limit 3 --methods cam --json"
+    done = CliRunner().invoke(cli.app, [*words.split(), str(pack / "new" / "found.json")])
+    assert done.exit_code == 0, done.output
+    told = json.loads((pack / "new" / "found.json").read_text())
+    assert (told["settings"]["part"], told["settings"]["labels"]) == ("limit=2", "matched by number")
+
+
+@pytest.mark.parametrize("where", [".", "00.tar/found.json"])
+def test_figures_that_could_not_be_written_are_not_measured(pack: Path, where: str) -> None:
+    words = ["measure", "wsol", "--data", "nowhere", "--json", str(pack / where)]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 2
+    assert "--json" in done.output
+    assert "nowhere" not in done.output
+
+
+def test_a_network_for_other_classes_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data/mauve").mkdir(parents=True)
+    picture(BOXES[0], 0).save(tmp_path / "data/mauve/one.png")
+    (tmp_path / "data/boxes.csv").write_text("file,boxes\nmauve/one.png,8 8 32 28")
+    words = f"measure wsol --net timm/test_resnet --untrained --data {tmp_path}/data --methods cam"
+    done = CliRunner().invoke(cli.app, words.split())
+    assert done.exit_code == 0, done.output
+    assert "the network knows no 'mauve'" in done.stderr
+
+
+def test_networks_side_by_side(net: fovea.Network, pack: Path, tmp_path: Path) -> None:
+    """The second network calls red green, so that its classes suffer and its boxes do not."""
+    wrong = copy.deepcopy(net.module)
+    wrong[4].weight.data = wrong[4].weight.data[[1, 0, 2]]
+    networks = [replace(net, name=f"right-seed{i}") for i in range(2)]
+    networks += [replace(net, name=f"wrong-seed{i}", module=wrong, _cuts={}) for i in range(2)]
+    decoded: list[str] = []
+    found = measure(networks, open_pack(pack), ["cam"], progress=lambda done, total: decoded.append(f"{done}/{total}"))
+    right, swapped = found.rows
+    assert (right["net"], right["seeds"], right["top1"], right["top1_loc"]) == ("right", 2, 1, 1)
+    assert (swapped["net"], swapped["seeds"]) == ("wrong", 2)
+    assert swapped["top1"] == pytest.approx(1 / 3)
+    assert swapped["top1_change"] == pytest.approx(-2 / 3)
+    assert swapped["top1_change_low"] == pytest.approx(-2 / 3)
+    assert "beside right" in found.settings["change"]
+    assert len(found.skipped) == 1  # decoded once for all
+    with pytest.raises(fovea.BadChoice, match="each by another name"):
+        measure([networks[0], networks[0]], open_pack(pack), ["cam"])
+
+
+def test_the_command_takes_several_networks(pack: Path) -> None:
+    words = f"measure wsol --net timm/test_resnet --net timm/test_vit --untrained --data {pack} --methods gradcam"
+    done = CliRunner().invoke(cli.app, words.split())
+    assert done.exit_code == 0, done.output
+    assert "top1_loc change" in done.output
+    done = CliRunner().invoke(cli.app, [*words.split(), "--weights", "x.safetensors"])
+    assert isinstance(done.exception, fovea.BadChoice)
+    assert "--weights is for one network" in str(done.exception)

@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.measures import zoom_speed
+from fovea.networks.cost import macs
+
+
+def test_glimpses_against_the_full_picture() -> None:
+    """256 x 256 read by 32 x 32: a few windows against 64 times as many pixels as one of them has."""
+    options = {"levels": 3, "base": 32, "side": 256}
+    torch.manual_seed(0)
+    reads = fovea.load("tnet/test_efficientnet", pretrained=False, classes=5, options=options)
+    whole = fovea.load("timm/test_efficientnet", pretrained=False, classes=5)
+    seen: list[tuple[int, int]] = []
+    found = zoom_speed.measure(reads, whole, 256, 2, (1, 3), 2, lambda *now: seen.append(now))
+    assert [row["batch"] for row in found.rows] == [1, 3]
+    assert seen == [(1, 2), (2, 2)]
+    for row in found.rows:
+        assert (row["net"], row["against"], row["glimpses"]) == ("tnet/test_efficientnet", "timm/test_efficientnet", 2)
+        assert (row["macs"], row["macs_against"]) == (
+            macs(reads, torch.zeros(1, 3, 256, 256), 2),
+            macs(whole, torch.zeros(1, 3, 256, 256)),
+        )
+        assert row["x_macs"] == pytest.approx(row["macs"] / row["macs_against"], abs=1e-3)
+        assert row["x_memory"] == pytest.approx(row["peak_mb"] / row["peak_mb_against"], rel=0.1)
+        assert row["x_macs"] < 0.1
+        assert row["x_memory"] < 0.5
+        assert row["ms_per_picture"] > 0
+        assert row["x_time"] > 0
+
+
+def test_wrong_choices() -> None:
+    whole = fovea.load("timm/test_resnet", pretrained=False, classes=5)
+    with pytest.raises(fovea.BadChoice, match="name one that reads glimpses, as tnet-b0"):
+        zoom_speed.measure(whole, whole)
+    reads = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32})
+    with pytest.raises(fovea.BadChoice, match="are at least 1"):
+        zoom_speed.measure(reads, whole, batches=())
+
+
+def test_command(tmp_path: Path) -> None:
+    line = "bench zoom --net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2"
+    done = CliRunner().invoke(cli.app, [*line.split(), "--rounds", "1", "--json", str(tmp_path / "b.json")])
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert [row["batch"] for row in found["rows"]] == [1, 2]
+    assert "counted on neither side" in found["settings"]["peak_mb"]
+    assert "2 glimpses of 96 x 96 against all of it" in done.output

@@ -1,0 +1,207 @@
+"""GAP, ADL and ACoL: masks by hand, what each classifier sees, maps of both as one."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import fovea
+from fovea.models.erasing import ADL, ACoL, Branch, zero_to_one
+from fovea.training.complementary import Complementary
+from fovea.training.recipe import LossPart
+
+# two channels whose mean is 0, 1, 2, 4
+FEATURES = torch.tensor([[[[0.0, 2.0], [2.0, 6.0]], [[0.0, 0.0], [2.0, 2.0]]]])
+SMALL = {"widths": [8, 8], "side": 32}
+
+
+def adl(keep: float, threshold: float = 0.5) -> ADL:
+    return ADL(keep, threshold).train()
+
+
+def small(kind: str, classes: int = 3, **options: object) -> fovea.Network:
+    torch.manual_seed(0)
+    return fovea.load(f"{kind}/smallnet", pretrained=False, classes=classes, options={**SMALL, **options})
+
+
+def test_the_drop_mask_hides_cells_at_or_above_the_share_of_the_maximum() -> None:
+    """The mean is 0 1 / 2 4; half of the maximum is 2, so the lower row goes."""
+    expected = FEATURES * torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    assert torch.equal(adl(0.0)(FEATURES), expected)
+
+
+def test_the_importance_map_is_the_sigmoid_of_the_mean() -> None:
+    importance = torch.tensor([[0.0, 1.0], [2.0, 4.0]]).sigmoid()
+    assert torch.allclose(adl(1.0)(FEATURES), FEATURES * importance)
+
+
+def test_each_picture_has_its_own_maximum() -> None:
+    both = torch.cat([FEATURES, FEATURES / 100])
+    dropped = adl(0.0)(both)
+    assert torch.allclose(dropped[0], dropped[1] * 100)
+
+
+def test_one_of_the_two_is_chosen_a_step_as_often_as_asked() -> None:
+    torch.manual_seed(0)
+    layer = adl(0.25)
+    dropped = [bool((layer(FEATURES)[0, 0, 1] == 0).all()) for _ in range(2000)]
+    assert sum(dropped) / 2000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_in_use_features_are_as_they_are() -> None:
+    assert adl(0.25).eval()(FEATURES) is FEATURES
+
+
+@pytest.mark.parametrize(("keep", "threshold"), [(-0.1, 0.5), (1.1, 0.5), (0.5, 2.0)])
+def test_shares_are_shares(keep: float, threshold: float) -> None:
+    with pytest.raises(fovea.BadChoice, match="between 0 and 1"):
+        ADL(keep, threshold)
+
+
+def test_adl_stands_after_the_layers_that_were_named() -> None:
+    plain, with_adl = small("gap"), small("gap", adl=["stages.1"])
+    kinds = [type(one) for one in with_adl.module.modules()]
+    assert kinds.count(ADL) == 1
+    assert not any(isinstance(one, ADL) for one in plain.module.modules())
+    x = torch.randn(2, 3, 32, 32)
+    with_adl.module.train()
+    torch.manual_seed(1)
+    one = with_adl.module.forward_features(x)  # type: ignore[operator]
+    assert bool((one.abs().sum(1) == 0).flatten(1).any(1).all())  # the most telling cells are gone
+
+
+def test_a_layer_that_is_not_there_is_named() -> None:
+    with pytest.raises(fovea.BadChoice, match=r"no layer 'stage\.1'.*stages\.1"):
+        small("gap", adl=["stage.1"])
+
+
+def test_gap_is_the_mean_over_cells_and_one_layer() -> None:
+    network = small("gap", convs=1, width=5)
+    x = torch.randn(2, 3, 32, 32)
+    features = network.module.forward_features(x)  # type: ignore[operator]
+    assert features.shape[1] == 5
+    by_hand = features.mean((2, 3)) @ network.module.classifier.weight.T + network.module.classifier.bias  # type: ignore[union-attr,operator]
+    assert torch.allclose(network(x), by_hand, atol=1e-5)
+    seen = fovea.explain(network, x, ["cam", "l2caf"])
+    assert seen["l2caf"].solver == "exact"
+
+
+@pytest.mark.parametrize("kind", ["gap", "acol"])
+def test_weights_come_back(kind: str, tmp_path: Path) -> None:
+    network = small(kind, convs=1, width=4)
+    x = torch.randn(1, 3, 32, 32)
+    network.save(tmp_path / "net.safetensors")
+    again = fovea.load(tmp_path / "net.safetensors")
+    assert torch.allclose(network(x), again(x))
+    more = fovea.load(tmp_path / "net.safetensors", classes=7)
+    assert more(x).shape == (1, 7)
+
+
+def maps_of(*rows: list[list[float]]) -> Tensor:
+    return torch.tensor([list(rows)])  # 1,classes,h,w
+
+
+def test_cells_at_or_above_the_threshold_are_erased() -> None:
+    """Class 1's map 1 2 / 4 5 is 0 .25 / .75 1 from 0 to 1: at 0.6 the lower row goes, and class 0 is not asked."""
+    acol = small("acol", threshold=0.6).module
+    assert isinstance(acol, ACoL)
+    maps = maps_of([[9.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [4.0, 5.0]])
+    left = acol.erased(torch.ones(1, 2, 2, 2), maps, torch.tensor([1]))
+    assert left[0, 0].tolist() == [[1, 1], [0, 0]]
+
+
+def test_a_flat_map_erases_nothing() -> None:
+    assert zero_to_one(torch.full((1, 2, 2), 3.0)).tolist() == [[[0, 0], [0, 0]]]
+
+
+def test_the_loss_is_of_both_classifiers_and_the_mask_has_no_gradient() -> None:
+    network = small("acol")
+    x, target = torch.randn(4, 3, 32, 32), torch.tensor([0, 1, 2, 0])
+    out = network.module(x)
+    loss = Complementary(LossPart(name="acol"))(out, target)
+    acol = network.module
+    second = acol.second(acol.erased(out.features, out.maps, target))  # type: ignore[operator]
+    entropy = torch.nn.functional.cross_entropy
+    assert float(loss) == pytest.approx(float(entropy(out.logits, target) + entropy(second, target)), rel=1e-5)
+    loss.backward()
+    for branch in (acol.first, acol.second):
+        assert isinstance(branch, Branch)
+        assert branch.last.weight.grad is not None
+        assert bool(branch.last.weight.grad.any())
+
+
+def test_the_loss_needs_two_classifiers() -> None:
+    with pytest.raises(fovea.BadChoice, match="acol/<backbone>"):
+        Complementary(LossPart(name="acol"))(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["cam", "l2caf", "gradcam"])
+def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str) -> None:
+    network = small("acol")
+    acol = network.module
+    assert isinstance(acol, ACoL)
+    x = torch.randn(2, 3, 32, 32)
+    seen = fovea.explain(network, x, method, target=[1, 2])
+    assert seen.values.shape[:2] == (2, 2)
+    assert "two classifiers" in seen.note
+    features = acol.features(x)
+    maps = acol.first.maps(features)
+    for k, label in enumerate((1, 2)):
+        classes = torch.full((2,), label)
+        own = [_alone(acol.first, features, method, label)]
+        own.append(_alone(acol.second, acol.erased(features, maps, classes), method, label))
+        by_hand = torch.maximum(*map(zero_to_one, own))
+        assert torch.allclose(seen.values[:, k], by_hand, atol=1e-4)
+
+
+def _alone(branch: Branch, features: Tensor, method: str, label: int) -> Tensor:
+    """One classifier's maps of given features, as a network of its own."""
+
+    class Rest(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.start, self.branch = torch.nn.Conv2d(features.shape[1], features.shape[1], 1, bias=False), branch
+            torch.nn.init.dirac_(self.start.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.branch(self.start(x))
+            return out
+
+    network = fovea.wrap(Rest(), labels=3, layer="start")
+    return fovea.explain(network, features.detach(), method, target=[label]).values[:, 0]
+
+
+def test_without_a_class_there_is_still_one_map() -> None:
+    seen = fovea.explain(small("acol"), torch.randn(2, 3, 32, 32), "l2caf-oblivious")
+    assert seen.values.shape[:2] == (2, 1)
+    assert bool(seen.values.isfinite().all())
+
+
+def test_other_targets_are_asked_of_both_classifiers() -> None:
+    """A score that is a class's logit gives the class's own map of the first classifier, and the second's likewise."""
+    network, x = small("acol"), torch.randn(2, 3, 32, 32)
+    label = int(network(x[:1]).argmax())  # what is erased for a score is the answer's
+    by_class = fovea.explain(network, x[:1], "gradcam", target=[label])
+    by_score = fovea.explain(network, x[:1], "gradcam", target=lambda out: out[:, label])
+    assert torch.allclose(by_class.values, by_score.values, atol=1e-5)
+    assert fovea.explain(network, x, "gradcam", target="pair").values.shape[:2] == (2, 1)
+
+
+def test_the_whole_network_iterates_on_what_the_second_sees() -> None:
+    network, x = small("acol"), torch.randn(1, 3, 32, 32)
+    maps = [fovea.explain(network, x, fovea.L2CAF(solver=solver)).values for solver in ("vanilla", "iterative")]
+    assert torch.allclose(*maps, atol=1e-4)
+
+
+def test_acol_is_looked_at_where_its_classifiers_part() -> None:
+    with pytest.raises(fovea.BadChoice, match=r"leave 'features\.body\.stages' out"):
+        fovea.explain(small("acol"), torch.randn(1, 3, 32, 32), layer="features.body.stages")
+
+
+def test_adl_within_adl_and_where_it_cannot_be() -> None:
+    network = small("gap", adl=["stages", "stages.1"])
+    assert sum(isinstance(one, ADL) for one in network.module.modules()) == 2
+    assert network(torch.randn(1, 3, 32, 32)).shape == (1, 3)
+    with pytest.raises(fovea.BadChoice, match="followed by their graph"):
+        fovea.load("gap/torchvision/googlenet", pretrained=False, options={"adl": ["body.inception4e"]})

@@ -1,0 +1,261 @@
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import fovea
+from fovea.basics.errors import BadChoice
+from fovea.models.glimpsing import Pixels, Walk, cut, shared_out
+from fovea.models.tnet import Grid, Location, TNet, encoding, plan
+from fovea.networks.cost import macs, parameters, statistics
+
+TINY = {"in_chans": 1, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32}
+
+
+def bag(**options: object) -> fovea.Network:
+    torch.manual_seed(0)
+    return fovea.load("tnet-bagnet77", classes=4, options={"width": 0.0625, **options})
+
+
+def timm_one(**options: object) -> fovea.Network:
+    torch.manual_seed(0)
+    return fovea.load("tnet/resnet10t", pretrained=False, classes=4, options=TINY | options)
+
+
+def walked(network: fovea.Network, x: Tensor, glimpses: int | None = None) -> Walk:
+    module = network.module
+    assert isinstance(module, TNet)
+    with torch.no_grad():
+        return module.walk(Pixels(x), glimpses)
+
+
+def test_sizes_and_costs_of_the_paper() -> None:
+    network = fovea.load("tnet-bagnet77", classes=1000)
+    assert parameters(network.module) == 21_859_949
+    for glimpses, expected in {0: 1.8241, 1: 3.6279, 3: 7.2356, 5: 10.8433}.items():
+        network.module.glimpses = glimpses
+        assert macs(network, torch.zeros(1, 3, 224, 224)) / 1e9 == pytest.approx(expected, rel=0.005)
+    network = fovea.load("tnet-b0", classes=62)
+    assert parameters(network.module) + statistics(network.module) == 4_559_591
+    for glimpses, expected in {0: 0.385, 2: 1.155, 4: 1.925, 6: 2.695}.items():
+        network.module.glimpses = glimpses
+        assert macs(network, torch.zeros(1, 3, 896, 896)) / 1e9 == pytest.approx(expected, rel=0.015)
+
+
+def test_grids_of_the_paper() -> None:
+    assert Grid(5, 0.34375).along(224) == ([-1, 36, 73, 110, 147], 77)
+    assert Grid(3, 0.5).along(448) == ([0, 112, 224], 224)
+    assert Grid(3, 0.5).along(2) == ([0, 0, 1], 1)
+
+
+def test_every_cell_of_a_map_is_in_a_region_and_every_region_has_one() -> None:
+    for size in ((14, 14), (7, 9), (2, 3), (1, 1)):
+        inside = Grid(3, 0.5).cells_inside(*size)
+        assert inside.any(0).all()
+        assert inside.any(1).all()
+    assert Grid(3, 0.5)._inside(14)[:, [0, 6, 7, 13]].tolist() == [
+        [True, True, False, False],
+        [False, True, True, False],
+        [False, False, True, True],
+    ]
+
+
+def test_glimpses_are_dealt_to_levels() -> None:
+    assert plan(4, 3, 9) == [2, 2]
+    assert plan(6, 3, 9) == [3, 3]
+    assert plan(1, 3, 9) == [1, 0]
+    assert plan(3, 2, 25) == [3]
+    assert plan(20, 3, 9) == [9, 11]
+    assert plan(90, 3, 9) == [9, 81]
+    assert plan(0, 1, 9) == []
+    assert shared_out(11, [9] * 9) == [2, 2, *[1] * 7]
+    with pytest.raises(BadChoice, match="0 to 90"):
+        plan(91, 3, 9)
+
+
+@pytest.mark.parametrize(("size", "squared"), [(512, 255), (320, 159)])
+def test_positions_have_one_length(size: int, squared: int) -> None:
+    for position, level in (((0, 0), 0), ((3, 17), 2)):
+        found = encoding(torch.tensor([position]), level, size)
+        assert found.shape == (1, size)
+        assert float(found.square().sum()) == pytest.approx(squared, rel=1e-5)
+    assert not torch.allclose(encoding(torch.tensor([[1, 2]]), 1, size), encoding(torch.tensor([[2, 1]]), 1, size))
+
+
+@pytest.mark.parametrize(("cells", "low", "high"), [(25, 0.01479, 0.10364), (9, 0.04148, 0.26526)])
+def test_no_probability_is_out_of_the_bounds_of_normalised_logits(cells: int, low: float, high: float) -> None:
+    peak = torch.full((cells,), -1.0)  # the farthest that one cell can be from the others at a given length
+    peak[0] = cells - 1
+    for sign, expected in ((1, high), (-1, low)):
+        probability = torch.nn.functional.normalize(sign * peak, dim=0).softmax(0)
+        assert float(probability[0]) == pytest.approx(expected, abs=2e-5)
+    network = bag() if cells == 25 else timm_one()
+    location, extractor = network.module.location, network.module.extractor
+    assert isinstance(location, Location)
+    with torch.no_grad():
+        found = location(1e4 * torch.randn(6, extractor.channels, 9, 9), 1e4 * torch.randn(6, extractor.width))
+    assert found.shape == (6, cells)
+    assert torch.allclose(found.sum(1), torch.ones(6))
+    assert float(found.min()) >= low - 1e-4
+    assert float(found.max()) <= high + 1e-4
+
+
+@pytest.mark.parametrize("make", [bag, timm_one])
+def test_the_policys_gradient_never_reaches_the_features(make: object) -> None:
+    network: fovea.Network = make()  # type: ignore[operator]
+    channels = len(network.transform.mean)  # type: ignore[union-attr]
+    walk = network.module.train()(torch.randn(2, channels, 128, 128))
+    walk.log_probability.sum().backward()
+    for name, one in network.module.named_parameters():
+        if name.startswith("location."):
+            continue
+        assert one.grad is None or not one.grad.any(), name
+    assert any(one.grad is not None and one.grad.any() for one in network.module.location.parameters())
+
+
+def test_windows_nest_and_are_read_where_they_say() -> None:
+    network = timm_one()
+    x = torch.randn(3, 1, 128, 96)
+    walk = walked(network, x, 8)
+    assert walk.levels == (1, 2, 2, 2, 2, 3, 3, 3, 3)
+    assert walk.parents == (-1, 0, 0, 0, 0, 1, 2, 3, 4)
+    assert walk.boxes[:, 0].tolist() == [[0, 0, 96, 128]] * 3
+    for i, parent in enumerate(walk.parents[1:], 1):
+        inner, outer = walk.boxes[:, i], walk.boxes[:, parent]
+        assert (inner[:, :2] >= outer[:, :2]).all()
+        assert (inner[:, 2:] <= outer[:, 2:]).all()
+    assert len({tuple(box) for box in walk.boxes[0, 1:5].tolist()}) == 4  # none twice
+    x0, y0, x1, y1 = walk.boxes[1, 6].tolist()
+    read = cut(x, walk.boxes[:, 6:7, :2], (y1 - y0, x1 - x0))
+    assert torch.equal(read[1], x[1, :, y0:y1, x0:x1])
+
+
+def test_what_was_not_read_has_no_say() -> None:
+    network = timm_one()
+    network.module.antialias = False  # the overview then reads a few pixels, and not the others
+    x = torch.rand(1, 1, 256, 256)
+    with torch.no_grad():
+        before = network.module(x)
+        other = x.clone()
+        seen = torch.zeros(256, 256, dtype=torch.bool)
+        for x0, y0, x1, y1 in before.boxes[0, 1:].tolist():
+            seen[y0:y1, x0:x1] = True
+        seen[3::8, 3::8] = seen[3::8, 4::8] = seen[4::8, 3::8] = seen[4::8, 4::8] = True  # of the overview, 8 apart
+        assert not seen.all()
+        other[0, 0, ~seen] = 0.5
+        after = network.module(other)
+    assert torch.equal(before.logits, after.logits)
+
+
+def test_over_the_edge_there_is_nothing() -> None:
+    x = torch.arange(1.0, 17).view(1, 1, 4, 4)
+    found = cut(x, torch.tensor([[[-1, -1], [2, 3]]]), (2, 3))
+    assert found[0, 0].tolist() == [[0, 0, 0], [0, 1, 2]]
+    assert found[1, 0].tolist() == [[15, 16, 0], [0, 0, 0]]
+
+
+def test_answers_after_each_are_means_of_what_was_read() -> None:
+    walk = walked(timm_one(), torch.randn(2, 1, 128, 128), 5)
+    assert walk.glimpses == 5
+    for count in range(1, 7):
+        assert torch.allclose(walk.after[:, count - 1], walk.each[:, :count].mean(1), atol=1e-6)
+    assert torch.equal(walk.logits, walk.after[:, -1])
+
+
+def test_one_after_the_other_is_the_same() -> None:
+    network, x = timm_one(), torch.randn(2, 1, 128, 128)
+    together = walked(network, x, 6)
+    network.module.sequential = True
+    apart = walked(network, x, 6)
+    assert torch.equal(together.boxes, apart.boxes)
+    assert torch.allclose(together.logits, apart.logits, atol=1e-5)
+
+
+def test_each_level_has_its_own_statistics() -> None:
+    network = timm_one()
+    x = torch.randn(8, 1, 128, 128)
+    statistics = network.module.extractor.statistics
+    before = statistics.mean.clone()
+    network.module.train()(x)
+    changed = (statistics.mean != before)[0].any(1)
+    assert changed.tolist() == [True, True, True]
+    assert not torch.equal(statistics.mean[0, 0], statistics.mean[0, 2])
+    assert all(one.running_mean is None for one in network.module.modules() if isinstance(one, torch.nn.BatchNorm2d))
+    network.module.eval()
+    lone, all_of_them = walked(network, x[:1]), walked(network, x)
+    assert torch.allclose(lone.logits[0], all_of_them.logits[0], atol=1e-5)  # no batch has a say
+
+
+def test_two_levels_weights_go_on_as_three(tmp_path: Path) -> None:
+    network = timm_one(levels=2, glimpses=2)
+    network.module.train()(torch.randn(4, 1, 64, 64))
+    network.save(tmp_path / "two.safetensors")
+    grown = fovea.load(tmp_path / "two.safetensors", options={"levels": 3, "glimpses": 4})
+    mean, before = grown.module.extractor.statistics.mean, network.module.extractor.statistics.mean
+    assert torch.equal(mean[:, :2], before)
+    assert torch.equal(mean[:, 2], before[:, 1])
+    assert grown.labels == network.labels
+    assert walked(grown, torch.randn(1, 1, 128, 128)).levels == (1, 2, 2, 3, 3)
+
+
+def test_its_features_are_a_network_again(tmp_path: Path) -> None:
+    network = timm_one()
+    network.module.train()(torch.randn(4, 1, 128, 128))
+    network.save(tmp_path / "tnet.safetensors")
+    own = {key: value for key, value in TINY.items() if key != "base"}
+    whole = fovea.load("timm/resnet10t", tmp_path / "tnet.safetensors", classes=7, options=own)
+    x = torch.randn(2, 1, 32, 32)
+    with torch.no_grad():
+        _, vector = network.module.eval().extractor(x, 2)  # as at the deepest level
+        theirs = whole.module.forward_head(whole.module.forward_features(x), pre_logits=True)
+    assert torch.allclose(vector, theirs, atol=1e-5)
+    assert whole(x).shape == (2, 7)
+    with pytest.raises(BadChoice, match="last layer of its own"):
+        fovea.load("timm/resnet10t", tmp_path / "tnet.safetensors", options=own)
+
+
+def test_exploring_draws_other_places_and_testing_never_does() -> None:
+    network, x = timm_one(explore=1.0), torch.randn(16, 1, 128, 128)
+    assert torch.equal(walked(network, x).boxes, walked(network, x).boxes)
+    network.module.train()
+    with torch.no_grad():
+        assert not torch.equal(network.module(x).boxes, network.module(x).boxes)
+
+
+def test_training_may_read_more() -> None:
+    network, x = timm_one(while_training=8), torch.randn(2, 1, 128, 128)
+    assert walked(network, x).glimpses == 4
+    network.module.train()
+    assert walked(network, x).glimpses == 8
+    with pytest.raises(BadChoice, match="0 to 90"):
+        timm_one(while_training=91)
+
+
+def test_probabilities_are_those_of_the_places_read() -> None:
+    walk = walked(timm_one(), torch.randn(2, 1, 128, 128), 4)
+    probability = walk.log_probability.exp()
+    assert (probability > 0.04).all()
+    assert (probability[:, 0] >= probability[:, 1]).all()  # the best first
+    assert (probability[:, 0] >= 1 / 9 - 1e-6).all()
+
+
+def test_any_number_of_levels() -> None:
+    assert walked(timm_one(levels=1, glimpses=0), torch.randn(1, 1, 64, 64)).levels == (1,)
+    deep = timm_one(levels=5, glimpses=4)
+    assert walked(deep, torch.randn(1, 1, 256, 256)).levels == (1, 2, 3, 4, 5)
+    assert deep.module.most == 9 + 81 + 729 + 6561
+
+
+def test_options_are_checked() -> None:
+    wrong = (
+        ({"levels": 0}, "level"), ({"glimpses": 1000}, "0 to"), ({"explore": 2}, "explore"), ({"grid": 0}, "grid"),
+        ({"stage": 9}, "maps 0 to 4"), ({"base": 0}, "base"),
+    )  # fmt: skip
+    for options, said in wrong:
+        with pytest.raises(BadChoice, match=said):
+            timm_one(**options)
+    with pytest.raises(BadChoice, match="timm has no network"):
+        fovea.load("tnet/resnet10x")
+    assert math.prod(fovea.load("tnet-b0").transform.size) == 896**2  # type: ignore[union-attr]

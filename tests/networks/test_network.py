@@ -1,0 +1,131 @@
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import fovea
+from conftest import Pooled, seeded
+from fovea.pictures.transforms import Prepare
+
+
+class Returning(nn.Module):
+    """A network whose output is wrapped in something."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.inner, self.kind = seeded(Pooled), kind
+
+    def forward(self, x: Tensor) -> object:
+        out = self.inner(x)
+        return {"tuple": (out, x), "dict": {"scores": out}, "object": type("Output", (), {"logits": out})()}[self.kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("tuple", "output=lambda out: out[0]"),
+        ("dict", 'output=lambda out: out["scores"]'),
+        ("object", "output=lambda out: out.logits"),
+    ],
+)
+def test_a_network_that_returns_no_tensor(kind: str, how: str, batch: Tensor) -> None:
+    module = Returning(kind)
+    with pytest.raises(fovea.BadNetwork) as error:
+        fovea.explain(fovea.wrap(module, labels=5), batch)
+    assert "not a tensor: say which part to explain" in str(error.value)
+    assert how in str(error.value)
+    told = fovea.wrap(module, labels=5, output=eval(how.removeprefix("output=")))
+    plain = fovea.explain(fovea.wrap(module.inner, labels=5), batch)
+    assert torch.allclose(fovea.explain(told, batch).values, plain.values, atol=1e-5)
+
+
+def test_labels_by_name_and_number() -> None:
+    net = fovea.wrap(nn.Identity(), labels=["tabby", "Egyptian cat", "crane", "lynx", "crane"])
+    assert net.index("egyptian CAT") == net.index(1) == net.index("1") == 1
+    assert net.label(3) == "lynx"
+    with pytest.raises(fovea.BadChoice, match=r"no class 'tabbi' among the network's 5; did you mean 'tabby'"):
+        net.index("tabbi")
+    with pytest.raises(fovea.BadChoice, match=r"did you mean .*'Egyptian cat'"):
+        net.index("cat")
+    with pytest.raises(fovea.BadChoice, match=r"'crane' names classes 2 and 4: give the index"):
+        net.index("crane")
+    for wrong in (5, -1, "99"):
+        with pytest.raises(fovea.BadChoice, match=r"does not exist: the network has classes 0 to 4"):
+            net.index(wrong)
+
+
+def test_labels_that_are_only_a_number(pooled: nn.Module) -> None:
+    assert fovea.wrap(pooled, labels=3).labels == ("0", "1", "2")
+    with pytest.raises(fovea.BadChoice, match=r"this network has no labels; give a class index"):
+        fovea.wrap(pooled).index("cat")
+
+
+def test_a_class_out_of_range_is_refused_by_explain(pooled: nn.Module, batch: Tensor) -> None:
+    for target in (5, "5", [0, -1], torch.tensor([0, 1, 5])):
+        with pytest.raises(fovea.BadChoice, match="classes 0 to 4"):
+            fovea.explain(fovea.wrap(pooled, labels=5), batch, target=target)
+
+
+def test_layers_that_do_not_exist_or_have_no_map(pooled: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+    with pytest.raises(fovea.BadChoice, match=r"no layer 'trunc' in Pooled; did you mean 'trunk'"):
+        fovea.explain(net, batch, layer="trunc")
+    with pytest.raises(fovea.BadChoice, match=r"layer 'fc' gives \(5,\) per picture: no spatial extent"):
+        fovea.explain(net, batch, layer="fc")
+    with pytest.raises(fovea.BadChoice, match="not part of this network"):
+        fovea.explain(net, batch, layer=nn.ReLU())
+
+
+def test_a_network_with_no_map_anywhere(batch: Tensor) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 5))
+    with pytest.raises(fovea.BadNetwork, match="no layer of Sequential gives a spatial map"):
+        fovea.explain(fovea.wrap(module, labels=5), batch)
+
+
+def test_pictures_need_a_transform(pooled: nn.Module) -> None:
+    with pytest.raises(fovea.BadChoice, match=r"no transform, so it takes tensors only; give fovea.wrap"):
+        fovea.explain(fovea.wrap(pooled, labels=5), Image.new("RGB", (30, 30)))
+
+
+def test_wrapping_what_is_no_module() -> None:
+    with pytest.raises(fovea.BadChoice, match=r"takes a torch.nn.Module; got function"):
+        fovea.wrap(lambda x: x)  # type: ignore[arg-type]
+    with pytest.raises(fovea.BadChoice, match="transform must be callable"):
+        fovea.wrap(nn.Identity(), transform=3)  # type: ignore[arg-type]
+
+
+def test_weights_that_are_not_numbers_are_named(batch: Tensor) -> None:
+    module = seeded(Pooled)
+    module.fc.weight.data[0, 0] = float("nan")
+    seen = fovea.explain(fovea.wrap(module, labels=5), batch, target=0)
+    assert "weights hold values that are not numbers (first in 'fc.weight')" in str(seen.diagnosis[0][0])
+    assert not seen.boxes().any()
+
+
+def test_squashing_keeps_all_but_the_crop(pooled: nn.Module) -> None:
+    net = fovea.wrap(
+        pooled, Prepare((24, 24), (0.5,) * 3, (0.5,) * 3, 0.9, "bilinear"), labels=["a", "b", "c", "d", "e"]
+    )
+    whole = net.squashed()
+    assert whole.transform == Prepare((24, 24), (0.5,) * 3, (0.5,) * 3, None, "bilinear")
+    assert (whole.module, whole.labels) == (net.module, net.labels)
+    assert whole.prepare(Image.new("RGB", (60, 30)))[1].window == (0, 0, 60, 30)
+    assert net.prepare(Image.new("RGB", (60, 30)))[1].window == pytest.approx((16.5, 1.5, 43.5, 28.5))
+
+
+def test_explaining_leaves_the_network_as_it_was(batch: Tensor) -> None:
+    module = seeded(Pooled).train()
+    module.fc.eval()
+    before, random = {key: value.clone() for key, value in module.state_dict().items()}, torch.get_rng_state()
+    fovea.explain(fovea.wrap(module, labels=5), batch, ["l2caf", "gradcam"], "top5")
+    assert module.training
+    assert not module.fc.training
+    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert torch.equal(random, torch.get_rng_state())
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_only_a_named_network_is_saved(pooled: nn.Module, tmp_path: object) -> None:
+    with pytest.raises(fovea.BadNetwork, match=r"only a network made by fovea.load has a name"):
+        fovea.wrap(pooled).save(f"{tmp_path}/a.safetensors")

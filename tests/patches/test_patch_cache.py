@@ -1,0 +1,249 @@
+"""Thirteen pictures in batches of four: a kill at any moment costs no finished batch, and the file ends the same."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from fovea import BadChoice, FoveaError, cli
+from fovea.basics.errors import BadPicture
+from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
+from fovea.patches.patching import Patches, default_file, extract, open_source, pictures_of
+from fovea.patches.sheet import sheet
+
+COUNT, BATCH = 13, 4
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Writes down every picture that it looks at, by its shade."""
+
+    log: Path
+    seconds: float = 0.0
+    text: str = "logged"
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Patches]:
+        found = []
+        for image in images:
+            shade = image.convert("L").getpixel((0, 0))
+            assert isinstance(shade, int)
+            with open(self.log, "a") as log:
+                log.write(f"{shade}\n")
+            time.sleep(self.seconds)
+            found.append(Patches(((shade / 3, 0.0, 20.0, 10.0),), (shade / 7,)))
+        return found
+
+    def looked_at(self) -> list[int]:
+        return [int(line) for line in self.log.read_text().split()] if self.log.is_file() else []
+
+
+def shaded(shade: int) -> Sample:
+    return Sample(f"ä/{shade}.png", 0, Pixels(np.full((10, 20), shade, dtype=np.uint8)))
+
+
+@pytest.fixture
+def data() -> DataSet:
+    return DataSet("shades", tuple(map(shaded, range(COUNT))), ("shade",))
+
+
+@pytest.fixture
+def whole(data: DataSet, tmp_path: Path) -> bytes:
+    """What an uninterrupted run writes."""
+    extract(data, Logged(tmp_path / "whole.log"), tmp_path / "whole.jsonl", BATCH)
+    return (tmp_path / "whole.jsonl").read_bytes()
+
+
+def finished(file: Path) -> set[int]:
+    """The pictures of whole lines."""
+    lines = file.read_bytes().split(b"\n")[1:-1] if file.is_file() else []
+    return {int(row["name"][2:-4]) for line in lines for row in json.loads(line)["pictures"]}
+
+
+def test_a_line_of_settings_then_a_line_a_batch(data: DataSet, whole: bytes) -> None:
+    settings, *batches = [json.loads(line) for line in whole.splitlines()]
+    assert settings["source"] == "logged"
+    assert settings["data"] == "shades"
+    assert settings["batch"] == BATCH
+    assert [len(one["pictures"]) for one in batches] == [4, 4, 4, 1]
+    assert batches[0]["pictures"][1] == {"name": "ä/1.png", "boxes": [[0.33, 0.0, 20.0, 10.0]], "scores": [1 / 7]}
+
+
+def test_read_again_it_is_the_same_and_nothing_is_looked_at(data: DataSet, tmp_path: Path) -> None:
+    source, told = Logged(tmp_path / "log"), []
+    first = extract(data, source, tmp_path / "f.jsonl", BATCH, progress=lambda *one: told.append(one))
+    assert (first.already, len(first)) == (0, COUNT)
+    assert told == [(0, 13), (4, 13), (8, 13), (12, 13), (13, 13)]
+    again = extract(data, source, tmp_path / "f.jsonl", BATCH)
+    assert again == first
+    assert again["ä/3.png"] == Patches(((1.0, 0.0, 20.0, 10.0),), (3 / 7,))
+    assert again.already == COUNT
+    assert source.looked_at() == list(range(COUNT))
+
+
+def test_cut_off_at_any_byte_it_goes_on_from_the_last_whole_line(data: DataSet, whole: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "cut.jsonl"
+    ends = [0, *(i + 1 for i, byte in enumerate(whole) if byte == ord("\n"))]
+    near = {end + more for end in ends for more in (-2, -1, 0, 1) if 0 <= end + more <= len(whole)}
+    for cut in sorted(near | set(range(0, len(whole), 41))):
+        file.write_bytes(whole[:cut])
+        source, done = Logged(tmp_path / f"{cut}.log"), finished(file)
+        found = extract(data, source, file, BATCH)
+        assert file.read_bytes() == whole
+        assert source.looked_at() == [one for one in range(COUNT) if one not in done]
+        assert (found.already, len(found)) == (len(done), COUNT)
+
+
+def test_killed_at_several_moments_it_ends_as_if_nothing_had_happened(
+    data: DataSet, whole: bytes, tmp_path: Path
+) -> None:
+    file, source = tmp_path / "killed.jsonl", Logged(tmp_path / "killed.log", seconds=0.01)
+    for more in (1, 5, 2, 4, 3):  # pictures looked at before the kill
+        before, kept = len(source.looked_at()), finished(file)
+        work = multiprocessing.get_context("fork").Process(target=extract, args=(data, source, file, BATCH))
+        work.start()
+        while work.is_alive() and len(source.looked_at()) < before + more:
+            time.sleep(0.001)
+        assert work.pid is not None
+        os.kill(work.pid, signal.SIGKILL)
+        work.join()
+        assert not kept & set(source.looked_at()[before:])
+        assert kept <= finished(file)
+    before, kept = len(source.looked_at()), finished(file)
+    assert 0 < len(kept) < COUNT
+    extract(data, source, file, BATCH)
+    assert file.read_bytes() == whole
+    assert set(source.looked_at()[before:]) == set(range(COUNT)) - kept
+
+
+def test_of_several_processes_one_works_and_the_others_read(data: DataSet, whole: bytes, tmp_path: Path) -> None:
+    file, source = tmp_path / "shared.jsonl", Logged(tmp_path / "shared.log", seconds=0.005)
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=extract, args=(data, source, file, BATCH)) for _ in range(3)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    assert [one.exitcode for one in workers] == [0, 0, 0]
+    assert file.read_bytes() == whole
+    assert source.looked_at() == list(range(COUNT))
+
+
+def test_a_picture_that_cannot_be_read_is_reported_and_not_tried_again(data: DataSet, tmp_path: Path) -> None:
+    bad = replace(data, samples=(*data.samples[:2], Sample("bad.png", 0, Unreadable("bad.png is torn"))))
+    for _ in range(2):
+        found = extract(bad, Logged(tmp_path / "log"), tmp_path / "f.jsonl", BATCH)
+        assert found.skipped == (("bad.png", "bad.png is torn"),)
+        assert list(found) == ["ä/0.png", "ä/1.png"]
+    with pytest.raises(BadPicture, match=r"no picture of shades could be read: bad\.png is torn"):
+        extract(replace(data, samples=bad.samples[2:]), Logged(tmp_path / "log"), tmp_path / "g.jsonl")
+
+
+def test_other_settings_are_refused_and_named_until_fresh(data: DataSet, tmp_path: Path) -> None:
+    file, source = tmp_path / "f.jsonl", Logged(tmp_path / "log")
+    extract(data, source, file, BATCH)
+    before = file.read_bytes()
+    others = [
+        (data, replace(source, text="another"), BATCH, "source 'logged', not 'another'"),
+        (data, source, 5, "batch 4, not 5"),
+        (data.first(6), source, BATCH, "pictures 13, not 6"),
+        (replace(data, samples=data.samples[::-1]), source, BATCH, "names '"),
+        (replace(data, name="tints"), source, BATCH, "data 'shades', not 'tints'"),
+    ]
+    for part, other, batch, says in others:
+        with pytest.raises(FoveaError, match=says + r".*fresh=True \(--fresh\)"):
+            extract(part, other, file, batch)
+        assert file.read_bytes() == before
+        assert default_file(part, other, batch) != default_file(data, source, BATCH)
+    assert extract(data, source, file, 5, fresh=True).already == 0
+    assert extract(data, source, file, 5).already == COUNT
+
+
+@pytest.mark.parametrize("content", [b"dear diary", b"dear\ndiary\n", b"[1]\n", b'{"what": 1}\n', bytes(100)])
+def test_what_is_no_file_of_patches_is_left_alone(content: bytes, data: DataSet, tmp_path: Path) -> None:
+    file = tmp_path / "diary.txt"
+    file.write_bytes(content)
+    with pytest.raises(FoveaError, match="no file of patches"):
+        extract(data, Logged(tmp_path / "log"), file, BATCH)
+    assert file.read_bytes() == content
+
+
+def test_a_damaged_line_is_told(data: DataSet, whole: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "f.jsonl"
+    lines = whole.splitlines(keepends=True)
+    for damaged in (lines[0] + b"?\n" + lines[2], lines[0] + lines[2], whole + lines[1]):
+        file.write_bytes(damaged)
+        with pytest.raises(FoveaError, match="damaged"):
+            extract(data, Logged(tmp_path / "log"), file, BATCH)
+
+
+def test_checks_at_the_door(data: DataSet, tmp_path: Path) -> None:
+    with pytest.raises(BadChoice, match="at least one picture"):
+        extract(data, "whole", tmp_path / "f.jsonl", batch=0)
+    with pytest.raises(BadChoice, match="same name"):
+        extract(replace(data, samples=data.samples[:1] * 2), "whole", tmp_path / "f.jsonl")
+    with pytest.raises(BadPicture, match="empty"):
+        extract(replace(data, samples=()), "whole", tmp_path / "f.jsonl")
+
+
+def test_without_a_file_it_is_kept_below_the_current_folder(
+    data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = extract(data, "random:count=2")
+    assert found.file == default_file(data, open_source("random:count=2"))
+    assert found.file.is_file()
+    assert found.file.parts[:2] == ("out", "patches")
+    assert found.file.name.startswith("shades-")
+
+
+def test_a_sheet_shows_what_is_outside_of_patches_pale(data: DataSet) -> None:
+    patches = {one.name: Patches(((0.0, 0.0, 10.0, 10.0),), (1.0,)) for one in data.samples[:2]}
+    drawn = np.asarray(sheet(data, patches).convert("L"))
+    assert drawn.shape[1] == 2 * 320 + 6  # two of 13 have patches
+    title = drawn.shape[0] - 160
+    assert drawn[title + 80, 80] == 0  # the picture's own black
+    assert drawn[title + 80, 240] > 90
+
+
+def test_the_command_line(made: Callable[..., Path], tmp_path: Path) -> None:
+    made_pack = str(made("pack"))
+    out, drawn = tmp_path / "p.jsonl", tmp_path / "sheet.png"
+    command = ["patches", "--data", made_pack, "--source", "random:count=2", "--out", str(out), "--sheet", str(drawn)]
+    first = CliRunner().invoke(cli.app, command)
+    assert first.exit_code == 0, first.output
+    pictures = len(open_data(made_pack))
+    assert f"{2 * pictures} patches of {pictures} pictures\n" in first.output
+    assert "centre of the first patch in a true box" in first.output
+    assert drawn.is_file()
+    assert f"{pictures} pictures already there" in CliRunner().invoke(cli.app, command).output
+    assert "already" not in CliRunner().invoke(cli.app, [*command, "--fresh"]).output
+
+
+def test_pictures_without_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of photographs, one of them damaged."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos/more").mkdir(parents=True)
+    for name, size in (("a.png", (30, 20)), ("more/b.png", (40, 50))):
+        Image.new("RGB", size, "grey").save(tmp_path / "photos" / name)
+    (tmp_path / "photos/bad.jpg").write_bytes(b"no picture")
+    command = ["patches", "photos", "--source", "whole"]
+    told = CliRunner().invoke(cli.app, command)
+    assert told.exit_code == 0, told.output
+    assert "2 patches of 2 pictures, 1 skipped" in told.output
+    found = extract(pictures_of("photos"), "whole")
+    assert found.already == 3
+    assert found["photos/more/b.png"].boxes == ((0, 0, 40, 50),)
+    both = CliRunner().invoke(cli.app, [*command, "--data", "photos"])
+    neither = CliRunner().invoke(cli.app, ["patches", "--source", "whole"])
+    assert isinstance(both.exception, BadChoice)
+    assert isinstance(neither.exception, BadChoice)
+    assert "one of the two" in str(neither.exception)

@@ -1,0 +1,279 @@
+import os
+import random
+import warnings
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from fovea.basics.errors import BadChoice, BadPicture
+from fovea.pictures import footage
+from fovea.pictures.clips import Clip, Taken, choose, is_clip, is_clip_name, read_clip, spread, take
+from made_clips import make_clip, picture, told
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    """20 frames, 10 a second, a key frame every 5."""
+    return make_clip(tmp_path / "clip.mp4", options={"g": "5", "bf": "2", "sc_threshold": "0"})
+
+
+def numbers(clip: Clip) -> list[int]:
+    """What the frames' own pixels say."""
+    return [told(image) for image in clip.frames]
+
+
+def test_all_frames(clip: Path) -> None:
+    found = read_clip(clip)
+    assert numbers(found) == list(found.numbers) == list(range(20))
+    assert found.times == pytest.approx([n / 10 for n in range(20)])
+    assert (found.name, found.rate, found.frames[0].size, found.frames[0].mode) == (str(clip), 10.0, (64, 48), "RGB")
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"frames": 1}, [10]),
+        ({"frames": 2}, [5, 15]),
+        ({"frames": 4}, [2, 7, 12, 17]),  # the middles of four equal parts
+        ({"frames": 20}, list(range(20))),
+        ({"every": 7}, [0, 7, 14]),
+        ({"every": 100}, [0]),
+        ({"frames": 2, "start": 1.0}, [12, 17]),
+        ({"start": 0.5, "stop": 0.8}, [5, 6, 7]),
+        ({"every": 2, "start": 0.5, "stop": 1.0}, [5, 7, 9]),
+    ],
+)
+def test_chosen_frames(clip: Path, options: dict[str, int], wanted: list[int]) -> None:
+    found = read_clip(clip, **options)  # type: ignore[arg-type]
+    assert numbers(found) == list(found.numbers) == wanted
+    assert found.times == pytest.approx([n / 10 for n in wanted])
+
+
+def test_more_frames_than_there_are(clip: Path) -> None:
+    with pytest.warns(UserWarning, match="30 frames were asked for and there are 20: all are used"):
+        assert len(read_clip(clip, frames=30)) == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"frames": 3, "every": 2}, "give one of them"),
+        ({"frames": 0}, "frames is a whole number from 1; got 0"),
+        ({"every": -1}, "every is a whole number from 1; got -1"),
+        ({"start": -1.0}, "begins at 0 s or later"),
+        ({"start": 1.0, "stop": 1.0}, "ends after it began"),
+        ({"start": 9.0}, "it is 2.00 s long"),
+    ],
+)
+def test_wrong_choices(clip: Path, options: dict[str, int], words: str) -> None:
+    with pytest.raises(BadChoice, match=words):
+        read_clip(clip, **options)  # type: ignore[arg-type]
+
+
+def test_spread() -> None:
+    assert spread(range(9), 3) == (1, 4, 7)
+    assert spread(range(221), 3) == (36, 110, 184)
+    assert spread([4, 8], 5) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"frames": 3}, 4 + 1 + 2),  # 3, 10 and 16, where 0, 10 and 15 are key frames
+        ({"every": 9}, 1 + 5 + 4),  # 0; 9 after 5; 18 after 15
+        ({"frames": 1, "start": 1.5}, 3),  # 17 after 15
+    ],
+)
+def test_decoding_begins_at_the_key_frame_before(
+    clip: Path, options: dict[str, int], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    real = footage._good
+
+    def counted(*arguments: object) -> object:
+        for frame in real(*arguments):  # type: ignore[arg-type]
+            decoded.append(frame.pts)
+            yield frame
+
+    monkeypatch.setattr(footage, "_good", counted)
+    read_clip(clip, **options)  # type: ignore[arg-type]
+    assert len(decoded) == count
+
+
+def test_a_long_clip_is_not_read_into_memory(clip: Path) -> None:
+    with pytest.raises(BadPicture, match="20 frames of 64 x 48 are over the limit of 20,000 pixels; ask for fewer"):
+        read_clip(clip, max_pixels=20_000)
+    assert len(read_clip(clip, frames=6, max_pixels=20_000)) == 6  # 6 x 3,072
+    with pytest.raises(BadPicture, match=r"64 x 48 pixels, over the limit of 3,000; raise max_pixels"):
+        read_clip(clip, frames=1, max_pixels=3_000)
+
+
+def test_what_is_too_much_stays_in_the_file(clip: Path) -> None:
+    surveyed = footage.survey(clip)
+    found, notes = take(surveyed, choose(surveyed, every=3), max_pixels=4_000)
+    assert isinstance(found, Taken)
+    assert not notes
+    assert [told(frame.image) for frame in found.read()] == [0, 3, 6, 9, 12, 15, 18]
+    assert told(found.image(4)) == found.numbers[4] == 12
+    assert found.times[4] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(("rotation", "corner"), [(0, (0, 0)), (90, (0, 1)), (-90, (1, 0)), (180, (1, 1))])
+def test_rotation(tmp_path: Path, rotation: int, corner: tuple[int, int]) -> None:
+    """The red quarter, stored at the left top, goes where the camera was held: 90 is against the clock."""
+    found = read_clip(make_clip(tmp_path / "turned.mp4", 2, rotation=rotation)).frames[0]
+    assert found.size == ((48, 64) if rotation % 180 else (64, 48))
+    red, _, blue = found.getpixel(tuple(4 + place * (side - 9) for place, side in zip(corner, found.size, strict=True)))
+    assert red > 240
+    assert blue < 15
+
+
+def test_variable_frame_rate(tmp_path: Path) -> None:
+    stamps = [0, 100, 150, 400, 1000]
+    found = read_clip(make_clip(tmp_path / "varying.mp4", 5, stamps=stamps), every=2)
+    assert numbers(found) == [0, 2, 4]
+    assert found.times == pytest.approx([0.0, 0.15, 1.0], abs=1e-3)
+    assert found.rate == pytest.approx(4.0, abs=0.01)  # 4 frames in the 1 s up to the last
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pixels", "container"),
+    [
+        ("a.mkv", "libx264", "yuv420p", None),  # tells no number of frames
+        ("a.avi", "mpeg4", "yuv420p", None),
+        ("a.mpg", "mpeg2video", "yuv420p", None),  # its first stamp is not 0
+        ("a.ts", "libx264", "yuv420p", "mpegts"),
+        ("a.webm", "libvpx", "yuv420p", None),
+        ("a.h264", "libx264", "yuv420p", "h264"),  # no stamps at all
+    ],
+)
+def test_containers(tmp_path: Path, name: str, codec: str, pixels: str, container: str | None) -> None:
+    path = make_clip(tmp_path / name, 12, rate=25, codec=codec, pixels=pixels, container=container)
+    found = read_clip(path)
+    assert numbers(found) == list(found.numbers) == list(range(12))
+    assert found.times == pytest.approx([n / 25 for n in range(12)], abs=2e-3)
+    assert numbers(read_clip(path, frames=2)) == [3, 9]
+
+
+def test_odd_sizes_and_one_frame(tmp_path: Path) -> None:
+    found = read_clip(make_clip(tmp_path / "odd.mkv", 3, (63, 47), codec="ffv1", pixels="bgr0"))
+    assert found.frames[1].size == (63, 47)
+    assert np.array_equal(np.asarray(found.frames[1]), picture(1, (63, 47)))
+    one = read_clip(make_clip(tmp_path / "one.mp4", 1), frames=1)
+    assert (one.numbers, one.times, one.rate) == ((0,), (0.0,), 10.0)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp", "apng"])
+def test_animations(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    first, *rest = [Image.fromarray(picture(n)) for n in range(6)]
+    options = {"lossless": True} if suffix == "webp" else {"format": "png"} if suffix == "apng" else {}
+    first.save(path, save_all=True, append_images=rest, duration=[100, 100, 300, 100, 100, 100], **options)
+    found = read_clip(path, every=2)
+    assert numbers(found) == [0, 2, 4]
+    assert found.times == pytest.approx([0.0, 0.2, 0.6])
+    assert is_clip(path)
+    first.save(tmp_path / f"still.{suffix}", **options)
+    assert not is_clip(tmp_path / f"still.{suffix}")
+
+
+def test_names() -> None:
+    assert is_clip_name("a/B.MP4")
+    assert is_clip_name(Path("b.webm"))
+    assert not is_clip_name("c.jpg")
+    assert not is_clip_name("mp4")
+
+
+def cut(path: Path, share: float) -> Path:
+    """The file with its end gone."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    return path
+
+
+def spoiled(path: Path) -> Path:
+    """The file with noise in its second half."""
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2 :] = random.Random(0).randbytes(len(whole) - len(whole) // 2)
+    path.write_bytes(bytes(whole))
+    return path
+
+
+@pytest.mark.parametrize("damage", [lambda path: cut(path, 0.75), spoiled], ids=["cut short", "noise"])
+@pytest.mark.parametrize("options", [{}, {"frames": 3}, {"every": 2}])
+def test_damaged_tail(tmp_path: Path, damage: object, options: dict[str, int]) -> None:
+    """Good frames are used: they are whole, of the file's beginning, and as many as were asked for."""
+    path = damage(make_clip(tmp_path / "damaged.mp4", 60, options={"g": "5"}))  # type: ignore[operator]
+    with pytest.warns(UserWarning, match=r"of \d+ frames cannot be decoded and are left out"):
+        found = read_clip(path, **options)  # type: ignore[arg-type]
+    assert [told(image) % 32 for image in found.frames] == [
+        number % 32 for number in found.numbers
+    ]  # grey wraps at 256
+    assert found.numbers[-1] < 55
+    if "frames" in options:
+        assert len(found) == 3
+
+
+def text(path: Path) -> None:
+    path.write_text("hello " * 100)
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def half(path: Path) -> None:
+    """The index of an mp4 stands at its end unless told."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(10):
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number))))
+        file.mux(stream.encode())
+    cut(path, 0.5)
+
+
+def sound(path: Path) -> None:
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("aac", rate=16000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.sample_rate = 16000
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (text, "damaged, cut short or no clip .*look whether it plays"),
+        (empty, r"is empty \(0 bytes\)"),
+        (half, "damaged, cut short or no clip"),
+        (sound, "holds no video"),
+        (Path.mkdir, "is a folder"),
+        (lambda path: None, "does not exist"),
+        (lambda path: path.symlink_to(path.with_name("nowhere")), "does not exist"),
+    ],
+)
+def test_unreadable(tmp_path: Path, make: object, words: str) -> None:
+    make(tmp_path / "a.mp4")  # type: ignore[operator]
+    with pytest.raises(BadPicture, match=rf"a\.mp4.*{words}"):
+        read_clip(tmp_path / "a.mp4")
+
+
+def test_damaged_animation(tmp_path: Path) -> None:
+    frames = [Image.fromarray(np.random.default_rng(n).integers(0, 256, (48, 64, 3), dtype=np.uint8)) for n in range(6)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    cut(tmp_path / "a.gif", 0.7)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        assert 1 <= len(read_clip(tmp_path / "a.gif")) < 6
+
+
+@pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs FOVEA_DATA")
+def test_real_clip() -> None:
+    path = Path(os.environ["FOVEA_DATA"], "video", "solidWhiteRight.mp4")
+    found = read_clip(path, frames=3)
+    assert (found.numbers, found.rate, found.frames[0].size) == ((36, 110, 184), 25.0, (960, 540))

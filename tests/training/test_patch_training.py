@@ -1,0 +1,105 @@
+"""Fine-tuning on patches: what is shown, and how it is scored."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fovea
+from fovea.patches.classify import patches
+from fovea.patches.lip import for_test
+from fovea.patches.scales import look
+from fovea.training import loop
+from fovea.training.augment import draw, draw_more
+from fovea.training.feed import Wanted
+from fovea.training.media import medium_of
+from fovea.training.patches import PatchFeed, PatchMedium
+from fovea.training.recipe import Recipe, check
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes that a colour tells apart, and a localiser with random weights that knows their names."""
+    home = tmp_path_factory.mktemp("coloured")
+    random = np.random.default_rng(0)
+    for number, name in enumerate(("blue", "red")):
+        (home / "train" / name).mkdir(parents=True)
+        for i in range(6):
+            pixels = random.integers(0, 120, (118, 130, 3), dtype=np.uint8)
+            pixels[..., 2 - 2 * number] += 120
+            Image.fromarray(pixels).save(home / "train" / name / f"{i}.png")
+    torch.manual_seed(0)
+    net = fovea.load("anchornet", pretrained=False, classes=2, options={"side": 120})
+    net.labels = ("blue", "red")
+    net.save(home / "localizer.safetensors")
+    return home
+
+
+def recipe(folder: Path, **changes: Any) -> Recipe:
+    content: dict[str, Any] = {
+        "about": "a test",
+        "command": "fovea train recipes/tiny.toml",
+        "epochs": 3,
+        "batch": 6,
+        "network": {"name": "smallnet", "options": {"side": 120, "widths": [4, 8]}},
+        "data": {
+            "train": str(folder / "train"),
+            "test": str(folder / "train"),
+            "localizer": str(folder / "localizer.safetensors"),
+        },
+        "optimiser": {"name": "adam", "lr": 0.02},
+    }
+    return check(content | changes)
+
+
+def test_a_classifier_learns_from_patches_alone(folder: Path, tmp_path: Path) -> None:
+    done = loop.train(recipe(folder, epochs=6), tmp_path / "out")
+    assert done.score["top1"] > 0.9
+    localizer = fovea.load(folder / "localizer.safetensors")
+    answers = fovea.classify_patches(localizer, done.network, str(folder / "train"))
+    right = [one.label in Path(one.shown.name).parts for one in answers]
+    assert sum(right) / len(right) == pytest.approx(done.score["top1"])  # the score is what classify_patches gives
+
+
+def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
+    medium = medium_of(recipe(folder))
+    assert isinstance(medium, PatchMedium)
+    feed = medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
+    assert isinstance(feed, PatchFeed)
+    assert feed.sides == [63, 95, 111]
+    wanted = [Wanted(torch.arange(6), draw(6, 0, step), draw_more(6, 0, step)) for step in range(12)]
+    shown = list(feed.batches(wanted))
+    assert {batch.inputs.shape[-1] for batch in shown} == {63, 95, 111}
+    # without augmentation a patch is a part of its picture, pixel by pixel
+    pixels = feed.prepare.normalise(feed.pixels)
+    for batch in shown[:4]:
+        side = batch.inputs.shape[-1]
+        number = feed.sides.index(side)
+        for i in range(6):
+            boxes = feed.boxes[number][i, : int(feed.counts[number][i])].tolist()
+            cut = torch.stack([pixels[i, :, y0:y1, x0:x1] for x0, y0, x1, y1 in boxes])
+            assert float((cut - batch.inputs[i]).abs().amax((1, 2, 3)).min()) < 1e-4
+
+
+def test_the_same_patches_as_localise_gives(folder: Path) -> None:
+    medium = PatchMedium(recipe(folder))
+    tested = medium.tested(medium.network(), torch.device("cpu"), lambda done, total: None)
+    assert tested is not None
+    assert len(tested) == 12
+    batch = torch.randn(3, 3, 120, 120)
+    cut = patches(look(medium.localizer, batch), for_test, (120, 120))
+    assert sum(len(one.owner) for one in cut) >= 3
+
+
+def test_refused(folder: Path, tmp_path: Path) -> None:
+    fovea.load("smallnet", pretrained=False, classes=2).save(tmp_path / "small.safetensors")
+    data = {"train": str(folder / "train"), "localizer": str(tmp_path / "small.safetensors")}
+    with pytest.raises(fovea.BadChoice, match="no branches that localise"):
+        medium_of(recipe(folder, data=data))
+    other = fovea.load("anchornet", pretrained=False, classes=2, options={"side": 120})
+    other.save(tmp_path / "other.safetensors")
+    with pytest.raises(fovea.BadChoice, match="knows other classes"):
+        medium_of(recipe(folder, data=data | {"localizer": str(tmp_path / "other.safetensors")}))

@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import pytest
+
+import fovea
+from fovea.training.recipe import Recipe, check, read
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "about": "a test",
+    "command": "fovea train it.toml",
+    "epochs": 1,
+    "network": {"name": "smallnet"},
+    "data": {"train": "megapixel"},
+}
+
+
+# papers' own, whose weights come from a hub
+NOT_RUN = ("twostream-vgg19-cub", "twostream-resnet34-cub", "adl_vgg16-cub", "adl_resnet50se-cub")
+
+
+def said(**changes: object) -> str:
+    with pytest.raises(fovea.BadChoice) as error:
+        check(SMALL | changes)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
+def test_recipes_that_come_with_fovea(path: Path) -> None:
+    found = read(path)
+    assert f"recipes/{path.name}" in found.command
+    if path.stem in NOT_RUN:
+        return
+    assert found.expected, "a recipe states its score"
+    assert found.took is not None, "and the time it took"
+
+
+def test_a_typo_names_the_nearest_key() -> None:
+    assert "no key 'epoch'; did you mean 'epochs'" in said(epoch=3)
+    assert "no key 'optimiser.momentm'; did you mean 'momentum'" in said(optimiser={"momentm": 0.9})
+    assert "no key 'optimiser.groups.0.mtch'; did you mean 'match'" in said(optimiser={"groups": [{"mtch": "a*"}]})
+    assert "no key 'loss.distil.temprature'; did you mean 'temperature'" in said(
+        loss={"distil": {"teacher": "x", "temprature": 2.0}}
+    )
+
+
+def test_a_wrong_type_says_what_was_expected() -> None:
+    assert "batch should be a valid integer; got 'many'" in said(batch="many")
+    assert "optimiser.lr should be a valid number; got 'fast'" in said(optimiser={"lr": "fast"})
+    assert "batch should be greater than or equal to 1; got 0" in said(batch=0)
+    wrong = said(optimiser={"name": "sdg"})
+    assert "optimiser.name should be 'sgd', 'adam'" in wrong
+    assert "did you mean 'sgd'" in wrong
+    assert "area is [least, most]" in said(augment={"area": [0.9, 0.1]})
+    assert "at belongs to the schedule 'step'; this one is 'cosine'" in said(schedule={"at": [3.0]})
+    assert "step needs at" in said(schedule={"name": "step"})
+    assert "data.test should have at least 1 character" in said(data={"train": "x", "test": ""})
+    assert "data.hold should be 'auto', True or False; got 'maybe'" in said(data={"train": "x", "hold": "maybe"})
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(fovea.BadChoice, match="network is missing"):
+        check({key: value for key, value in SMALL.items() if key != "network"})
+
+
+def test_changes(tmp_path: Path) -> None:
+    path = tmp_path / "it.toml"
+    path.write_text(
+        'about = "a"\ncommand = "b"\nepochs = 2\n[network]\nname = "smallnet"\n[data]\ntrain = "megapixel"\n'
+    )
+    found = read(path, ["optimiser.lr=0.05", "optimiser.name=adamw", "augment.area=[0.5, 1.0]", "epochs=3", "seed=7"])
+    assert isinstance(found, Recipe)
+    assert (found.optimiser.lr, found.optimiser.name, found.epochs, found.seed) == (0.05, "adamw", 3, 7)
+    assert found.augment.area == [0.5, 1.0]
+    for change, words in (("epochs", "key=value"), ("epochs.more=1", "no keys of its own"), ("sed=1", "mean 'seed'")):
+        with pytest.raises(fovea.BadChoice, match=words):
+            read(path, [change])
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "digits.toml").write_text("epochs = = 3")
+    with pytest.raises(fovea.BadChoice, match="not TOML"):
+        read(tmp_path / "digits.toml")
+    with pytest.raises(fovea.BadChoice, match=r"no recipe .*; did you mean 'digits.toml'"):
+        read(tmp_path / "digit.toml")

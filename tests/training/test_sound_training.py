@@ -1,0 +1,78 @@
+"""A few steps on sounds through the loop that trains every network."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fovea
+from fovea.data.sounds import open_sounds
+from fovea.models.anchornet_sound import Spectrogram, build, spans
+from fovea.training import loop
+from fovea.training.feed import Wanted
+from fovea.training.log import read
+from fovea.training.recipe import Recipe, check
+from fovea.training.sounds import SoundFeed, Spectrograms
+
+
+def tiny(**changes: Any) -> Recipe:
+    content: dict[str, Any] = {
+        "about": "a test",
+        "command": "fovea train recipes/tiny.toml",
+        "epochs": 10,
+        "batch": 20,
+        "log_every": 1,
+        "test_every": 10,
+        "network": {"name": "anchornet_sound", "options": {"bands": 16, "width": 16}},
+        "data": {
+            "train": "sounds:count=200,length=1000,snr=15",
+            "test": "sounds:count=30,length=1000,snr=15,split=test",
+        },
+        "optimiser": {"name": "adam", "lr": 0.01},
+    }
+    return check(content | changes)
+
+
+def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) -> None:
+    done = loop.train(tiny(), tmp_path, "tiny", device="cpu")
+    assert set(done.score) == {"top1", "hit"}
+    assert done.score["top1"] > 0.4  # of six classes
+    assert done.score["hit"] > 0.6
+    rows = [row["loss"] for row in read(tmp_path) if "loss" in row]
+    assert rows[-1] < 0.7 * rows[0]
+    network = fovea.load(done.weights)
+    test = open_sounds("sounds:count=30,length=1000,snr=15,split=test")
+    assert (network.labels, network.transform) == (test.labels, Spectrogram(bands=16))
+    found = spans(network, [sound.read() for sound in test.samples])
+    right = sum(one.label == sound.label for one, sound in zip(found, test.samples, strict=True))
+    assert right / 30 == done.score["top1"]
+    pairs = zip(found, test.samples, strict=True)
+    hit = sum(sound.span[0] <= one.spans[0].centre < sound.span[1] for one, sound in pairs)
+    assert hit / 30 == done.score["hit"]
+
+
+def test_held_or_made_anew_batches_are_the_same() -> None:
+    network, data = build(6, bands=16, width=4), open_sounds("sounds:count=5,length=1000")
+    wanted = [Wanted(torch.tensor([3, 0]), torch.zeros(2, 8))]
+    both = []
+    for hold in (True, False):
+        made = Spectrograms(network, data, hold, torch.device("cpu"), lambda done, total: None)
+        assert (made.held is not None) is hold
+        both.append(next(SoundFeed(made).batches(wanted)))
+    assert torch.equal(both[0].inputs, both[1].inputs)
+    assert both[0].target.tolist() == [data.samples[3].label, data.samples[0].label]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"augment": {"flip": True}}, r"\[augment\] is for pictures"),
+        ({"network": {"name": "anchornet_sound", "size": 64}}, "are for pictures"),
+        ({"network": {"name": "smallnet"}}, "smallnet is not one for sounds"),
+        ({"data": {"train": "sounds:count=20,rate=16000"}}, "the data has 16,000 Hz: set network.options"),
+    ],
+)
+def test_what_sounds_do_not_take_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(fovea.BadChoice, match=said):
+        loop.train(tiny(**changes), tmp_path, "tiny", device="cpu")
