@@ -55,7 +55,7 @@ def old_name(name: str) -> Any:
 
 def keep_old_paths() -> None:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        sys.meta_path.insert(0, _Finder())
 
 
 def _warn(old: str, new: str) -> None:
@@ -63,7 +63,7 @@ def _warn(old: str, new: str) -> None:
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Asked last, so only for paths that are no longer there."""
+    """Asked first, for paths that are no longer there: what is below them would be loaded twice otherwise."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -14,7 +14,7 @@ from fovea import cli
 from fovea.measures import cost
 from fovea.measures.cost import measure, readable
 from fovea.models import dram, saccader
-from fovea.networks.cost import macs, parameters, seconds, statistics
+from fovea.networks.cost import macs, parameters, placed, seconds, statistics
 from fovea.pictures.transforms import Prepare
 
 
@@ -228,17 +228,17 @@ def test_command_with_other_classes(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
     with pytest.raises(fovea.BadChoice, match="cpu or cuda; got 'gpu'"):
-        cost.placed(net, "gpu")
+        placed(net, "gpu")
     if not torch.cuda.is_available():
         with pytest.raises(fovea.BadChoice, match="no GPU"):
-            cost.placed(net, "cuda")
+            placed(net, "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
     on_cpu = measure(net, 64, 2, 2).rows[0]
-    on_gpu = measure(cost.placed(net, "cuda"), 64, 2, 2)
+    on_gpu = measure(placed(net, "cuda"), 64, 2, 2)
     assert on_gpu.settings["device"] == "cuda"
     assert on_gpu.rows[0]["macs"] == on_cpu["macs"]
     assert on_gpu.rows[0]["peak_mb"] > 0

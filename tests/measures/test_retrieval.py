@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample, Unreadable, open_data
-from fovea.measures import retrieval, retrieval_loc
+from fovea.measures import retrieval_loc
 from fovea.measures.retrieval import measure
 from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
@@ -71,7 +71,7 @@ def test_ranks_do_not_depend_on_how_many_are_compared_at_a_time(monkeypatch: pyt
     generator = np.random.default_rng(0)
     points, labels = generator.normal(size=(50, 4)), generator.integers(5, size=50)
     whole = ranks(points, labels)
-    monkeypatch.setattr(retrieval, "CHUNK", 150)
+    monkeypatch.setattr("fovea.retrieval.recall.CHUNK", 150)
     assert (ranks(points, labels) == whole).all()
     turned = points @ np.linalg.qr(generator.normal(size=(4, 4)))[0]
     assert (ranks(turned * 7 + 3, labels) == whole).all()  # distances are all that counts

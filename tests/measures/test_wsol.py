@@ -172,7 +172,7 @@ def test_a_plain_script_measures(tmp_path: Path) -> None:
     script.write_text(
         "from fovea.measures.wsol import localised\n"
         "import numpy as np\n"
-        "from fovea.transforms import Prepare, placement_of\n"
+        "from fovea.pictures.transforms import Prepare, placement_of\n"
         "job = np.ones((2, 2), np.float32), placement_of(Prepare((8, 8), crop=None), 8, 8), ((0, 0, 8, 8),)\n"
         "print(localised({'a': [job] * 40})['a'].largest.shape)\n"
     )

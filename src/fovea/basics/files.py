@@ -34,7 +34,11 @@ def finite(value: float) -> float | None:
 
 
 def write_json(path: Path, content: Any) -> None:
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
     """Whole or not at all: a reader never meets half a file."""
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)

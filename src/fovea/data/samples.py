@@ -104,6 +104,10 @@ class Sample:
     boxes: _Boxes = _Boxes()  # given as a tuple or an Annotation, seen as a tuple
     row: Mapping[str, str] = field(default_factory=dict, compare=False)  # what else the set says about it
 
+    def read(self) -> Image.Image:
+        """Decoded now, or BadPicture."""
+        return self.source.read()
+
 
 @dataclass(frozen=True)
 class DataSet:

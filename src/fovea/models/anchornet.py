@@ -116,6 +116,8 @@ class AnchorNet(nn.Module):
     `rescale`: attention is multiplied by H W before the average over the cells, so that logits keep their size.
     """
 
+    abilities = frozenset({"branches"})
+
     def __init__(
         self, classes: int, se: SE = "local", attention: bool = True, auxiliary: bool = True, rescale: bool = True
     ) -> None:

@@ -111,6 +111,8 @@ def _triangles(rate: int, frame: int, bands: int, lowest: float) -> NDArray[np.f
 class SoundNet(nn.Module):
     """`attention`, `auxiliary`, `rescale`: as of AnchorNet."""
 
+    abilities = frozenset({"sounds"})
+
     def __init__(
         self, classes: int, bands: int, width: int, attention: bool = True, auxiliary: bool = True, rescale: bool = True
     ) -> None:

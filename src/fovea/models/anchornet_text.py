@@ -79,6 +79,8 @@ class TextBranch(Branch):
 class AnchorNetText(nn.Module):
     """`attention`, `auxiliary`, `rescale`: as in AnchorNet-I."""
 
+    abilities = frozenset({"texts", "spans"})
+
     def __init__(
         self,
         classes: int,

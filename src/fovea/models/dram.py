@@ -35,6 +35,8 @@ class Dram(nn.Module):
     the classifier makes of it. `each` and `after` are the same, since a step of a recurrent network is never alone.
     """
 
+    abilities = frozenset({"glimpses"})
+
     def __init__(
         self,
         classes: int,

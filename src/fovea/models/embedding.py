@@ -16,6 +16,8 @@ class Embedding(nn.Module):
     classes each are no good for classes that come later.
     """
 
+    abilities = frozenset({"embedding"})
+
     def __init__(self, features: Trunk, dimensions: int, keep_norms: bool = True, frozen: bool = False) -> None:
         super().__init__()
         self.features, self.keep_norms = features, keep_norms

@@ -134,6 +134,8 @@ class ACoL(nn.Module):
     The answer is the first one's. fovea.explain gives the maximum of both classifiers' maps.
     """
 
+    abilities = frozenset({"complement"})
+
     def __init__(self, features: Trunk, classes: int, convs: int, width: int, dropout: float, threshold: float) -> None:
         super().__init__()
         self.features, self.threshold = features, threshold

@@ -48,6 +48,8 @@ class ProtoPNet(nn.Module):
     With frozen features, their norms keep their statistics in training.
     """
 
+    abilities = frozenset({"prototypes"})
+
     owner: Tensor
     picture: Tensor
     cell: Tensor

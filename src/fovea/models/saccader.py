@@ -175,6 +175,8 @@ class Saccader(nn.Module):
     While training, cells are drawn by their probabilities; else the most probable ones are taken.
     """
 
+    abilities = frozenset({"glimpses"})
+
     def __init__(
         self,
         classes: int,

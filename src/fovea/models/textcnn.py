@@ -28,6 +28,8 @@ class Output:
 class TextCNN(nn.Module):
     """Features that dropout leaves out are the maxima."""
 
+    abilities = frozenset({"texts"})
+
     def __init__(self, classes: int, rows: int, width: int, dropout: Dropout = PAPER) -> None:
         super().__init__()
         self.embedding = nn.Embedding(rows, width, PADDING)

@@ -229,6 +229,8 @@ class TNet(nn.Module):
     `sequential` reads the locations of a level one after the other, which takes longer and less memory.
     """
 
+    abilities = frozenset({"glimpses"})
+
     def __init__(
         self,
         extractor: nn.Module,

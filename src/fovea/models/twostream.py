@@ -123,6 +123,11 @@ class TwoStream(nn.Module):
         shares = local is not None and trunk is None and isinstance(whole, GlobalStream)
         self.statistics = Statistics(whole.trunk, 2) if shares else None  # type: ignore[arg-type]
 
+    @property
+    def abilities(self) -> frozenset[str]:
+        """Without a local stream it is a classifier like any other."""
+        return frozenset({"streams"} if self.local is not None else ())
+
     def train(self, mode: bool = True) -> "TwoStream":
         """A global stream that is frozen stays as it is, its norms' statistics, too."""
         super().train(mode)

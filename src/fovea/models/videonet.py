@@ -65,6 +65,8 @@ class VideoNet(nn.Module):
     out: the LSTM learns to do without any of them, as attention filters make it.
     """
 
+    abilities = frozenset({"embedding", "frames"})
+
     takes_frames = True
 
     def __init__(

@@ -1,18 +1,22 @@
 """What the user gives, as batches of tensors: pictures prepared by the network, or tensors taken as they are."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadPicture, FoveaError
+from fovea.data.samples import DataSet
 from fovea.networks.network import Network
-from fovea.pictures import Given, Picture, gather, read_all
+from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.pictures.placement import Placement
+from fovea.pictures.reading import Readable, decoded
 from fovea.pictures.shown import Shown
 
+THREADS = 4  # that decode a data set
 Inputs = Given | Tensor | Iterable[Given | Tensor]
 
 
@@ -28,8 +32,16 @@ class Group:
     total: int
 
 
-def groups(network: Network, given: Inputs, size: int, max_pixels: int) -> Iterator[Group]:
-    """At most `size` inputs at a time; pictures of different shapes after the transform come one by one."""
+def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: int = MAX_PIXELS) -> Iterator[Group]:
+    """At most `size` inputs at a time; pictures of different shapes after the transform come one by one.
+
+    Of a data set, `places` tell which samples they are; its pictures are decoded in threads and kept in `shown`.
+    """
+    if size < 1:
+        raise BadChoice(f"a batch holds at least one picture; got {size}")
+    if isinstance(given, DataSet):
+        yield from _prepared(network, given.samples, size, THREADS, lambda one: one.read())
+        return
     if isinstance(given, (list, tuple)) and given and all(isinstance(one, Tensor) for one in given):
         parts = [_with_batch_axis(one, network) for one in given if isinstance(one, Tensor)]
         if len({one.shape[1:] for one in parts}) > 1:
@@ -44,36 +56,40 @@ def groups(network: Network, given: Inputs, size: int, max_pixels: int) -> Itera
             yield Group(own, shown, places, [], start + len(own), len(whole))
         return
     pictures = gather(cast(Iterable[Given], given))
-    for start in range(0, len(pictures), size):
-        own_pictures = pictures[start : start + size]
-        yield from _prepared(network, own_pictures, start, len(pictures), max_pixels)
+    yield from _prepared(network, pictures, size, 1, lambda one: cast(Picture, one).read(max_pixels))
 
 
-def _prepared(network: Network, pictures: list[Picture], start: int, total: int, max_pixels: int) -> Iterator[Group]:
-    tensors: list[Tensor] = []
-    shown: list[Shown] = []
-    places: list[int] = []
-    skipped: list[tuple[str, str]] = []
-    done = start + len(pictures)
-    for i, (picture, image) in enumerate(zip(pictures, read_all(pictures, max_pixels), strict=True)):
-        if isinstance(image, BadPicture):
-            skipped.append((picture.name, str(image)))
+def _prepared(
+    network: Network,
+    sources: Sequence[Readable],
+    size: int,
+    threads: int,
+    read: Callable[[Readable], Image.Image],
+) -> Iterator[Group]:
+    for start in range(0, len(sources), size):
+        own, skipped = sources[start : start + size], list[tuple[str, str]]()
+        rows = list(decoded(own, lambda image: (image, *_as_taken(network, image)), skipped, threads, read))
+        shown = [
+            Shown(own[i].name, placement, one if isinstance(one := own[i], Picture) else Picture(one.name, image))
+            for i, (image, _, placement) in rows
+        ]
+        places, tensors, done = [start + i for i, _ in rows], [tensor for _, (_, tensor, _) in rows], start + len(own)
+        if len({one.shape for one in tensors}) < 2:
+            batch = torch.stack(tensors) if tensors else None
+            yield Group(batch, shown, places, skipped, done, len(sources))
             continue
-        try:
-            tensor, placement = network.prepare(image)
-        except FoveaError:
-            raise
-        except Exception as error:  # the user's own transform, on this picture
-            skipped.append((picture.name, f"{picture.name}: the transform failed: {error}"))
-            continue
-        tensors.append(tensor)
-        shown.append(Shown(picture.name, placement, picture))
-        places.append(start + i)
-    if len({one.shape for one in tensors}) < 2:
-        yield Group(torch.stack(tensors) if tensors else None, shown, places, skipped, done, total)
-        return
-    for i, tensor in enumerate(tensors):
-        yield Group(tensor.unsqueeze(0), [shown[i]], [places[i]], skipped if i == 0 else [], done, total)
+        for i, tensor in enumerate(tensors):
+            left = skipped if i == 0 else []
+            yield Group(tensor.unsqueeze(0), [shown[i]], [places[i]], left, done, len(sources))
+
+
+def _as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
+    try:
+        return network.prepare(image)
+    except FoveaError:
+        raise
+    except Exception as error:  # the user's own transform, on this picture
+        raise BadPicture(f"the transform failed: {error}") from None
 
 
 def _with_batch_axis(given: Tensor, network: Network) -> Tensor:

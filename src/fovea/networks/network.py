@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from fovea.networks.geometry import Geometry
 
 
+ABILITIES = {
+    "branches": "its branches' cells see known patches: it localizes by its own evidence",
+    "glimpses": "it walks through a picture and reads a few glimpses",
+    "streams": "it looks at a picture as a whole and at patches of it, in steps",
+    "prototypes": "it compares cells with prototypes",
+    "frames": "it takes clips, N,T,C,H,W",
+    "embedding": "its output is a vector to compare, without classes",
+    "complement": "a second classifier sees what the first does not rely on",
+    "texts": "it reads texts",
+    "spans": "its cells see known spans of words",
+    "sounds": "it hears sounds",
+}
+
+
 @dataclass(frozen=True)
 class Origin:
     """What builds the network again: a name that `fovea.load` knows, and its options."""
@@ -44,6 +58,7 @@ class Network:
     name: str = ""
     output: Callable[[Any], Tensor] | None = None
     origin: Origin | None = None
+    abilities: frozenset[str] = frozenset()  # declared beside those of the module itself
     _cuts: dict[Any, "Cut"] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
 
@@ -72,6 +87,12 @@ class Network:
             f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
             f"fovea.wrap(module, {how})"
         )
+
+    def can(self, ability: str) -> bool:
+        """Whether the network was declared to do something that others do not: ABILITIES."""
+        if ability not in ABILITIES:
+            raise BadChoice(f"no ability {ability!r}{nearest(ability, ABILITIES)} (there are: {', '.join(ABILITIES)})")
+        return ability in self.abilities or ability in getattr(self.module, "abilities", ())
 
     @property
     def device(self) -> torch.device:

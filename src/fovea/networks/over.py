@@ -34,7 +34,7 @@ def _over(kind: str, features: Network, network: Network, own: Mapping[str, Any]
 def _build(where: str) -> Callable[..., Network]:
     """A builder by its file and name; files are read when they are needed."""
     file, _, name = where.partition(".")
-    builder: Callable[..., Network] = getattr(import_module(f"fovea.nets.{file}"), name)
+    builder: Callable[..., Network] = getattr(import_module(f"fovea.models.{file}"), name)
     return builder
 
 

@@ -204,13 +204,13 @@ def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
     return eight
 
 
-def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]]) -> None:
+def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]], stacklevel: int = 3) -> None:
     """An error where nothing could be read, and a warning, to whoever called what calls this, where some could not."""
     if not any_read:
         reasons = "; ".join(reason for _, reason in skipped[:3])
         raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
     if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=3)
+        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=stacklevel)
 
 
 def read_all(pictures: Sequence[Picture], max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image | BadPicture]:

@@ -1,0 +1,144 @@
+"""One way to add a thing: a file that declares it.
+
+    @method("layercam", about="gradients weigh each cell on its own", passes=1)
+    class LayerCAM: ...
+
+What fovea's own files declare is read off their text, so that names and help need no import of torch; a file runs when
+its thing is first asked for. A thing of the user's own is named `package.module:name`, and by its plain name once its
+file has been imported.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from fovea.basics.errors import BadChoice, nearest
+
+HERE = Path(__file__).parents[1]
+REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w-]*")  # package.module:name
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file declares. `options` are for whoever makes the thing; the other keywords are its `traits`."""
+
+    name: str
+    module: str
+    about: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    node: ast.AST | None = field(default=None, repr=False, compare=False)  # of a file that has not run
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name. `kind` is the decorator's name too; `packages` hold fovea's own files.
+
+    `check` turns what was declared into what is used, or raises an error with words for its author.
+    """
+
+    def __init__(self, kind: str, packages: tuple[str, ...], check: Callable[[Entry, Any], T]) -> None:
+        self.kind, self.packages, self._check = kind, packages, check
+        self._given: dict[str, tuple[Entry, Any]] = {}  # declared by files that ran
+        self._made: dict[str, T] = {}
+
+    def __call__(
+        self, name: str, about: str = "", options: Mapping[str, Any] | None = None, **traits: Any
+    ) -> Callable[[Any], Any]:
+        """Declare the thing below under this name."""
+
+        def declare(thing: Any) -> Any:
+            module = getattr(thing, "__module__", "")
+            known = self.entries().get(name)
+            if known is not None and known.module != module:
+                raise BadChoice(f"a {self.words} {name!r} is there already, in {known.module}: choose another name")
+            self._given[name] = Entry(name, module, about, dict(options or {}), traits), thing
+            self._made.pop(name, None)
+            return thing
+
+        return declare
+
+    @property
+    def words(self) -> str:
+        return self.kind.replace("_", " ")
+
+    def entries(self) -> dict[str, Entry]:
+        """Everything that is declared: fovea's own, then what the user's files have added."""
+        own = {entry.name: entry for package in self.packages for entry in _declared(package, self.kind)}
+        return own | {name: entry for name, (entry, _) in self._given.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries()
+
+    def entry(self, name: str) -> Entry:
+        """What is declared under a name; a file of the user's own is imported for it."""
+        if name not in self and REFERENCE.fullmatch(name):
+            name = self._imported(name)
+        if name not in self:
+            known = list(self)
+            raise BadChoice(
+                f"no {self.words} {name!r}{nearest(name, known)} (there are: {', '.join(known)}; your own: "
+                "package.module:name)"
+            )
+        return self.entries()[name]
+
+    def get(self, name: str) -> T:
+        """The thing of this name, checked."""
+        entry = self.entry(name)
+        if entry.name not in self._made:
+            if entry.name not in self._given:
+                importlib.import_module(entry.module)
+            self._made[entry.name] = self._check(*self._given[entry.name])
+        return self._made[entry.name]
+
+    def _imported(self, reference: str) -> str:
+        """A thing of the user's own: declared in its file under this name, or simply called so there."""
+        module, _, name = reference.partition(":")
+        try:
+            file = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
+                raise  # the file is there, and imports what is not
+            raise BadChoice(f"{self.words} {reference}: there is no module {module!r} to import") from None
+        if name in self._given:
+            return name
+        if not hasattr(file, name):
+            known = [one for one, (entry, _) in self._given.items() if entry.module == module]
+            raise BadChoice(f"{module} has no {self.words} {name!r}{nearest(name, [*known, *dir(file)])}")
+        thing = getattr(file, name)
+        declared = next((one for one, (_, other) in self._given.items() if other is thing), None)
+        if declared is None:
+            declared = reference
+            self._given[reference] = Entry(reference, module, (inspect.getdoc(thing) or "").partition("\n")[0]), thing
+        return declared
+
+
+@lru_cache
+def _declared(package: str, kind: str) -> tuple[Entry, ...]:
+    """What the files of one of fovea's packages, or one file, declare; in the order of their names."""
+    place = HERE.joinpath(*package.split(".")[1:])
+    files = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    found = []
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        if f"@{kind}(" in text:
+            module = package if not place.is_dir() else f"{package}.{file.stem}"
+            found += [entry for node in ast.parse(text).body for entry in _of(node, module, kind)]
+    return tuple(found)
+
+
+def _of(node: ast.stmt, module: str, kind: str) -> Iterator[Entry]:
+    for call in getattr(node, "decorator_list", ()):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
+            traits = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
+            about, options = traits.pop("about", ""), traits.pop("options", {})
+            yield Entry(ast.literal_eval(call.args[0]), module, about, options, traits, node)

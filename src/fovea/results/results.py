@@ -1,0 +1,150 @@
+"""What every verb gives: a sequence with one result per picture, which shows, saves and describes itself."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, overload, runtime_checkable
+
+from PIL import Image
+from torch import Tensor
+
+from fovea.basics.errors import BadChoice
+from fovea.pictures import tell_skipped
+from fovea.results.writing import Skipped, Writer, write_page
+
+
+@runtime_checkable
+class Result(Protocol):
+    """One picture, text, sound or clip: what it is taken for, and the evidence."""
+
+    @property
+    def name(self) -> str:
+        """The file's path, or what stands for it."""
+        ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def probability(self) -> float | None: ...
+
+    @property
+    def boxes(self) -> Any:
+        """Where the evidence is, x0 y0 x1 y1 in the user's own pixels (or its span); one row per target, patch, …"""
+        ...
+
+    def draw(self) -> Image.Image: ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that is not a picture, as JSON takes it."""
+        ...
+
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        """Write this result's pictures and values under names that begin with `stem`; names by what they hold."""
+        ...
+
+
+T = TypeVar("T", bound=Result)
+T_co = TypeVar("T_co", bound=Result, covariant=True)
+
+
+@dataclass(frozen=True)
+class Step(Generic[T_co]):
+    """Some inputs done: their results, and what could not be read."""
+
+    results: Sequence[T_co]
+    skipped: Skipped
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Results(Sequence[T_co]):
+    """One result per picture, in the order given; `skipped` names those that could not be read, and why."""
+
+    items: tuple[T_co, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+    what: str = "results"  # the verb
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, steps: Iterable[Step[T_co]], what: str, settings: Mapping[str, Any] | None = None) -> "Results[T_co]":
+        """All steps together; a warning where some inputs could not be read, an error where none could."""
+        items: list[T_co] = []
+        skipped: list[tuple[str, str]] = []
+        for step in steps:
+            items += step.results
+            skipped += step.skipped
+        tell_skipped(bool(items), skipped, stacklevel=4)
+        return cls(tuple(items), tuple(skipped), what, dict(settings or {}))
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self.items)
+
+    @property
+    def values(self) -> Tensor:
+        """The values of the whole batch as one tensor, where it has them."""
+        raise BadChoice(f"{self.what} gives no tensor of values for the whole batch; look at its results one by one")
+
+    def save(self, folder: str | Path) -> list[dict[str, Any]]:
+        """Pictures, values, results.json and index.html into a folder; the rows come back.
+
+        What the folder held of other pictures stays.
+        """
+        with Writer(Path(folder), self.what, self.settings) as writer:
+            writer.add(self.items, self.skipped)
+        return writer.rows
+
+    def page(self, file: str | Path) -> Path:
+        """One HTML file with the pictures inside, to open in a browser or to send on."""
+        return write_page(Path(file), self.what, self.settings, self.items, self.skipped)
+
+    def __repr__(self) -> str:
+        left = f", {len(self.skipped)} skipped" if self.skipped else ""
+        first = f": {self.items[0].name} {said(self.items[0])}" if self.items else ""
+        more = ", …" if len(self.items) > 1 else ""
+        return f"<{self.what}: {len(self)} result{'' if len(self) == 1 else 's'}{left}{first}{more}>"
+
+    def _repr_png_(self) -> bytes | None:
+        return png(self.items[0].draw()) if self.items else None
+
+
+def said(result: Result) -> str:
+    """The answer in words: the label and its probability."""
+    share = result.probability
+    return result.label if share is None else f"{result.label} {share:.2f}"
+
+
+def png(image: Image.Image) -> bytes:
+    buffer = BytesIO()
+    image.save(buffer, "png")
+    return buffer.getvalue()
+
+
+class Shows:
+    """How a result shows itself: in a notebook as its picture, in a shell in one line."""
+
+    def _repr_png_(self: Result) -> bytes:  # type: ignore[misc]
+        return png(self.draw())
+
+    def __repr__(self: Result) -> str:  # type: ignore[misc]
+        return f"<{type(self).__name__} {self.name}: {said(self)}>"
+
+
+def renamed(old: str, new: str) -> None:
+    """For a method or attribute that has another name now."""
+    warnings.warn(f"{old} is now {new}; the old name goes with the next version", DeprecationWarning, stacklevel=3)
