@@ -8,7 +8,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.measures.zoom import where_it_looked
+from fovea.glimpses.walks import where_it_looked
 from fovea.models.glimpsing import Walk
 from fovea.networks.network import Network
 from fovea.training.feed import HeldOut
