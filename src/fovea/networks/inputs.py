@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from PIL import Image
@@ -18,18 +18,23 @@ from fovea.pictures.shown import Shown
 
 THREADS = 4  # that decode a data set
 Inputs = Given | Tensor | Iterable[Given | Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Group:
     """A batch of inputs, their places among all that were given, and what had to be left out beside them."""
 
-    batch: Tensor | None  # None when all were left out
+    batch: Tensor | None  # on the network's device, in its precision; None when all were left out
     shown: list[Shown]
     places: list[int]
     skipped: list[tuple[str, str]]
     done: int
     total: int
+
+    def of(self, items: Sequence[T]) -> list[T]:
+        """The items, one for each input given, that belong to this batch: the samples of a data set, say."""
+        return [items[place] for place in self.places]
 
 
 def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: int = MAX_PIXELS) -> Iterator[Group]:
@@ -37,50 +42,76 @@ def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: i
 
     Of a data set, `places` tell which samples they are; its pictures are decoded in threads and kept in `shown`.
     """
-    if size < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {size}")
     if isinstance(given, DataSet):
-        yield from _prepared(network, given.samples, size, THREADS, lambda one: one.read())
+        yield from (batches[0] for batches in groups_for([network], given, size))
         return
-    if isinstance(given, (list, tuple)) and given and all(isinstance(one, Tensor) for one in given):
-        parts = [_with_batch_axis(one, network) for one in given if isinstance(one, Tensor)]
-        if len({one.shape[1:] for one in parts}) > 1:
+    _check(size)
+    if isinstance(given, (list, tuple)) and given and all(isinstance(item, Tensor) for item in given):
+        parts = [_with_batch_axis(item, network) for item in given if isinstance(item, Tensor)]
+        if len({part.shape[1:] for part in parts}) > 1:
             raise BadChoice("tensors of different sizes cannot be one batch: explain them one by one")
         given = torch.cat(parts)
     if isinstance(given, Tensor):
         whole = _with_batch_axis(given, network)
         for start in range(0, len(whole), size):
-            own = whole[start : start + size]
-            places = list(range(start, start + len(own)))
-            shown = [_tensor_shown(one, place) for one, place in zip(own, places, strict=True)]
-            yield Group(own, shown, places, [], start + len(own), len(whole))
+            part = whole[start : start + size]
+            places = list(range(start, start + len(part)))
+            shown = [_tensor_shown(row, place) for row, place in zip(part, places, strict=True)]
+            yield Group(part.to(network.device, network.dtype), shown, places, [], start + len(part), len(whole))
         return
     pictures = gather(cast(Iterable[Given], given))
-    yield from _prepared(network, pictures, size, 1, lambda one: cast(Picture, one).read(max_pixels))
+    for batches in _prepared([network], pictures, size, 1, lambda picture: cast(Picture, picture).read(max_pixels)):
+        yield batches[0]
+
+
+def groups_for(networks: Sequence[Network], data: DataSet, size: int) -> Iterator[list[Group]]:
+    """The same pictures for several networks, one Group each: decoded once, and prepared once for those that take them
+    alike."""
+    _check(size)
+    return _prepared(networks, data.samples, size, THREADS, lambda sample: sample.read())
+
+
+def _check(size: int) -> None:
+    if size < 1:
+        raise BadChoice(f"a batch holds at least one picture; got {size}")
 
 
 def _prepared(
-    network: Network,
+    networks: Sequence[Network],
     sources: Sequence[Readable],
     size: int,
     threads: int,
     read: Callable[[Readable], Image.Image],
-) -> Iterator[Group]:
+) -> Iterator[list[Group]]:
+    kinds: list[Network] = []  # those that take pictures differently
+    for network in networks:
+        kinds += [] if any(network.transform == kind.transform for kind in kinds) else [network]
+    kind_of = [next(i for i, k in enumerate(kinds) if k.transform == network.transform) for network in networks]
     for start in range(0, len(sources), size):
-        own, skipped = sources[start : start + size], list[tuple[str, str]]()
-        rows = list(decoded(own, lambda image: (image, *_as_taken(network, image)), skipped, threads, read))
-        shown = [
-            Shown(own[i].name, placement, one if isinstance(one := own[i], Picture) else Picture(one.name, image))
-            for i, (image, _, placement) in rows
-        ]
-        places, tensors, done = [start + i for i, _ in rows], [tensor for _, (_, tensor, _) in rows], start + len(own)
-        if len({one.shape for one in tensors}) < 2:
-            batch = torch.stack(tensors) if tensors else None
-            yield Group(batch, shown, places, skipped, done, len(sources))
-            continue
-        for i, tensor in enumerate(tensors):
-            left = skipped if i == 0 else []
-            yield Group(tensor.unsqueeze(0), [shown[i]], [places[i]], left, done, len(sources))
+        part, skipped = sources[start : start + size], list[tuple[str, str]]()
+        made = decoded(part, lambda image: (image, [_as_taken(kind, image) for kind in kinds]), skipped, threads, read)
+        rows = [(start + i, _picture(part[i], image), taken) for i, (image, taken) in made]
+        alike = all(len({taken[i][0].shape for *_, taken in rows}) < 2 for i in range(len(kinds)))
+        for first, some in enumerate([rows] if alike else [[row] for row in rows]):
+            left, places = [] if first else skipped, [place for place, *_ in some]
+            yield [
+                Group(
+                    torch.stack([taken[i][0] for *_, taken in some]).to(network.device, network.dtype)
+                    if some
+                    else None,
+                    [Shown(picture.name, taken[i][1], picture) for _, picture, taken in some],
+                    places,
+                    left,
+                    start + len(part),
+                    len(sources),
+                )
+                for i, network in zip(kind_of, networks, strict=True)
+            ]
+
+
+def _picture(source: Readable, image: Image.Image) -> Picture:
+    """A sample's picture is kept as it was decoded; what the user gave is decoded again when it is drawn."""
+    return source if isinstance(source, Picture) else Picture(source.name, image)
 
 
 def _as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
@@ -95,7 +126,8 @@ def _as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
 def _with_batch_axis(given: Tensor, network: Network) -> Tensor:
     """Add the batch axis when one sample was given."""
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    convolutions = (i for one in network.module.modules() for i, kind in enumerate(kinds) if isinstance(one, kind))
+    layers = network.module.modules()
+    convolutions = (i for layer in layers for i, kind in enumerate(kinds) if isinstance(layer, kind))
     axes = 3 + next(convolutions, 1)
     if not given.is_floating_point():
         raise BadChoice(
@@ -110,7 +142,7 @@ def _with_batch_axis(given: Tensor, network: Network) -> Tensor:
     )
 
 
-def _tensor_shown(one: Tensor, place: int) -> Shown:
-    flat = one.ndim == 3 or (one.ndim == 4 and one.shape[1] in (1, 3))  # C,H,W or T,C,H,W
-    placement = Placement.identity(one.shape[-1], one.shape[-2]) if flat else None
-    return Shown(f"picture-{place}", placement, one)
+def _tensor_shown(row: Tensor, place: int) -> Shown:
+    flat = row.ndim == 3 or (row.ndim == 4 and row.shape[1] in (1, 3))  # C,H,W or T,C,H,W
+    placement = Placement.identity(row.shape[-1], row.shape[-2]) if flat else None
+    return Shown(f"picture-{place}", placement, row)

@@ -10,6 +10,7 @@ from PIL import Image
 
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import DataSet, Sample
+from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found
 from fovea.pictures import Picture
 from fovea.pictures.placement import Placement
@@ -55,13 +56,14 @@ def outputs(
 ) -> Iterator[tuple[list[Sample], torch.Tensor]]:
     """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
     done = 0
-    for samples, images in batches(data, size, skipped):
-        tensors, _, _ = prepared(network, samples, images)
-        with as_found(network), torch.no_grad():
-            found = network(tensors)
-        done += len(samples)
-        yield samples, found
-        progress(done + len(skipped), len(data))
+    for group in groups(network, data, size):
+        skipped += group.skipped
+        if group.batch is not None:
+            with as_found(network), torch.no_grad():
+                output = network(group.batch)
+            done += len(output)
+            yield group.of(data.samples), output
+        progress(group.done, group.total)
     if not done:
         reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
         raise BadPicture(reason)
