@@ -17,29 +17,22 @@ from fovea.cli import (
     measuring,
     patch_finding,
     prototyping,
-    reporting,
     searching,
     training,
     trusting,
     twostream_measuring,
     zooming,
 )
+from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, warn
 
-app = typer.Typer(
-    help="Shows where a network looks. Start with: [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+app = APP
 app.add_typer(explaining.app)
 app.add_typer(localizing.app)
 app.add_typer(zooming.app)
 app.add_typer(training.app)
 app.add_typer(patch_finding.app)
 app.add_typer(prototyping.app)
-app.add_typer(reporting.app)
 app.add_typer(searching.app)
 measuring.app.add_typer(patch_finding.measures)
 measuring.app.add_typer(twostream_measuring.app)
@@ -67,21 +60,17 @@ def about(
     pass
 
 
-@app.command()
-def models(
-    pattern: Annotated[str, typer.Argument(help="Part of a name, or a glob such as 'timm/*vit*'.")] = "",
-) -> None:
+@command("models", arguments=("pattern?",))
+def models(asked: Asked) -> None:
     """List the networks that can be loaded."""
     from fovea.networks.loading import models as listed
 
+    pattern = asked.pattern or ""
     found = listed(pattern)
     for source, names in found.items():
         if names:
-            more = (
-                f" … and {len(names) - 12} more (fovea models {source}/<part>)"
-                if not pattern and len(names) > 12
-                else ""
-            )
+            hidden = 0 if pattern else len(names) - 12
+            more = f" … and {hidden} more (fovea models {source}/<part>)" if hidden > 0 else ""
             say.print(f"{source} ({len(names)})", style="bold")
             say.print("  " + "\n  ".join(names if pattern else names[:12]) + more, markup=False)
     if not any(found.values()):
@@ -91,25 +80,37 @@ def models(
         say.print("and twostream/NAME, two streams over those of any NAME;", markup=False)
         say.print("and local/NAME, a local stream beside any classifier NAME;", markup=False)
         say.print("and protopnet/NAME, ProtoPNet over those of any NAME;", markup=False)
-        say.print("and gap/NAME and acol/NAME, classifiers that localise, over those of any NAME;", markup=False)
+        say.print("and gap/NAME and acol/NAME, classifiers that localize, over those of any NAME;", markup=False)
         say.print("and embedding/NAME, an embedding for retrieval over those of any NAME;", markup=False)
         say.print("and video/NAME, an embedding of clips over those of any NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
 
-@app.command()
-def demo(out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("out/demo")) -> None:
+@command("demo", options=("out",), usual={"out": Path("out/demo")}, help={"out": "Folder for the page."})
+def demo(asked: Asked) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
     from fovea.cli.demo import make
 
     with bar("making the page") as advance:
-        page = make(out, advance)
+        page = make(asked.out, advance)
     say.print(f"open in a browser: {page}" if sys.stdout.isatty() else str(page), markup=False)
+
+
+@command("results", options=("from_", "out"), usual={"out": Path("docs/results.md")}, help={"out": "The page."})
+def results(asked: Asked) -> None:
+    """Turn the figures in results/ into a page, beside the papers' own."""
+    from fovea.measures.results import page
+
+    text = page(asked.from_)
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.write_text(text, encoding="utf-8")
+    say.print(str(asked.out), markup=False)
 
 
 def main() -> None:
     """Exit status: 0 when something was done, 1 when nothing could be, 2 for wrong usage."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a kill, too, leaves what was done in order
+    here_is_importable()
     try:
         app()
     except BadPicture as error:

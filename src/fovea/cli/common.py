@@ -3,10 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,6 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
     from fovea.networks.network import Network
+    from fovea.results.results import Result, Step
+    from fovea.results.writing import Writer
+
+    T = TypeVar("T", bound=Result)
 
 say, warn = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -59,6 +64,56 @@ def bar(what: str) -> Iterator[Any]:
     with Progress(*columns, console=warn, transient=True, disable=not warn.is_terminal) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def tell_skipped(skipped: "Sequence[tuple[str, str]]", where: str = "") -> None:
+    """What could not be read, to stderr: the first ten, and how many more there are."""
+    for name, reason in skipped[:10]:
+        words = reason if name in reason else f"{name}: {reason}"
+        warn.print(f"skipped: {words}", markup=False)
+    if len(skipped) > 10:
+        warn.print(f"… and {len(skipped) - 10} more{where}")
+
+
+def show(
+    steps: "Iterable[Step[T]]",
+    writer: "Writer",
+    doing: str,
+    line: "Callable[[T], str] | None" = None,
+    json: Path | None = None,
+) -> None:
+    """What every verb does: a line per result, all of them into the writer's folder, and to --json where it is asked.
+
+    A result's `note` is told once, with how many have it. Exit status 1 when nothing was done.
+    """
+    from fovea.results.results import said
+
+    notes: Counter[str] = Counter()
+    with writer, bar(doing) as advance:
+        for step in steps:
+            for result in step.results:
+                say.print(f"{result.name}: {line(result) if line else said(result)}", markup=False)
+                notes.update([note] if (note := getattr(result, "note", None)) else ())
+            writer.add(step.results, step.skipped)
+            advance(step.done, step.total)
+    for note, count in notes.items():
+        warn.print(f"note on {count} result(s): {note}", markup=False)
+    finish(writer, json)
+
+
+def finish(writer: "Writer", json: Path | None = None) -> None:
+    """What a verb says last: what was skipped, how much was done, and where it is."""
+    from fovea.results.writing import FILE
+
+    tell_skipped(writer.skipped, f", listed in {FILE}")
+    if json is not None:
+        from fovea.measures.figures import Figures
+
+        write(Figures(writer.what, writer.settings, writer.rows), json)
+    where = writer.folder / FILE
+    say.print(f"{writer.what}: {len(writer.rows)} done, {len(writer.skipped)} skipped: {where}", markup=False)
+    if not writer.rows:
+        raise typer.Exit(1)
 
 
 def load(net: str, weights: Path | None, untrained: bool) -> "Network":

@@ -1,0 +1,217 @@
+"""Commands made from what they declare: names of the glossary's options in, a parsed command out.
+
+@command("zoom", arguments=("pictures",), options=("net", "glimpses", "out"), usual={"out": "out/zoom"})
+def zoom(asked: Asked) -> None:
+    "Classify pictures from a few regions read closely."
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from fovea.basics.errors import BadChoice
+from fovea.cli.common import warn
+from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, spelled
+
+if TYPE_CHECKING:
+    from fovea.data import DataSet
+    from fovea.networks.network import Network
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, by name: `asked.net`, `asked.out`; the usual value where nothing was typed."""
+
+    values: Mapping[str, Any]
+    typed: frozenset[str]  # the names of those that were typed
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def one(self, name: str) -> Any:
+        """Of an option that may be repeated, the one value that this command takes; None where there is none."""
+        values = self.values[name] or ()
+        if len(values) > 1:
+            raise BadChoice(f"{spelled(name)} takes one value here, and {len(values)} are given")
+        return values[0] if values else None
+
+    def folder(self) -> Path:
+        """--out, which is a folder or not there yet."""
+        out = Path(self.values["out"])
+        if out.exists() and not out.is_dir():
+            raise BadChoice(f"--out {out} is a file; name a folder")
+        return out
+
+    def network(self, name: str | None = None) -> "Network":
+        """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""
+        from fovea.networks import loading
+        from fovea.networks.cost import placed
+
+        chosen = name or self.one("net")
+        untrained = self.values.get("untrained") or False
+        network = loading.load(chosen, self.values.get("weights"), pretrained=not untrained)
+        network = network.squashed() if self.values.get("fit") == "squash" else network
+        return placed(network, device_of(self.values.get("device") or "auto"))
+
+    def dataset(self, labels: "Sequence[str] | None" = None) -> "DataSet":
+        """--data, --split and --limit; `labels` are the network's."""
+        from fovea.data import open_data
+
+        return open_data(self.values["data"], self.values.get("split"), labels).first(self.values.get("limit"))
+
+
+def device_of(asked: str) -> str:
+    """auto: the GPU where there is one."""
+    if asked != "auto":
+        return asked
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a command takes. `usual` and `help` are its own, where they differ from the glossary's; `own` are options
+    that no other command has, of a measure that is not fovea's."""
+
+    name: str
+    arguments: Sequence[str] = ()  # one that ends in ? may be left out
+    options: Sequence[str] = ()
+    required: Sequence[str] = ()
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    help: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, Option] = field(default_factory=dict)
+
+    def option(self, name: str) -> Option:
+        return self.own[name] if name in self.own else OPTIONS[name]
+
+    def usual_of(self, name: str) -> Any:
+        return self.usual[name] if name in self.usual else self.option(name).usual
+
+    def parameters(self) -> list[inspect.Parameter]:
+        found = []
+        for spelling in self.arguments:
+            name, needed = spelling.rstrip("?"), not spelling.endswith("?")
+            kind, option = _type_of(ARGUMENTS[name]), ARGUMENTS[name]
+            info = typer.Argument(help=self.help.get(name, option.help), metavar=option.metavar, show_default=False)
+            found.append(_parameter(name, kind if needed else kind | None, info, ... if needed else None))
+        for name in self.options:
+            option = self.option(name)
+            info = typer.Option(
+                spelled(name) if option.type is not bool or not self.usual_of(name) else _two_ways(name),
+                help=self._help(name),
+                metavar=option.metavar,
+                min=None if option.many else option.least,
+                show_default=False,
+            )
+            kind, needed = _type_of(option), name in self.required
+            found.append(_parameter(name, kind if needed else kind | None, info, ... if needed else None))
+        return found
+
+    def _help(self, name: str) -> str:
+        text, usual = self.help.get(name, self.option(name).help), self.usual_of(name)
+        if usual is None or isinstance(usual, bool) or name in self.required:
+            return text
+        shown = ",".join(map(str, usual)) if isinstance(usual, (list, tuple)) else str(usual)
+        return f"{text} If not given: {shown}."
+
+    def asked(self, given: Mapping[str, Any]) -> Asked:
+        """What was typed, checked, and the usual for the rest."""
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            option = ARGUMENTS[name] if name in {one.rstrip("?") for one in self.arguments} else self.option(name)
+            values[name] = option.values(name, value) if value not in (None, []) else None
+        typed = frozenset(name for name, value in values.items() if value is not None)
+        usual = {name: self.usual_of(name) for name in self.options if name not in typed}
+        return Asked(values | usual, typed)
+
+
+def _type_of(option: Option) -> Any:
+    if option.many:
+        return list[str]
+    return Literal[option.choices] if option.choices else option.type
+
+
+def _two_ways(name: str) -> str:
+    return f"{spelled(name)}/--no-{spelled(name)[2:]}"
+
+
+def _parameter(name: str, kind: Any, info: Any, default: Any) -> inspect.Parameter:
+    empty = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=Annotated[kind, info])
+
+
+class Command(TyperCommand):
+    """A command that still knows the spellings of the version before."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {spelling for parameter in self.params for spelling in parameter.opts}
+        return super().parse_args(ctx, [word for given in args for word in _renamed(given, known)])
+
+
+def _renamed(word: str, known: set[str]) -> list[str]:
+    spelling, equals, value = word.partition("=")
+    now = OLD.get(spelling, ())
+    if not now or spelling in known or now[0] not in known:
+        return [word]
+    warn.print(f"{spelling} is now {' '.join(now)}; the old spelling goes with the next version", markup=False)
+    return [*now, value] if equals else list(now)
+
+
+def build(declared: Declaration, run: Callable[[Asked], None], words: str) -> Callable[..., None]:
+    """A function as typer takes it."""
+    parameters = declared.parameters()
+
+    def call(**given: Any) -> None:
+        run(declared.asked(given))
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__doc__ = words
+    return call
+
+
+def command(
+    name: str,
+    *,
+    arguments: Sequence[str] = (),
+    options: Sequence[str] = (),
+    required: Sequence[str] = (),
+    usual: Mapping[str, Any] | None = None,
+    help: Mapping[str, str] | None = None,
+    epilog: str | None = None,
+    app: typer.Typer | None = None,
+) -> Callable[[Callable[[Asked], None]], Callable[[Asked], None]]:  # keyword arguments of one declaration
+    """Make a command of the function below, whose docstring is its help."""
+    declared = Declaration(name, arguments, options, required, usual or {}, help or {})
+
+    def add(run: Callable[[Asked], None]) -> Callable[[Asked], None]:
+        made = build(declared, run, inspect.getdoc(run) or "")
+        (app or APP).command(name, cls=Command, epilog=epilog)(made)
+        return run
+
+    return add
+
+
+def here_is_importable() -> None:
+    """So that package.module:name finds a file in the current folder."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+APP = typer.Typer(
+    help="Shows where a network looks. Start with: [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)

@@ -1,0 +1,196 @@
+"""The vocabulary of the command line: every option of every command, with its one type, default and meaning.
+
+A command names the options that it takes (cli/commands.py). What a command does when an option is left out is its
+`usual` value, which the help tells: the command's own where it declares one, else the one here.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fovea.basics.errors import BadChoice
+
+
+def writable(path: Path) -> None:
+    """Refused before hours of work, not after."""
+    if os.path.isdir(path):
+        raise BadChoice(f"{path} is a folder; name a file")
+    above = next(parent for parent in path.absolute().parents if os.path.exists(parent))
+    if not os.path.isdir(above):
+        raise BadChoice(f"{path} cannot be written: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise BadChoice(f"{path} cannot be written: {above} does not allow it")
+
+
+@dataclass(frozen=True)
+class Option:
+    """`many`: may be repeated; `commas`: and its values separated by commas. `least`: of a number."""
+
+    help: str
+    type: type = str
+    usual: Any = None
+    metavar: str | None = None
+    many: bool = False
+    commas: bool = False
+    least: int | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], None] | None = None
+
+    def values(self, name: str, given: Any) -> Any:
+        """What was typed as what a command works with: checked, lists as tuples."""
+        if given is not None and self.check is not None:
+            self.check(given)
+        if not self.many:
+            return given
+        words = [word for text in given for word in _words(text, self.commas)]
+        return tuple(self._number(word, name, given) for word in words) if self.type in (int, float) else tuple(words)
+
+    def _number(self, word: str, name: str, given: Sequence[str]) -> float:
+        try:
+            number = self.type(word)
+            if self.least is None or number >= self.least:
+                return float(number) if self.type is float else int(number)
+        except ValueError:
+            pass
+        kind = "whole numbers" if self.type is int else "numbers"
+        least = "" if self.least is None else f" of at least {self.least}"
+        raise BadChoice(f"{spelled(name)} takes {kind}{least}, separated by commas, as 1,2,4; got {','.join(given)!r}")
+
+
+def _words(text: str, commas: bool) -> list[str]:
+    if not commas or os.path.exists(text):  # a file may be called a,b.safetensors
+        return [text]
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def spelled(name: str) -> str:
+    """An option as it is typed: max_pixels is --max-pixels, class_ is --class."""
+    return f"--{name.strip('_').replace('_', '-')}"
+
+
+def flag(help: str, usual: bool = False) -> Option:
+    return Option(help, bool, usual)
+
+
+def names(help: str, metavar: str = "NAME", usual: Any = None) -> Option:
+    return Option(help, str, usual, metavar, many=True, commas=True)
+
+
+def numbers(help: str, type: type = int, least: int | None = None, usual: Any = None) -> Option:
+    return Option(help, type, usual, "N,N,…", many=True, commas=True, least=least)
+
+
+def number(help: str, least: int | None = None, usual: Any = None, metavar: str | None = None) -> Option:
+    return Option(help, int, usual, metavar, least=least)
+
+
+PICTURES = "Files, folders (searched through) or 'globs'."
+SOURCE = (
+    "KIND:NET,key=value,…, as l2caf:efficientnet_lite0-cub100, anchornet:anchornet-cub100, "
+    "prototypes:FILE.safetensors,count=5, whole, random:seed=0. Repeat to compare."
+)
+
+ARGUMENTS = {
+    "pictures": Option(PICTURES, many=True, metavar="PICTURES…"),
+    "given": Option(
+        "Pictures, folders of them or 'globs'; .wav sounds; .txt files, one text per line; or texts themselves.",
+        many=True,
+        metavar="PICTURES_OR_TEXT…",
+    ),
+    "pattern": Option("Part of a name, or a glob such as 'timm/*vit*'."),
+    "recipe": Option("A recipe (TOML). Those that come with fovea are in recipes/.", Path),
+}
+
+OPTIONS = {
+    # networks
+    "net": names("A name from 'fovea models', or a .safetensors file.", "NET", ("efficientnet_lite0",)),
+    "weights": Option("Your own weights for --net.", Path, metavar="FILE"),
+    "untrained": flag("Random weights instead of trained ones."),
+    "fit": Option(
+        "How a picture comes in: the network's own crop of its middle, or squashed whole.", choices=("crop", "squash")
+    ),
+    "device": Option("The GPU where there is one, or one of the two.", usual="auto", choices=("auto", "cpu", "cuda")),
+    "classes": number("Outputs of the last layer.", 1),
+    "option": Option("For whoever builds the network, as se=local. Repeat.", metavar="KEY=VALUE", many=True),
+    "layer": Option("Where to look, e.g. layer4; the last feature map if not given."),
+    "features": Option(
+        "The embedding: the output, or what the last layer reads (a classifier's default).",
+        choices=("output", "pooled"),
+    ),
+    "raw": flag("Embeddings as they are, instead of scaled to unit length."),
+    # data
+    "data": Option("A path, or a name below $FOVEA_DATA; options after a colon, as in cub100:split=test,labels=50-99."),
+    "split": Option("One split of the data only."),
+    "limit": number("So many pictures, spread evenly.", 1),
+    "batch": number("Pictures at a time.", 1, 16),
+    "max_pixels": number("Refuse larger pictures before decoding them.", 1, 200_000_000),
+    "class_": Option("A class by name. Repeat.", metavar="NAME", many=True),
+    "index": Option("What 'fovea index' made.", Path, Path("out/index.fovea"), "PATH"),
+    "folder": Option("Where the indexed pictures are now, if they were moved without the index.", Path),
+    # what is looked at
+    "method": names("Of heatmaps. Repeat, or separate by commas."),
+    "target": Option(
+        "A class name or index, top1, top5, output (no class), pair (two by two). Repeat.", metavar="CLASS", many=True
+    ),
+    "truth": Option("What the pictures are: strips then tell right from wrong.", metavar="CLASS"),
+    "frames": number("Of a clip: explain so many frames, evenly spread.", 1),
+    "every": number("Of a clip: explain every k-th frame instead.", 1),
+    "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int, 0),
+    "count": number("At most so many.", 1, metavar="K"),
+    "overlap": Option("LIP's T: patches overlap by an IoU below this.", float, metavar="T"),
+    "share": Option("LIP's P: among this share of the best cells.", float, metavar="P"),
+    "branch": number("By AnchorNet's branch of this side: 63, 95, 111 pixels; 3, 5, 7 words.", metavar="SIDE"),
+    "side": number("Of the patches of a network without branches, in its own pixels.", metavar="N"),
+    "why": flag("What each branch saw in a picture; or, with --data, what speaks for a class."),
+    "source": Option(SOURCE, many=True),
+    "nearest": number("Patches beside each prototype.", 0, 4),
+    "top": number("Prototypes told for each picture.", 1, 5),
+    # measures
+    "seed": number("Of the random numbers drawn.", 0, 0),
+    "seeds": number("Each divides the data and starts the weights anew.", 1, 5),
+    "rounds": number("Measurements of each row; the median counts.", 1),
+    "batches": numbers("Pictures at a time.", int, 1, (1, 16)),
+    "size": number("Side of the input; the network's own if not given.", 1),
+    "picture": Option("A picture file, to tell its pixels and bytes as well.", Path, metavar="FILE"),
+    "steps": number("Of each curve.", 2),
+    "kinds": names("Curves; another filling (black, mean, blur) after a colon, as in deletion:black."),
+    "true_class": flag("Maps of the true class, instead of the one that comes first."),
+    "attacks": names("fgsm:ε and noise:σ in 8-bit units, jpeg:QUALITY, texture:ITERATIONS."),
+    "surrogate": Option("Attack this network's gradient instead of the network's own.", metavar="NET"),
+    "texture_net": Option("Textures match this network's layers; VGG19's if not given.", metavar="NET"),
+    "curve_pictures": number("How many, spread evenly, for insertion, deletion and sanity.", 2),
+    "localizer": Option("A network with branches, as anchornet-imagenette.", metavar="NET"),
+    "full": Option("The classifier of whole pictures to compare with.", metavar="NET"),
+    "rival": Option("A network that reads glimpses, as Saccader, to compare with.", metavar="NET"),
+    "against": Option("A network that reads the full picture.", metavar="NET"),
+    "shares": numbers("Of the cells looked at (P).", float),
+    "overlaps": numbers("IoUs that patches stay below (T).", float),
+    "forced": flag("Every picture by every branch, not by the one that localizes it."),
+    "epsilons": numbers("In 8-bit units.", float),
+    "numbers": numbers("Of patches kept or masked.", int, 1),
+    "time": flag("Time and peak memory, which take a while.", True),
+    "ablation": flag("Also without attention, and without auxiliary training.", True),
+    "recipes": Option("Folder of the recipes.", Path, Path("recipes")),
+    # training
+    "set": Option("Change a key, as optimizer.lr=0.05. Repeat.", metavar="KEY=VALUE", many=True),
+    "resume": flag("Go on where a run in this folder was stopped."),
+    "fresh": flag("Start anew, whatever is there."),
+    # what is written
+    "out": Option("What is drawn and written goes here.", Path, metavar="PATH"),
+    "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
+    "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=writable),
+    "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),
+}
+
+# Spellings of the version before, with what they are now; a value where the option had none.
+OLD: dict[str, tuple[str, ...]] = {
+    "--methods": ("--method",),
+    "--nets": ("--net",),
+    "--squash": ("--fit", "squash"),
+    "--crop": ("--fit", "crop"),
+    "--pictures": ("--limit",),
+    "--locations": ("--glimpses",),
+    "--figure": ("--out",),
+}

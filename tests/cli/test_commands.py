@@ -1,0 +1,132 @@
+"""Every command: its options are the glossary's, with one type and one default, and its help needs no torch."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fovea.basics.errors import BadChoice
+from fovea.cli import app
+from fovea.cli.commands import Asked, Command, command
+from fovea.cli.glossary import OPTIONS, spelled
+
+SPELLED = {spelled(name): (name, option) for name, option in OPTIONS.items()}
+
+
+def walk(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        if hasattr(found, "list_commands"):
+            yield from walk(found, (*path, name))
+        else:
+            yield (*path, name), found
+
+
+COMMANDS = {" ".join(path): found for path, found in walk(typer.main.get_command(app)) if isinstance(found, Command)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_are_the_glossarys(name: str) -> None:
+    made = COMMANDS[name]
+    assert made.help
+    for parameter in made.params:
+        assert getattr(parameter, "help", None), parameter.name
+        if parameter.param_type_name != "option" or parameter.name == "help":
+            continue
+        _, option = SPELLED[parameter.opts[0]]
+        assert parameter.multiple == option.many
+        assert parameter.default is None, f"{parameter.opts[0]}: the usual value belongs to the declaration"
+        assert parameter.is_flag == (option.type is bool)
+        if not option.many and not option.choices and option.type in (int, float):
+            assert option.type.__name__ in type(parameter.type).__name__.lower() + parameter.type.name
+
+
+def run(app: typer.Typer, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, words)
+    return done.exit_code, done.output + (str(done.exception) if isinstance(done.exception, BadChoice) else "")
+
+
+@pytest.fixture
+def own() -> tuple[typer.Typer, list[Asked]]:
+    """An app with one command, and what it was asked."""
+    app, seen = typer.Typer(), list[Asked]()
+
+    @command(
+        "look",
+        arguments=("pictures?",),
+        options=("net", "method", "glimpses", "batch", "fit", "untrained", "time", "class_", "json"),
+        usual={"net": ("tnet-digits",), "batch": 32},
+        help={"method": "Of maps."},
+        app=app,
+    )
+    def look(asked: Asked) -> None:
+        """Look."""
+        seen.append(asked)
+
+    return app, seen
+
+
+def test_what_is_left_out_is_as_usual(own: tuple[typer.Typer, list[Asked]]) -> None:
+    app, seen = own
+    assert run(app)[0] == 0
+    (asked,) = seen
+    assert (asked.one("net"), asked.batch, asked.fit, asked.untrained, asked.time) == (
+        "tnet-digits",
+        32,
+        None,
+        False,
+        True,
+    )
+    assert (asked.pictures, asked.method, asked.typed) == (None, None, frozenset())
+
+
+def test_lists_are_repeated_or_separated_by_commas(own: tuple[typer.Typer, list[Asked]]) -> None:
+    app, seen = own
+    words = "a.jpg b.jpg --method cam,gradcam --method l2caf --glimpses 0,2 --class a,b --no-time --untrained"
+    assert run(app, *words.split())[0] == 0
+    (asked,) = seen
+    assert asked.pictures == ("a.jpg", "b.jpg")
+    assert asked.method == ("cam", "gradcam", "l2caf")
+    assert asked.glimpses == (0, 2)
+    assert asked.class_ == ("a,b",)
+    assert (asked.time, asked.untrained) == (False, True)
+    assert asked.typed == {"pictures", "method", "glimpses", "class_", "time", "untrained"}
+    with pytest.raises(BadChoice, match="--method takes one value here, and 3 are given"):
+        asked.one("method")
+
+
+def test_old_spellings_warn(own: tuple[typer.Typer, list[Asked]], capsys: pytest.CaptureFixture[str]) -> None:
+    app, seen = own
+    assert run(app, "--methods", "cam,l2caf", "--squash", "--locations=3")[0] == 0
+    (asked,) = seen
+    assert (asked.method, asked.fit, asked.glimpses) == (("cam", "l2caf"), "squash", (3,))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--glimpses", "1,x"], "--glimpses takes whole numbers of at least 0, separated by commas, as 1,2,4; got"),
+        (["--glimpses=-1"], "--glimpses takes whole numbers of at least 0"),
+        (["--batch", "0"], "batch"),
+        (["--fit", "wide"], "crop"),
+        (["--json", "/"], "/ is a folder; name a file"),
+        (["--pictures", "3"], "pictures"),
+    ],
+)
+def test_what_is_wrong_is_told(own: tuple[typer.Typer, list[Asked]], words: list[str], told: str) -> None:
+    app, seen = own
+    status, said = run(app, *words)
+    assert status != 0
+    assert told in said
+    assert not seen
+
+
+def test_out_is_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(BadChoice, match="is a file; name a folder"):
+        Asked({"out": file}, frozenset()).folder()
+    assert Asked({"out": tmp_path}, frozenset()).folder() == tmp_path
