@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from fovea.models.localstream import LocalStream
 from fovea.models.selfattention import SelfAttention
 from fovea.models.trunks import Trunk
-from fovea.models.twostream import GlobalStream, TwoStream, logits_of
+from fovea.models.twostream import GlobalStream, TwoStream
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 
@@ -32,7 +32,7 @@ def made(steps: int = STEPS, boxes: tuple[tuple[float, ...], ...] = (BOX,), ask:
         whole.classifier.bias.copy_(torch.tensor([1.0, 0]))
     module.finder = lambda images, device: [boxes for _ in images]  # type: ignore[assignment]
     transform = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None)
-    return Network(module.eval(), transform, ("red_bird", "green_bird"), name="made", output=logits_of)
+    return Network(module.eval(), transform, ("red_bird", "green_bird"), name="made")
 
 
 def _cells() -> Trunk:

@@ -15,7 +15,7 @@ from fovea.data.moving import Shot, Shots
 from fovea.data.samples import Box
 from fovea.data.segments import open_clips
 from fovea.measures import clips
-from fovea.models.videonet import Output, VideoNet, embedding_of
+from fovea.models.videonet import VideoNet, VideoNetOutput, embedding_of
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement
 from fovea.pictures.transforms import Prepare
@@ -60,11 +60,11 @@ class Sum(VideoNet):
         across = torch.arange(1.0, 5).expand(4, 4).flatten()  # 1 to 4 from left to right
         self.weights = torch.stack([across, torch.ones(16)])  # 2,16
 
-    def forward(self, x: torch.Tensor) -> Output:
+    def forward(self, x: torch.Tensor) -> VideoNetOutput:
         n, t = x.shape[:2]
         maps = self.shallow(self.look(x).flatten(0, 1))
         cells = maps.mean(1).flatten(1).unflatten(0, (n, t)).sum(1)  # N,16
-        return Output(cells @ self.weights.T, maps)
+        return VideoNetOutput(cells @ self.weights.T, maps)
 
 
 def plain() -> Network:

@@ -14,7 +14,7 @@ from fovea.basics.intervals import student
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import classify, zoom, zoom_figure
 from fovea.models.glimpsing import Pixels as Batch
-from fovea.models.glimpsing import Scene, Walk, boxes_of, logits_of, running_mean
+from fovea.models.glimpsing import Scene, Walk, boxes_of, running_mean
 from fovea.networks.cost import macs
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -47,7 +47,7 @@ class Peeking(nn.Module):
 
 def peeking(name: str = "peeking") -> Network:
     labels = tuple(map(str, range(CLASSES)))
-    return Network(Peeking(), Prepare((8, 8), (0.5,) * 3, (0.5,) * 3, None), labels, name=name, output=logits_of)
+    return Network(Peeking(), Prepare((8, 8), (0.5,) * 3, (0.5,) * 3, None), labels, name=name)
 
 
 def made(*labels: int, boxes: tuple[tuple[float, float, float, float], ...] = ()) -> DataSet:

@@ -9,14 +9,13 @@ from typer.testing import CliRunner
 import fovea
 from fovea import cli
 from fovea.measures import patch_curves, patch_figure
-from fovea.models.anchoring import logits_of
 from fovea.models.glimpsing import Pixels, Scene, Walk
 from fovea.networks.network import Network
 
 
 @pytest.fixture
 def localizer() -> Network:
-    return named(Colours(), "colours", output=logits_of)
+    return named(Colours(), "colours")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from fovea.data import DataSet, Sample
 from fovea.measures import patch_attack, patch_sensitivity, patches, robustness
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.figures import Figures
-from fovea.models.anchoring import Output, Seen, logits_of, output_of
+from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
 from fovea.networks import geometry
 from fovea.networks.geometry import Geometry
 from fovea.networks.network import Network
@@ -48,15 +48,15 @@ class Colours(nn.Module):
         super().__init__()
         self.colours = same_colours()
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> AnchorNetOutput:
         seen = self.colours(x)
         return output_of([self._branch(seen, 8, (50.0, 50.0, 5.0)), self._branch(seen, 16, (5.0, 5.0, 50.0))])
 
     @staticmethod
-    def _branch(seen: Tensor, side: int, sure: tuple[float, float, float]) -> Seen:
+    def _branch(seen: Tensor, side: int, sure: tuple[float, float, float]) -> BranchOutput:
         filled = F.avg_pool2d(seen, side, 4)
         evidence = (filled - 0.3).relu() * torch.tensor(sure).view(3, 1, 1)
-        return Seen(evidence, None, evidence.mean((2, 3)), None)
+        return BranchOutput(evidence, None, evidence.mean((2, 3)), None)
 
     @property
     def proven(self) -> bool:
@@ -116,7 +116,7 @@ def named(module: nn.Module, name: str, **more: Any) -> Network:
 
 @pytest.fixture
 def localizer() -> Network:
-    return named(Colours(), "colours", output=logits_of)
+    return named(Colours(), "colours")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.measures import cost
-from fovea.models.anchoring import Attention, Branch, Output, Seen, decide, output_of
+from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOutput, decide, output_of
 from fovea.models.anchornet import AnchorNet, build
 from fovea.networks import geometry
 
@@ -91,7 +91,7 @@ def test_narrow_patches_alone_through_their_own_branch(nets: dict[str, AnchorNet
 
 
 def test_followed_geometry_agrees_with_the_gradient(nets: dict[str, AnchorNet]) -> None:
-    def pick(out: Output) -> Tensor:
+    def pick(out: AnchorNetOutput) -> Tensor:
         return out.branches[0].evidence
 
     found = geometry.of(nets["local"], size=(127, 127), output=pick)
@@ -161,7 +161,7 @@ def test_all_agree() -> None:
 
 def test_the_outputs_maximum_is_the_decision() -> None:
     torch.manual_seed(2)
-    branches = [Seen(torch.zeros(50, 5, 1, 1), None, torch.randn(50, 5) * 3, None) for _ in range(3)]
+    branches = [BranchOutput(torch.zeros(50, 5, 1, 1), None, torch.randn(50, 5) * 3, None) for _ in range(3)]
     out = output_of(branches)
     assert torch.equal(out.logits.argmax(1), out.decision.label)
     assert torch.allclose(out.logits.softmax(1).amax(1), out.decision.probability)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import fovea
 from fovea.data.sounds import open_sounds
-from fovea.models.anchoring import Decision, Output, Seen
+from fovea.models.anchoring import AnchorNetOutput, BranchOutput, Decision
 from fovea.models.anchornet_sound import Spectrogram, build, located, spans
 from fovea.networks.network import Network
 
@@ -113,10 +113,10 @@ def test_spans_are_those_of_the_decided_class_in_the_branch_that_localises() -> 
     network = build(2)
     evidence = torch.zeros(1, 2, 20)
     evidence[0, 1, [2, 3, 14]] = torch.tensor([3.0, 2.0, 1.0])
-    seen = Seen(evidence, torch.full((1, 20), 1 / 20), torch.zeros(1, 2), None, 20.0)
-    empty = Seen(torch.zeros(1, 2, 9), None, torch.zeros(1, 2), None)
+    seen = BranchOutput(evidence, torch.full((1, 20), 1 / 20), torch.zeros(1, 2), None, 20.0)
+    empty = BranchOutput(torch.zeros(1, 2, 9), None, torch.zeros(1, 2), None)
     decision = Decision(torch.tensor([1]), torch.tensor([1]), torch.tensor([0.75]))
-    out = Output(torch.zeros(1, 2), (empty, seen, empty), decision)
+    out = AnchorNetOutput(torch.zeros(1, 2), (empty, seen, empty), decision)
     (found,) = located(out, network.transform, network.module.windows, most=2)
     assert (found.label, found.probability, found.branch) == (1, 0.75, 1)
     assert [(one.start, one.stop) for one in found.spans] == [(0.032, 0.224), (0.224, 0.416)]

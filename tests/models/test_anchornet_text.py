@@ -6,7 +6,7 @@ from torch import Tensor
 
 import fovea
 from fovea.data.vectors import PADDING
-from fovea.models.anchoring import Decision, Output, Seen
+from fovea.models.anchoring import AnchorNetOutput, BranchOutput, Decision
 from fovea.models.anchornet_text import WINDOWS, AnchorNetText, MaskedAttention, spans
 
 
@@ -94,10 +94,10 @@ def test_without_attention_cells_weigh_alike_and_there_is_nothing_auxiliary() ->
     assert exact()(sentence(10, 12)).heads()["auxiliary"] == ()  # in training only
 
 
-def seen(evidence: list[list[float]], attention: list[float], scale: float = 1.0) -> Seen:
+def seen(evidence: list[list[float]], attention: list[float], scale: float = 1.0) -> BranchOutput:
     weighed = torch.tensor(attention)[None]
     values = torch.tensor(evidence)[None]
-    return Seen(values, weighed, (values * weighed).sum(2), None, scale)
+    return BranchOutput(values, weighed, (values * weighed).sum(2), None, scale)
 
 
 def test_the_span_is_the_best_cell_of_all_maps_for_the_decided_class() -> None:
@@ -106,7 +106,9 @@ def test_the_span_is_the_best_cell_of_all_maps_for_the_decided_class() -> None:
         seen([[0.0, 9.0, 9.0], [1.0, 3.0, 9.0]], [0.5, 0.5, 0.0], scale=3.0),
         seen([[9.0], [1.4]], [1.0]),
     )
-    out = Output(branches[0].logits, branches, Decision(torch.tensor([1]), torch.tensor([0]), torch.tensor([0.6])))
+    out = AnchorNetOutput(
+        branches[0].logits, branches, Decision(torch.tensor([1]), torch.tensor([0]), torch.tensor([0.6]))
+    )
     (span,) = spans(out)  # class 1: 0 1 .25 | .5 1.5 (padding) | 1.4
     assert (span.branch, span.start, span.stop, span.value) == (1, 1, 6, 1.5)
     (span,) = spans(out, torch.tensor([0]))
@@ -115,7 +117,9 @@ def test_the_span_is_the_best_cell_of_all_maps_for_the_decided_class() -> None:
 
 def test_evidence_below_zero_is_not_beaten_by_padding() -> None:
     branches = tuple(seen([[-5.0, -3.0, 7.0]], [0.5, 0.5, 0.0]) for _ in range(3))
-    out = Output(branches[0].logits, branches, Decision(torch.tensor([0]), torch.tensor([0]), torch.tensor([1.0])))
+    out = AnchorNetOutput(
+        branches[0].logits, branches, Decision(torch.tensor([0]), torch.tensor([0]), torch.tensor([1.0]))
+    )
     assert (spans(out)[0].start, spans(out)[0].value) == (1, -1.5)
 
 

@@ -46,7 +46,7 @@ def test_pixels_outside_a_cells_patch_change_nothing() -> None:
     network = small(side=157)
     module = network.module.eval().double()
     x = torch.randn(1, 3, 157, 157, dtype=torch.double)
-    found = geometry.of(fovea.wrap(module, output=network.output), "last", (157, 157))
+    found = geometry.of(fovea.wrap(module), "last", (157, 157))
     cell = (found.grid[0] // 2, found.grid[1] // 2)
     x0, y0, x1, y1 = found.region(cell)
     other = torch.randn_like(x)

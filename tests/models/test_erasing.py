@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import fovea
-from fovea.models.erasing import ADL, ACoL, Branch, zero_to_one
+from fovea.models.erasing import ADL, ACoL, ErasingBranch, zero_to_one
 from fovea.training.complementary import Complementary
 from fovea.training.recipe import LossPart
 
@@ -126,7 +126,7 @@ def test_the_loss_is_of_both_classifiers_and_the_mask_has_no_gradient() -> None:
     assert float(loss) == pytest.approx(float(entropy(out.logits, target) + entropy(second, target)), rel=1e-5)
     loss.backward()
     for branch in (acol.first, acol.second):
-        assert isinstance(branch, Branch)
+        assert isinstance(branch, ErasingBranch)
         assert branch.last.weight.grad is not None
         assert bool(branch.last.weight.grad.any())
 
@@ -155,7 +155,7 @@ def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str) -> Non
         assert torch.allclose(seen.values[:, k], by_hand, atol=1e-4)
 
 
-def _alone(branch: Branch, features: Tensor, method: str, label: int) -> Tensor:
+def _alone(branch: ErasingBranch, features: Tensor, method: str, label: int) -> Tensor:
     """One classifier's maps of given features, as a network of its own."""
 
     class Rest(torch.nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.basics.errors import BadChoice
-from fovea.models.protopnet import EPSILON, Output, ProtoPNet, similarity_of
+from fovea.models.protopnet import EPSILON, ProtoPNet, ProtoPNetOutput, similarity_of
 from fovea.models.trunks import Trunk
 
 TINY = {"channels": [8, 8, 16, 16], "stem_width": 8, "width": 4, "prototypes": 2}
@@ -72,7 +72,7 @@ def test_a_map_for_each_prototype_whose_maxima_are_weighed() -> None:
     network, x = tiny(), torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         out = network.module(x)
-    assert isinstance(out, Output)
+    assert isinstance(out, ProtoPNetOutput)
     assert out.maps.shape == (2, 6, 2, 2)
     assert torch.equal(out.maps.flatten(2).amax(2), out.similarity)
     assert torch.allclose(out.logits, out.similarity @ out.weights.T)

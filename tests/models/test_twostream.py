@@ -15,7 +15,15 @@ from fovea.models.localizer import Localiser
 from fovea.models.localstream import LocalStream
 from fovea.models.selfattention import SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.models.twostream import GlobalStream, Output, TwoStream, Views, add_local_stream, build, with_readout
+from fovea.models.twostream import (
+    GlobalStream,
+    TwoStream,
+    TwoStreamOutput,
+    Views,
+    add_local_stream,
+    build,
+    with_readout,
+)
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 from fovea.pictures.windows import cut, inside, middle
@@ -239,7 +247,7 @@ def test_embedded_localiser_starts_with_nearly_everything_and_learns_from_the_pa
     assert (y0 + y1) / 2 == pytest.approx(0.125, abs=0.01)
     options = {"side": 64, "patch": 64, "hidden": 8, "source": "embedded", "share": True}
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options=options).module
-    out: Output = net(torch.randn(2, 3, 64, 64))
+    out: TwoStreamOutput = net(torch.randn(2, 3, 64, 64))
     assert out.local is not None
     out.local.square().sum().backward()
     gradient = net.localiser.score.weight.grad  # type: ignore[union-attr]

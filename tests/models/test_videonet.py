@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.basics.errors import BadChoice
-from fovea.models.videonet import Features, Output, VideoNet, build, video_of
+from fovea.models.videonet import Features, VideoNet, VideoNetOutput, build, video_of
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 
@@ -34,7 +34,7 @@ def test_an_embedding_of_any_number_of_frames() -> None:
     assert video_of(network).grid == (2, 2)
     for frames in (1, 2, 5):
         out = network.module(clips(2, frames))
-        assert isinstance(out, Output)
+        assert isinstance(out, VideoNetOutput)
         assert out.embedding.shape == (2, 4)
         assert out.maps.shape == (2 * frames, 2, 2, 2)
     x = clips()

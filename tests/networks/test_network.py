@@ -17,7 +17,7 @@ class Returning(nn.Module):
 
     def forward(self, x: Tensor) -> object:
         out = self.inner(x)
-        return {"tuple": (out, x), "dict": {"scores": out}, "object": type("Output", (), {"logits": out})()}[self.kind]
+        return {"tuple": (out, x), "dict": {"scores": out}, "object": type("Output", (), {"scores": out})()}[self.kind]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ class Returning(nn.Module):
     [
         ("tuple", "output=lambda out: out[0]"),
         ("dict", 'output=lambda out: out["scores"]'),
-        ("object", "output=lambda out: out.logits"),
+        ("object", "output=lambda out: out.scores"),
     ],
 )
 def test_a_network_that_returns_no_tensor(kind: str, how: str, batch: Tensor) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 import fovea
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture
 from fovea.data import DataSet, Pixels, Sample, Unreadable
-from fovea.models.anchoring import Output, Seen, output_of
+from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
 from fovea.networks.geometry.cells import Geometry
 from fovea.networks.network import Network
 from fovea.patches import reasons, why
@@ -38,13 +38,13 @@ class Quarters(nn.Module):
         boxes = torch.tensor([[x, y, x + half, y + half] for y in (0, half) for x in (0, half)])
         return (Geometry((), (2, 2), size, boxes),) * 2
 
-    def forward(self, x: torch.Tensor) -> Output:
+    def forward(self, x: torch.Tensor) -> AnchorNetOutput:
         light = nn.functional.avg_pool2d(x[:, :1], x.shape[2] // 2)[:, 0]  # N,2,2
         shades = torch.stack([light, 1 - light], 1)  # N,classes,2,2
         branches = []
         for weight in self.weights:
             evidence = shades * weight.view(-1, 1, 1)
-            branches.append(Seen(evidence, None, evidence.mean((2, 3)), None))
+            branches.append(BranchOutput(evidence, None, evidence.mean((2, 3)), None))
         return output_of(branches)
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fovea.basics.errors import BadChoice
 from fovea.cli import app
 from fovea.data import DataSet, open_data
-from fovea.models.protopnet import ProtoPNet, logits_of
+from fovea.models.protopnet import ProtoPNet
 from fovea.models.trunks import Trunk
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -54,7 +54,7 @@ def network(data: DataSet) -> Network:
     module.add_on = nn.Sequential()
     module.prototypes.data = torch.tensor([[[1.0, 0.0, 0.0], [0.4, 0.4, 0.4]], [[0.0, 1.0, 0.0], [0.3, 0.3, 0.3]]])
     prepare = Prepare((80, 80), (0.0,) * 3, (1.0,) * 3, None, "nearest")
-    made = Network(module.eval(), prepare, ("cherry", "leaf"), name="squares", output=logits_of)
+    made = Network(module.eval(), prepare, ("cherry", "leaf"), name="squares")
     project(made, data)
     return made
 

@@ -11,7 +11,7 @@ from torch import nn
 import fovea
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet, open_data
-from fovea.models.protopnet import Output, ProtoPNet, logits_of
+from fovea.models.protopnet import ProtoPNet, ProtoPNetOutput
 from fovea.models.trunks import Trunk
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -25,7 +25,9 @@ pytest.importorskip("lightning")
 DISTANCES = torch.tensor([[0.5, 0.2, 0.9, 0.7], [0.1, 0.3, 0.6, 0.4]])
 LOGITS = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
 WEIGHTS = torch.tensor([[1.0, 1.0, -0.5, 0.25], [-0.5, 0.0, 1.0, 1.0]])
-OUT = Output(LOGITS, torch.zeros(2, 4, 1, 1), torch.zeros(2, 4), DISTANCES, torch.tensor([0, 0, 1, 1]), WEIGHTS)
+OUT = ProtoPNetOutput(
+    LOGITS, torch.zeros(2, 4, 1, 1), torch.zeros(2, 4), DISTANCES, torch.tensor([0, 0, 1, 1]), WEIGHTS
+)
 ENTROPY = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
 
 
@@ -50,7 +52,7 @@ def test_each_part_of_the_loss_alone() -> None:
 
 def test_only_the_nearest_prototypes_are_pulled_and_pushed() -> None:
     distances = DISTANCES.clone().requires_grad_()
-    out = Output(LOGITS, OUT.maps, OUT.similarity, distances, OUT.owner, WEIGHTS)
+    out = ProtoPNetOutput(LOGITS, OUT.maps, OUT.similarity, distances, OUT.owner, WEIGHTS)
     Prototypes(LossPart(name="prototypes"))(out, torch.tensor([0, 1])).backward()
     expected = torch.tensor([[0.0, 0.4, 0.0, -0.04], [-0.04, 0.0, 0.0, 0.4]])
     assert distances.grad is not None
@@ -89,7 +91,7 @@ def pixelwise(prototypes: list[list[list[float]]]) -> Network:
     module.add_on = nn.Sequential()
     module.prototypes.data = torch.tensor(prototypes)
     prepare = Prepare((2, 2), (0.0,) * 3, (1.0,) * 3, None, "nearest")
-    return Network(module.eval(), prepare, ("a", "b"), output=logits_of)
+    return Network(module.eval(), prepare, ("a", "b"))
 
 
 RED, GREEN, BLUE, DARK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (51, 0, 0)

@@ -11,17 +11,19 @@ from torch import Tensor
 import fovea
 from fovea.basics.errors import BadChoice
 from fovea.models.localstream import Steps
-from fovea.models.twostream import Output, TwoStream
+from fovea.models.twostream import TwoStream, TwoStreamOutput
 from fovea.training import loop, recipe
 from fovea.training.recipe import LossPart
 from fovea.training.two_streams import TwoStreams
 
 
-def out_of(whole: Tensor, local: Tensor, each: Tensor | None = None, weight: float = 1.0) -> Output:
+def out_of(whole: Tensor, local: Tensor, each: Tensor | None = None, weight: float = 1.0) -> TwoStreamOutput:
     each = local.unsqueeze(1) if each is None else each
     steps = Steps(each, torch.ones(each.shape[:2]), each, local)
     window = torch.zeros(len(whole), 4)
-    return Output(whole + weight * local, whole, local, weight, steps, window, window.unsqueeze(1), each.shape[1] > 1)
+    return TwoStreamOutput(
+        whole + weight * local, whole, local, weight, steps, window, window.unsqueeze(1), each.shape[1] > 1
+    )
 
 
 def loss_of(**settings: object) -> TwoStreams:
@@ -73,7 +75,7 @@ def test_a_stream_trained_at_every_step_has_the_mean_of_their_losses() -> None:
 
 
 def test_the_global_stream_alone() -> None:
-    alone = Output(logits(0.8), logits(0.8), None, 0.0, None, torch.zeros(1, 4), None)
+    alone = TwoStreamOutput(logits(0.8), logits(0.8), None, 0.0, None, torch.zeros(1, 4), None)
     assert loss_of()(alone, TRUE).item() == pytest.approx(-math.log(0.8))
 
 

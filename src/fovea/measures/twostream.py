@@ -18,7 +18,7 @@ from fovea.data import DataSet
 from fovea.measures import seeds
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import demand_read
-from fovea.models.twostream import Output, TwoStream, Views
+from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
 from fovea.networks.matching import match
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import batches, prepared, rank_of
@@ -102,7 +102,7 @@ def _hits(
     return {name: {key: np.concatenate(rows) for key, rows in own.items()} for name, own in parts.items()}
 
 
-def answers(module: TwoStream, out: Output) -> dict[str, Tensor]:
+def answers(module: TwoStream, out: TwoStreamOutput) -> dict[str, Tensor]:
     """Logits N,classes of both streams together, of each alone, and with the steps put together in other ways."""
     found = {"both": out.logits, "global": out.whole}
     if module.local is None or out.steps is None or out.local is None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Seen:
+class BranchOutput:
     """What one branch saw. `evidence` of a cell comes from the cell's own patch; `attention` weighs cells."""
 
     evidence: Tensor  # N,classes,*grid
@@ -36,19 +36,15 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Output:
+class AnchorNetOutput:
     logits: Tensor  # N,classes: of the branch that localises, so that their maximum is the decision
-    branches: tuple[Seen, ...]
+    branches: tuple[BranchOutput, ...]
     decision: Decision
 
     def heads(self) -> dict[str, tuple[Tensor, ...]]:
         """Every output that is trained, by the name of its weight in the loss."""
         auxiliary = tuple(one.auxiliary for one in self.branches if one.auxiliary is not None)
         return {"branches": tuple(one.logits for one in self.branches), "auxiliary": auxiliary}
-
-
-def logits_of(out: Output) -> Tensor:
-    return out.logits
 
 
 def decide(logits: Sequence[Tensor]) -> Decision:
@@ -64,10 +60,10 @@ def decide(logits: Sequence[Tensor]) -> Decision:
     return Decision(label.gather(0, chosen)[0], branch, probability.gather(0, chosen)[0])
 
 
-def output_of(branches: Sequence[Seen]) -> Output:
+def output_of(branches: Sequence[BranchOutput]) -> AnchorNetOutput:
     decision = decide([one.logits for one in branches])
     logits = torch.stack([one.logits for one in branches])  # J,N,classes
-    return Output(logits[decision.branch, torch.arange(logits.shape[1])], tuple(branches), decision)
+    return AnchorNetOutput(logits[decision.branch, torch.arange(logits.shape[1])], tuple(branches), decision)
 
 
 class Attention(nn.Module):
@@ -109,11 +105,11 @@ class Branch(nn.Module):
         has_auxiliary = auxiliary and attended is not None
         self.auxiliary = nn.Linear(attended_channels, classes) if has_auxiliary else None
 
-    def forward(self, x: Tensor) -> Seen:
+    def forward(self, x: Tensor) -> BranchOutput:
         features = self.features(x)
         evidence = self.classify(features)  # N,classes,*grid
         if self.attended is None or self.attention is None:
-            return Seen(evidence, None, evidence.flatten(2).mean(2), None)
+            return BranchOutput(evidence, None, evidence.flatten(2).mean(2), None)
         attended = self.attended(features)
         attention = self.attention(attended)
         cells = attention[0].numel()
@@ -122,7 +118,7 @@ class Branch(nn.Module):
         auxiliary = None
         if self.training and self.auxiliary is not None:
             auxiliary = self.auxiliary(attended.flatten(2).mean(2))
-        return Seen(evidence, attention, logits, auxiliary, scale)
+        return BranchOutput(evidence, attention, logits, auxiliary, scale)
 
     def reset_classifier(self, classes: int) -> None:
         """New, untrained layers for so many classes."""

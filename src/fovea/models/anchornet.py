@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.models.anchoring import Branch, Output, logits_of, output_of
+from fovea.models.anchoring import AnchorNetOutput, Branch, output_of
 from fovea.networks import geometry
 from fovea.networks.geometry import Geometry
 from fovea.networks.network import Network
@@ -139,7 +139,7 @@ class AnchorNet(nn.Module):
         features = nn.Sequential(*_bottlenecks(HEAD[-1][2], own, se))
         return Branch(features, width, attended, last[2], classes, nn.Conv2d, auxiliary, rescale)
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> AnchorNetOutput:
         if x.ndim != 4 or x.shape[1] != 3:
             raise BadChoice(f"AnchorNet takes colour pictures, N,3,H,W; got {tuple(x.shape)}")
         if min(x.shape[2:]) < SMALLEST:
@@ -194,4 +194,4 @@ def build(
         raise BadChoice(f"AnchorNet needs pictures of at least {SMALLEST} pixels a side; got side={side}")
     transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
     module = AnchorNet(classes, se, attention, auxiliary, rescale)
-    return Network(module, transform, tuple(map(str, range(classes))), "head", output=logits_of)
+    return Network(module, transform, tuple(map(str, range(classes))), "head")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
-from fovea.models.anchoring import Branch, Output, logits_of, output_of
+from fovea.models.anchoring import AnchorNetOutput, Branch, output_of
 from fovea.networks.network import Network, as_found
 
 HEAD = (1, 3)  # kernels, as are those of the branches below
@@ -137,7 +137,7 @@ class SoundNet(nn.Module):
         """Frames that a cell of each branch sees."""
         return tuple(_window(self.head, branch.features) for branch in self.branches)  # type: ignore[arg-type]
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> AnchorNetOutput:
         if x.shape[2] < max(self.windows):
             raise BadChoice(
                 f"the network needs sounds of at least {max(self.windows)} frames, the window of its widest branch; "
@@ -184,11 +184,11 @@ def build(
         SoundNet(classes, bands, width, attention, auxiliary, rescale),
     )
     labels = tuple(map(str, range(classes)))
-    return Network(module, transform, labels, "head", output=logits_of)  # type: ignore[arg-type]  # a sound's transform
+    return Network(module, transform, labels, "head")  # type: ignore[arg-type]  # a sound's transform
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A stretch of time, half open, in seconds, and what its cell says for the class."""
 
     start: float
@@ -202,16 +202,16 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Found:
+class Heard:
     """What was heard in a sound, and when: the best span first."""
 
     label: int
     probability: float
     branch: int  # the one that localises
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
 
 
-def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) -> list[Found]:
+def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) -> list[Heard]:
     """For each sound (samples at the network's rate) the decided class and at most so many spans, none overlapping.
 
     Spans are of the branch that localises (Eq. 4), in the order of their activation for the decided class.
@@ -226,7 +226,7 @@ def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) ->
     places: dict[int, list[int]] = {}  # sounds of one length go together
     for place, one in enumerate(given):
         places.setdefault(one.shape[-1], []).append(place)
-    found: dict[int, Found] = {}
+    found: dict[int, Heard] = {}
     for group in places.values():
         inputs = spectrogram(torch.stack([given[place].to(network.device, network.dtype) for place in group]))
         with as_found(network), torch.no_grad():
@@ -244,7 +244,7 @@ def parts(network: Network) -> tuple[Spectrogram, SoundNet]:
     return network.transform, network.module
 
 
-def located(out: Output, spectrogram: Spectrogram, windows: Sequence[int], most: int = 1) -> list[Found]:
+def located(out: AnchorNetOutput, spectrogram: Spectrogram, windows: Sequence[int], most: int = 1) -> list[Heard]:
     """The spans of what the network gave for a batch."""
     decision, found = out.decision, []
     for i, (label, branch) in enumerate(zip(decision.label.tolist(), decision.branch.tolist(), strict=True)):
@@ -253,8 +253,8 @@ def located(out: Output, spectrogram: Spectrogram, windows: Sequence[int], most:
         own = []
         for cell in _apart(activation, window, spectrogram, most):
             start, stop = spectrogram.seconds(cell, window)
-            own.append(Span(start, stop, float(evidence[cell]), float(activation[cell])))
-        found.append(Found(label, float(decision.probability[i]), branch, tuple(own)))
+            own.append(TimeSpan(start, stop, float(evidence[cell]), float(activation[cell])))
+        found.append(Heard(label, float(decision.probability[i]), branch, tuple(own)))
     return found
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from fovea.data.texts import Dropout, Read, Reading, cells_in, forget
 from fovea.data.vectors import PADDING
-from fovea.models.anchoring import Attention, Branch, Output, Seen, logits_of, output_of
+from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOutput, output_of
 from fovea.networks.network import Network, as_found
 
 HEAD = (32, 64)  # Table 5
@@ -28,7 +28,7 @@ NONE = Dropout()
 
 
 @dataclass(frozen=True)
-class Span:
+class WordSpan:
     """Words `start` to `stop` (not included) of one sentence, and what they add to the logit of the decided class."""
 
     branch: int  # the place of its window among WINDOWS
@@ -59,7 +59,7 @@ class TextBranch(Branch):
         if attention:
             self.attention = MaskedAttention(ATTENDED, nn.Conv1d)
 
-    def look(self, x: Tensor, words: Tensor) -> Seen:
+    def look(self, x: Tensor, words: Tensor) -> BranchOutput:
         seen = cells_in(words, self.window)  # N,P
         alike = seen / seen.sum(1, keepdim=True)
         features = self.features(x)  # N,C,P
@@ -73,7 +73,7 @@ class TextBranch(Branch):
         weighed = (evidence * attention.unsqueeze(1)).sum(2)  # N,classes
         cells = float(seen.shape[1])
         logits = weighed if self.rescale else weighed / cells  # the mean of F
-        return Seen(evidence, attention, logits, auxiliary, cells if self.rescale else 1.0)
+        return BranchOutput(evidence, attention, logits, auxiliary, cells if self.rescale else 1.0)
 
 
 class AnchorNetText(nn.Module):
@@ -104,7 +104,7 @@ class AnchorNetText(nn.Module):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
-    def forward(self, ids: Tensor) -> Output:
+    def forward(self, ids: Tensor) -> AnchorNetOutput:
         """N,L numbers of words; L is padded to the widest window where it is less."""
         ids = F.pad(ids, (0, max(WINDOWS[-1] - ids.shape[1], 0)), value=PADDING)
         words = ids != PADDING  # N,L
@@ -119,7 +119,7 @@ class AnchorNetText(nn.Module):
             branch.reset_classifier(classes)  # type: ignore[operator]
 
 
-def spans(out: Output, label: Tensor | None = None) -> list[Span]:
+def spans(out: AnchorNetOutput, label: Tensor | None = None) -> list[WordSpan]:
     """The top-1 span of each sentence among the maps of all branches, for the decided class or for the one given (N).
 
     Maps are compared by what a cell adds to its branch's logit: F without the rescaling.
@@ -137,13 +137,13 @@ def spans(out: Output, label: Tensor | None = None) -> list[Span]:
     for best, worth in zip(place.tolist(), value.tolist(), strict=True):
         branch = int((borders <= best).sum()) - 1
         start = best - int(borders[branch])
-        found.append(Span(branch, start, start + WINDOWS[branch], worth))
+        found.append(WordSpan(branch, start, start + WINDOWS[branch], worth))
     return found
 
 
-def localized(network: Network, reads: Sequence[Read], at_once: int = 256) -> list[Span]:
+def localized(network: Network, reads: Sequence[Read], at_once: int = 256) -> list[WordSpan]:
     """The span of each text that a network of this kind finds. Its last window may run past the end of a short text."""
-    found: list[Span] = []
+    found: list[WordSpan] = []
     with as_found(network), torch.no_grad():
         for start in range(0, len(reads), at_once):
             ids = torch.stack([read.ids for read in reads[start : start + at_once]])
@@ -168,4 +168,4 @@ def build(
     reading = Reading(tuple(words), length)
     module = AnchorNetText(classes, reading.rows, width, attention, auxiliary, rescale, Dropout.of(dropout))
     labels = tuple(map(str, range(classes)))
-    return Network(module, reading, labels, "head", output=logits_of)  # type: ignore[arg-type]  # a text's transform
+    return Network(module, reading, labels, "head")  # type: ignore[arg-type]  # a text's transform

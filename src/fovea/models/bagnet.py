@@ -29,7 +29,7 @@ LOOKED_AT = 13  # blocks before the map that TNet chooses locations by
 
 
 @dataclass(frozen=True)
-class Output:
+class BagNetOutput:
     logits: Tensor  # N,classes
     features: Tensor  # N,C,H,W: of cells that see 77 x 77 pixels
 
@@ -98,14 +98,14 @@ class BagNet(nn.Module):
         self.classifier = nn.Linear(self.features.width, classes)
         glorot(self.classifier)
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> BagNetOutput:
         if x.ndim != 4 or x.shape[1] != 3 or min(x.shape[2:]) < SMALLEST:
             raise BadChoice(
                 f"BagNet takes colour pictures of at least {SMALLEST} x {SMALLEST} pixels, N,3,H,W; "
                 f"got {tuple(x.shape)}"
             )
         features = self.last(self.features(x)[1])
-        return Output(self.classifier(features.mean((2, 3))), features)
+        return BagNetOutput(self.classifier(features.mean((2, 3))), features)
 
     def reset_classifier(self, classes: int) -> None:
         """A new, untrained last layer for so many classes."""
@@ -123,17 +123,13 @@ def glorot(module: nn.Module) -> None:
                 nn.init.zeros_(one.bias)
 
 
-def logits_of(out: Output) -> Tensor:
-    return out.logits
-
-
 def build(classes: int, width: float = 1.0, dropout: float = 0.0, side: int = 224) -> Network:
     """`side`: pictures are squashed to side x side."""
     check(width, dropout)
     if side < SMALLEST:
         raise BadChoice(f"BagNet needs pictures of at least {SMALLEST} pixels a side; got side={side}")
     labels = tuple(map(str, range(classes)))
-    return Network(BagNet(classes, width, dropout), prepare(side), labels, "last", output=logits_of)
+    return Network(BagNet(classes, width, dropout), prepare(side), labels, "last")
 
 
 def check(width: float, dropout: float) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
-from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, logits_of
+from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of
 from fovea.models.norms import Statistics, scaled
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -187,4 +187,4 @@ def build(
         raise BadChoice(f"spread is the standard deviation of places while training and above 0; got {spread}")
     module = Dram(classes, width, locations, glimpse, side, spread)
     transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
-    return Network(module, transform, tuple(map(str, range(classes))), output=logits_of)
+    return Network(module, transform, tuple(map(str, range(classes))))

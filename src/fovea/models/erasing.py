@@ -89,7 +89,7 @@ class GAP(nn.Module):
 
 
 @dataclass(frozen=True)
-class Output:
+class ACoLOutput:
     """What both classifiers of ACoL see."""
 
     logits: Tensor  # N,classes, of the first
@@ -103,11 +103,7 @@ class Output:
         return logits
 
 
-def logits_of(out: Output) -> Tensor:
-    return out.logits
-
-
-class Branch(nn.Module):
+class ErasingBranch(nn.Module):
     """More convolutions where asked for, a map a class, and the maps' means."""
 
     def __init__(self, channels: int, classes: int, convs: int, width: int, dropout: float) -> None:
@@ -139,8 +135,8 @@ class ACoL(nn.Module):
     def __init__(self, features: Trunk, classes: int, convs: int, width: int, dropout: float, threshold: float) -> None:
         super().__init__()
         self.features, self.threshold = features, threshold
-        self.first = Branch(features.channels, classes, convs, width, dropout)
-        self.second = Branch(features.channels, classes, convs, width, dropout)
+        self.first = ErasingBranch(features.channels, classes, convs, width, dropout)
+        self.second = ErasingBranch(features.channels, classes, convs, width, dropout)
 
     def reset_classifier(self, classes: int) -> None:
         self.first.reset_classifier(classes)
@@ -150,11 +146,11 @@ class ACoL(nn.Module):
         found: Tensor = self.features(x)
         return found
 
-    def forward_head(self, features: Tensor) -> Output:
+    def forward_head(self, features: Tensor) -> ACoLOutput:
         maps = self.first.maps(features)
-        return Output(maps.mean((2, 3)), maps, features, self)
+        return ACoLOutput(maps.mean((2, 3)), maps, features, self)
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> ACoLOutput:
         return self.forward_head(self.forward_features(x))
 
     def erased(self, features: Tensor, maps: Tensor, classes: Tensor) -> Tensor:
@@ -205,7 +201,6 @@ def build_acol(
         raise BadChoice(f"threshold of ACoL is above 0 and at most 1; got {threshold}")
     module = ACoL(trunk_of(features, last_pool), classes, convs, width, dropout, threshold)
     network = _network(features, module, classes)
-    network.output = logits_of
     return network
 
 

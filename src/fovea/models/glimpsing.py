@@ -112,10 +112,6 @@ class Glimpsing(Protocol):
     def most(self) -> int: ...
 
 
-def logits_of(out: Walk) -> Tensor:
-    return out.logits
-
-
 def running_mean(vectors: Tensor) -> Tensor:
     """The mean of the first one, two, … of them: N,V,D to N,V,D."""
     counts = torch.arange(1, vectors.shape[1] + 1, device=vectors.device, dtype=vectors.dtype)

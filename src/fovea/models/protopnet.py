@@ -21,7 +21,7 @@ NOWHERE = -1  # in place of a picture's number, before the projection
 
 
 @dataclass(frozen=True)
-class Output:
+class ProtoPNetOutput:
     """P is the number of all prototypes, class by class. What the losses need is here, too."""
 
     logits: Tensor  # N,classes
@@ -30,10 +30,6 @@ class Output:
     distances: Tensor  # N,P: the smallest squared distance to a cell
     owner: Tensor  # P: the class of each prototype
     weights: Tensor  # classes,P: of the last layer
-
-
-def logits_of(out: Output) -> Tensor:
-    return out.logits
 
 
 def similarity_of(distances: Tensor) -> Tensor:
@@ -112,7 +108,7 @@ class ProtoPNet(nn.Module):
             apart = z.square().sum(1, keepdim=True) - 2 * p @ z + p.square().sum(1)[:, None]  # N,P,hw
             return apart.clamp_min(0).to(self.prototypes.dtype).view(*apart.shape[:2], *embedded.shape[2:])
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> ProtoPNetOutput:
         if x.ndim != 4:
             raise BadChoice(f"ProtoPNet takes pictures, N,C,H,W; got {tuple(x.shape)}")
         apart = self.distances(self.embedded(x))
@@ -120,7 +116,7 @@ class ProtoPNet(nn.Module):
             nearest = apart.flatten(2).amin(2)  # N,P
             similarity = similarity_of(nearest)
             logits = self.last(similarity)
-            return Output(logits, similarity_of(apart), similarity, nearest, self.owner, self.last.weight)
+            return ProtoPNetOutput(logits, similarity_of(apart), similarity, nearest, self.owner, self.last.weight)
 
 
 def prototypes_of(network: Network) -> ProtoPNet:
@@ -139,4 +135,4 @@ def build(features: Network, classes: int, width: int = 128, prototypes: int = 1
     module = ProtoPNet(trunk_of(features), classes, width, prototypes)
     prepare = features.transform
     assert isinstance(prepare, Prepare)
-    return Network(module, prepare, tuple(map(str, range(classes))), "add_on", output=logits_of)
+    return Network(module, prepare, tuple(map(str, range(classes))), "add_on")

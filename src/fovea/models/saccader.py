@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.models.glimpsing import Scene, Walk, logits_of, running_mean
+from fovea.models.glimpsing import Scene, Walk, running_mean
 from fovea.models.norms import scaled
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -30,7 +30,7 @@ FILTERS = 2  # blocks of each group that are 3 x 3, the first ones; the others s
 STEM, EXPANSION = 64, 4
 
 
-class Bottleneck(nn.Module):
+class Unpadded(nn.Module):
     """Narrow, filter, widen, add what came in; the filter is not padded, so the shortcut loses its rim, too."""
 
     def __init__(self, given: int, channels: int, kernel: int, stride: int) -> None:
@@ -63,7 +63,7 @@ class Representation(nn.Module):
         for channels, blocks, stride in GROUPS:
             own = scaled(channels, width)
             for i in range(blocks):
-                layers.append(Bottleneck(given, own, 3 if i < FILTERS else 1, stride if i == 0 else 1))
+                layers.append(Unpadded(given, own, 3 if i < FILTERS else 1, stride if i == 0 else 1))
                 given = own * EXPANSION
         self.wide, self.narrow = given, given // 4
         self.features = nn.Sequential(*layers)
@@ -87,7 +87,7 @@ class Widened(nn.Conv2d):
         return super().forward(F.pad(x, (2, 2, 2, 2)))
 
 
-class Attention(nn.Module):
+class WhereAndWhat(nn.Module):
     """ "Where" features, of cells and those around them, mixed with "what" features."""
 
     def __init__(self, wide: int, narrow: int) -> None:
@@ -190,12 +190,12 @@ class Saccader(nn.Module):
         self.locations, self.stage, self.side = locations, stage, side
         self.policy_into_features = policy_into_features
         self.representation = Representation(classes, width)
-        self.attention = Attention(self.representation.wide, self.representation.narrow)
+        self.attention = WhereAndWhat(self.representation.wide, self.representation.narrow)
         self.cell = Cell(self.representation.narrow)
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
                 _glorot(module)
-            elif isinstance(module, Bottleneck):  # begins as its shortcut
+            elif isinstance(module, Unpadded):  # begins as its shortcut
                 nn.init.zeros_(module.widen[1].weight)  # type: ignore[arg-type]
         self.representation.requires_grad_(stage != "locations")
         self.attention.requires_grad_(stage != "representation")
@@ -325,4 +325,4 @@ def build(
         raise BadChoice(f"pictures of {side} pixels a side have {most} cells: 1 to {most} locations; got {locations}")
     module = Saccader(classes, width, locations, stage, side, policy_into_features)
     transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
-    return Network(module, transform, tuple(map(str, range(classes))), "representation.compact", output=logits_of)
+    return Network(module, transform, tuple(map(str, range(classes))), "representation.compact")

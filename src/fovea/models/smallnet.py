@@ -12,7 +12,7 @@ WIDTHS = (8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
-class Output:
+class SmallNetOutput:
     logits: Tensor  # N,classes
     features: Tensor  # N,C,H,W before pooling
 
@@ -31,10 +31,10 @@ class SmallNet(nn.Module):
         features: Tensor = self.stages(x)
         return features
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> SmallNetOutput:
         features = self.forward_features(x)
         soft = features.logsumexp((2, 3)) - math.log(features[0, 0].numel())  # between mean and maximum
-        return Output(self.classifier(soft), features)
+        return SmallNetOutput(self.classifier(soft), features)
 
 
 def _stage(given: int, width: int) -> nn.Sequential:
@@ -48,12 +48,8 @@ def _stage(given: int, width: int) -> nn.Sequential:
     )
 
 
-def logits_of(out: Output) -> Tensor:
-    return out.logits
-
-
 def build(classes: int, side: int = 128, widths: tuple[int, ...] = WIDTHS) -> Network:
     """`side`: pictures are squashed to side x side. `widths`: channels of the stages."""
     transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bilinear")
     labels = tuple(map(str, range(classes)))
-    return Network(SmallNet(classes, tuple(widths)), transform, labels, "stages", output=logits_of)
+    return Network(SmallNet(classes, tuple(widths)), transform, labels, "stages")

@@ -20,7 +20,7 @@ PAPER = Dropout(features=0.5)
 
 
 @dataclass(frozen=True)
-class Output:
+class TextCNNOutput:
     logits: Tensor  # N,classes
     features: Tensor  # N,filters: the maximum of each over the sentence
 
@@ -38,7 +38,7 @@ class TextCNN(nn.Module):
         self.filters = nn.ModuleList(nn.Conv1d(width, FILTERS, window) for window in WINDOWS)
         self.classifier = nn.Linear(FILTERS * len(WINDOWS), classes)
 
-    def forward(self, ids: Tensor) -> Output:
+    def forward(self, ids: Tensor) -> TextCNNOutput:
         """N,L numbers of words; L is padded to the widest filter where it is less."""
         ids = F.pad(ids, (0, max(WINDOWS[-1] - ids.shape[1], 0)), value=PADDING)
         words = ids != PADDING  # N,L
@@ -50,16 +50,12 @@ class TextCNN(nn.Module):
             seen = cells_in(words, window).unsqueeze(1)  # N,1,P
             found.append((filters(vectors).relu() * seen).amax(2))  # what is masked is 0, the least that ReLU gives
         features = torch.cat(found, 1)  # N,filters
-        return Output(self.classifier(self.drop(features)), features)
+        return TextCNNOutput(self.classifier(self.drop(features)), features)
 
     def reset_classifier(self, classes: int) -> None:
         """A new, untrained last layer for so many classes."""
         old = self.classifier
         self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
-
-
-def logits_of(out: Output) -> Tensor:
-    return out.logits
 
 
 def build(
@@ -76,4 +72,4 @@ def build(
     reading = Reading(tuple(words), length)
     module = TextCNN(classes, reading.rows, width, Dropout.of(dropout))
     labels = tuple(map(str, range(classes)))
-    return Network(module, reading, labels, "filters", output=logits_of)  # type: ignore[arg-type]  # a text's transform
+    return Network(module, reading, labels, "filters")  # type: ignore[arg-type]  # a text's transform

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
 from fovea.models import bagnet
-from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, logits_of, running_mean, shared_out
+from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -375,7 +375,7 @@ def build_bag(
     module = TNet(extractor, location, place, classes, levels, glimpses, explore, antialias, sequential)
     bagnet.glorot(module)
     labels = tuple(map(str, range(classes)))
-    return Network(module, bagnet.prepare(side), labels, output=logits_of)
+    return Network(module, bagnet.prepare(side), labels)
 
 
 def _side_of_map(base: int) -> int:
@@ -410,7 +410,7 @@ def build_b0(
     net = TNet(extractor, location, Added(1280), classes, levels, glimpses, explore, antialias, sequential, dropout)
     side = base * 2 ** (levels - 1) if side is None else side
     transform = Prepare((side, side), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None, "bicubic")
-    return Network(net, transform, tuple(map(str, range(classes))), output=logits_of)
+    return Network(net, transform, tuple(map(str, range(classes))))
 
 
 def build_timm(
@@ -459,7 +459,7 @@ def build_timm(
     )
     side = base * 2 ** (levels - 1) if side is None else side
     transform = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
-    return Network(net, transform, tuple(map(str, range(classes))), output=logits_of)
+    return Network(net, transform, tuple(map(str, range(classes))))
 
 
 def _check(levels: int, glimpses: int, cells: int, explore: float) -> None:

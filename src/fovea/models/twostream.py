@@ -60,7 +60,7 @@ class Views(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Output:
+class TwoStreamOutput:
     logits: Tensor  # N,classes: whole + weight * local
     whole: Tensor  # N,classes: the global stream's
     local: Tensor | None  # N,classes: the local stream's, the mean over the patches
@@ -72,10 +72,6 @@ class Output:
     view: Tensor | None = None  # N,C,S,S: what the global stream was shown
     map: Tensor | None = None  # N,C,h,w: its map, where it is a trunk and not any classifier
     cells: Tensor | None = None  # N*K,C,h,w: the local stream's map of every patch
-
-
-def logits_of(out: Output) -> Tensor:
-    return out.logits
 
 
 class GlobalStream(nn.Module):
@@ -135,7 +131,7 @@ class TwoStream(nn.Module):
             self.whole.eval()
         return self
 
-    def forward(self, x: Tensor | Views) -> Output:
+    def forward(self, x: Tensor | Views) -> TwoStreamOutput:
         views = x if isinstance(x, Views) else Views(x)
         if views.pictures.ndim != 4 or views.pictures.shape[1] != len(self.mean):
             raise BadChoice(
@@ -148,14 +144,16 @@ class TwoStream(nn.Module):
         view = self._middle(views, window)
         features, whole = self._global(view)
         if self.local is None:
-            return Output(whole, whole, None, 0.0, None, window, None, False, view, features)
+            return TwoStreamOutput(whole, whole, None, 0.0, None, window, None, False, view, features)
         boxes = self._boxes(views, window, features)
         cells = self.features(self.cut(views, boxes))  # N*K,C,h,w
         steps = self.local(cells)
         local = steps.logits.view(count, -1, steps.logits.shape[1]).mean(1)
         logits = whole + self.weight * local
         at_every_step = self.local.kind == "lstm"
-        return Output(logits, whole, local, self.weight, steps, window, boxes, at_every_step, view, features, cells)
+        return TwoStreamOutput(
+            logits, whole, local, self.weight, steps, window, boxes, at_every_step, view, features, cells
+        )
 
     def _middle(self, views: Views, window: Tensor) -> Tensor:
         as_it_is = views.whole is None and views.flips is None and self.crop == 1
@@ -367,7 +365,7 @@ def _network(net: TwoStream, prepare: Prepare, side: int, labels: tuple[str, ...
         net.finder = Finding(source)
     transform = replace(prepare, size=(side, side), crop=1.0)
     net.eval()
-    return Network(net, transform, labels, output=logits_of)
+    return Network(net, transform, labels)
 
 
 def with_readout(network: Network, text: str) -> Network:

@@ -23,12 +23,12 @@ DIMENSIONS = 128
 
 
 @dataclass(frozen=True)
-class Output:
+class VideoNetOutput:
     embedding: Tensor  # N,D  as the ranking losses take it, of any length
     maps: Tensor  # N*T,width,h,w: what the LSTM reads of every frame
 
 
-def embedding_of(out: Output) -> Tensor:
+def embedding_of(out: VideoNetOutput) -> Tensor:
     return out.embedding
 
 
@@ -95,7 +95,7 @@ class VideoNet(nn.Module):
         seen: Tensor = self.features(x.flatten(0, 1)).unflatten(0, (n, t))
         return seen
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor) -> VideoNetOutput:
         """Frames, N,T,C,H,W, or `Features` of them."""
         if isinstance(x, Features):
             seen = x.as_subclass(Tensor)
@@ -107,7 +107,7 @@ class VideoNet(nn.Module):
         maps = self.shallow(seen.flatten(0, 1))  # N*T,narrow,h,w
         kept = maps * F.dropout(torch.ones_like(maps[:, :1]), self.drop) if self.training else maps
         told, _ = self.lstm(kept.flatten(1).unflatten(0, (n, t)))  # N,T,hidden
-        return Output(self.embed(told[:, -1]), maps)
+        return VideoNetOutput(self.embed(told[:, -1]), maps)
 
     def _check(self, x: Tensor) -> None:
         if x.ndim != 5 or x.shape[1] < 1 or tuple(x.shape[3:]) != self.size:

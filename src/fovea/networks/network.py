@@ -72,9 +72,8 @@ class Network:
         return self.read(self.module(batch))
 
     def read(self, out: Any) -> Tensor:
-        """The one tensor to explain among what the module returned."""
-        if self.output is not None:
-            out = self.output(out)
+        """The one tensor to explain among what the module returned: its `logits`, unless `output` picks another."""
+        out = getattr(out, "logits", out) if self.output is None else self.output(out)
         if isinstance(out, Tensor):
             return out.reshape(-1, 1) if out.ndim < 2 else out  # one number a picture
         if isinstance(out, dict):
@@ -82,7 +81,7 @@ class Network:
         elif isinstance(out, (tuple, list)):
             how = "output=lambda out: out[0]"
         else:
-            how = "output=lambda out: out.logits"
+            how = "output=lambda out: out.scores"
         raise BadNetwork(
             f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
             f"fovea.wrap(module, {how})"
@@ -166,10 +165,10 @@ class Network:
         return geometry.of(self, layer)
 
     def _has_branches(self, inputs: Tensor) -> bool:
-        from fovea.models.anchoring import Output
+        from fovea.models.anchoring import AnchorNetOutput
 
         with as_found(self), torch.no_grad():
-            return isinstance(self.module(inputs), Output)
+            return isinstance(self.module(inputs), AnchorNetOutput)
 
     def region(self, cell: Sequence[int] | int, layer: str | None = None, branch: int | None = None) -> tuple[int, ...]:
         """The pixels of the network's input that a cell (row, column) can see: x0 y0 x1 y1, half open."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
 from fovea.heatmaps.explain import predictions
-from fovea.models.anchoring import Output
+from fovea.models.anchoring import AnchorNetOutput
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.network import Network, as_found, wrap
 from fovea.patches.found import Answer, Found, Patch, Regions
@@ -134,7 +134,7 @@ def outputs_of(network: Network, batch: Tensor) -> int:
         return len(network.labels)
     with as_found(network), torch.no_grad():
         out = network.module(batch[:1])
-    return int((out.logits if isinstance(out, Output) else network.read(out)).shape[1])
+    return int((out.logits if isinstance(out, AnchorNetOutput) else network.read(out)).shape[1])
 
 
 def _found(

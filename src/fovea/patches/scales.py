@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.heatmaps.explain import find, look_at
-from fovea.models.anchoring import Output
+from fovea.models.anchoring import AnchorNetOutput
 from fovea.networks import geometry
 from fovea.networks.geometry.cells import Geometry
 from fovea.networks.network import Network, as_found
@@ -101,7 +101,7 @@ def _anchored(network: Network, module: Anchored, batch: Tensor, label: Tensor |
     size = (batch.shape[2], batch.shape[3])
     with as_found(network), torch.no_grad():
         out = network.module(batch)
-    assert isinstance(out, Output)
+    assert isinstance(out, AnchorNetOutput)
     shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
     every = torch.arange(len(batch), device=batch.device)
     chosen, decided = out.decision.branch, out.decision.label

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fovea.basics.files import Names, finite, write_json
 from fovea.data.wav import BadSound, read_sound
-from fovea.models.anchornet_sound import Found, Span, parts, spans
+from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks.network import Network
 
 Sounds = str | os.PathLike[str] | Tensor | Iterable[str | os.PathLike[str] | Tensor]
@@ -26,10 +26,10 @@ class SoundFound:
     label: str
     probability: float
     frames: int  # that a cell of the branch that localises sees
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     sound: Tensor = field(repr=False, compare=False)  # L: samples at the network's rate
     network: Network = field(repr=False, compare=False)
-    heard: Found = field(repr=False, compare=False)
+    heard: Heard = field(repr=False, compare=False)
 
     def picture(self) -> Image.Image:
         """The spectrogram with the spans on it."""

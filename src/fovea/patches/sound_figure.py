@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.data.sounds import Sound
-from fovea.models.anchornet_sound import Found, parts
+from fovea.models.anchornet_sound import Heard, parts
 from fovea.networks.network import Network
 from fovea.results.drawing import COLOURS
 
@@ -17,7 +17,7 @@ FOUND, TRUE = "white", "#ff7f0e"  # each with a dark rim, so that they show on a
 PITCHES = (200, 500, 1000, 2000, 3000)  # Hz that are written beside the bands
 
 
-def picture(sound: Sound | Tensor, network: Network, found: Found) -> Image.Image:
+def picture(sound: Sound | Tensor, network: Network, found: Heard) -> Image.Image:
     """Of a sound made in code, the true event is marked too."""
     spectrogram, _ = parts(network)
     waveform = sound.read() if isinstance(sound, Sound) else sound

@@ -15,7 +15,7 @@ from torch import Tensor
 from fovea.basics.errors import BadChoice, BadText
 from fovea.basics.files import finite, write_json
 from fovea.data.texts import Read
-from fovea.models.anchoring import Output, Seen
+from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS, AnchorNetText
 from fovea.networks.network import Network, as_found, reading_of
 
@@ -212,7 +212,12 @@ def in_texts(
 
 
 def _found(
-    network: Network, out: Output, reads: Sequence[Read], texts: Sequence[str], wanted: int | None, branch: int | None
+    network: Network,
+    out: AnchorNetOutput,
+    reads: Sequence[Read],
+    texts: Sequence[str],
+    wanted: int | None,
+    branch: int | None,
 ) -> list[TextFound]:
     label = out.decision.label if wanted is None else torch.full_like(out.decision.label, wanted)
     shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
@@ -254,7 +259,7 @@ def _found(
     return found
 
 
-def best_cells(seen: Seen, label: Tensor) -> tuple[Tensor, Tensor]:
+def best_cells(seen: BranchOutput, label: Tensor) -> tuple[Tensor, Tensor]:
     """What the best cell of one branch adds to the logit of each text's class (N), and the word it begins at (N)."""
     rows = torch.arange(len(label), device=label.device)
     added = seen.activation[rows, label] / seen.scale  # N,P

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture
 from fovea.data import DataSet, Sample
-from fovea.models.anchoring import Output
+from fovea.models.anchoring import AnchorNetOutput
 from fovea.networks.matching import Matching, match
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import batches, prepared
@@ -206,11 +206,11 @@ def _reports(
         )
 
 
-def _seen(network: Network, tensors: Tensor) -> tuple[Output, list[Tensor], list[int]]:
+def _seen(network: Network, tensors: Tensor) -> tuple[AnchorNetOutput, list[Tensor], list[int]]:
     module = _branches_of(network)
     with as_found(network), torch.no_grad():
         out = network.module(tensors)
-    assert isinstance(out, Output)
+    assert isinstance(out, AnchorNetOutput)
     boxes = [one.boxes() for one in module.geometries((tensors.shape[2], tensors.shape[3]))]
     return out, boxes, [int(one[0, 2] - one[0, 0]) for one in boxes]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import DataSet
-from fovea.models.protopnet import NOWHERE, Output, prototypes_of
+from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of
 from fovea.networks.network import Network, as_found
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.pictures.placement import Placement
@@ -152,7 +152,9 @@ def _different(network: Network, order: Sequence[int], count: int) -> list[int]:
     return list(found.values())
 
 
-def _answer(network: Network, out: Output, i: int, picture: Picture, placement: Placement, count: int) -> LooksLike:
+def _answer(
+    network: Network, out: ProtoPNetOutput, i: int, picture: Picture, placement: Placement, count: int
+) -> LooksLike:
     """The answer for picture i of a batch; what its prototypes were projected on is not known yet."""
     label = int(out.logits[i].argmax())
     weights = out.weights[label].detach()  # P

@@ -11,7 +11,7 @@ from fovea.basics.errors import BadChoice, nearest
 from fovea.heatmaps.explain import find, look_at, look_into
 from fovea.heatmaps.heatmap import HeatMap
 from fovea.models.localstream import LocalStream, Steps
-from fovea.models.twostream import GlobalStream, Output, TwoStream
+from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOutput
 from fovea.networks.cutting.parts import Head, Opened
 from fovea.networks.layout import Layout
 from fovea.networks.network import Network, wrap
@@ -27,7 +27,7 @@ WHOLE, LOCAL = "global stream", "local stream"  # what the maps that are looked 
 class Read:
     """What the network made of N pictures and K patches of each."""
 
-    out: Output
+    out: TwoStreamOutput
     cells: Tensor  # N*K,C,h,w: F of every patch
     steps: Steps  # of the N*K patches
     boxes: Tensor  # N,K,4 in shares of the input
@@ -68,7 +68,7 @@ class Streams:
     @torch.no_grad()
     def read(self, batch: Tensor) -> Read:
         """N,C,H,W as the network takes it."""
-        out: Output = self.module(batch)
+        out: TwoStreamOutput = self.module(batch)
         assert out.boxes is not None  # there is a local stream
         assert out.steps is not None
         assert out.cells is not None

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
-from fovea.models.erasing import Output
+from fovea.models.erasing import ACoLOutput
 from fovea.training.recipe import LossPart
 
 
@@ -17,8 +17,8 @@ class Complementary(nn.Module):
         super().__init__()
         self.smoothing = part.smoothing
 
-    def forward(self, out: Output, target: Tensor) -> Tensor:
-        if not isinstance(out, Output):
+    def forward(self, out: ACoLOutput, target: Tensor) -> Tensor:
+        if not isinstance(out, ACoLOutput):
             raise BadChoice("the loss 'acol' is for a network of two classifiers: network.name is acol/<backbone>")
         half = out.features.dtype if out.features.dtype in (torch.float16, torch.bfloat16) else None
         with torch.autocast(out.features.device.type, half, enabled=half is not None):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet
-from fovea.models.twostream import Output, TwoStream, Views
+from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
 from fovea.networks.network import Network
 from fovea.patches.patching import Extracted
 from fovea.pictures.windows import inside
@@ -130,7 +130,7 @@ class TwoStreamTest(Classified):
             samples = [one for one, _ in shown]
             size_of = (pixels.shape[2], pixels.shape[3])
             boxes = None if self.patches is None else in_shares(self.patches, samples, size_of, count).to(pixels.device)
-            out: Output = module(Views(pictures, boxes))
+            out: TwoStreamOutput = module(Views(pictures, boxes))
             local = out.whole if out.local is None else out.local
             counts += torch.stack([hits(one, labels) for one in (out.logits, out.whole, local)])
         joint, whole, local_score = (shares(one, fabric, len(network.labels or ())) for one in counts)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet
-from fovea.models.protopnet import NOWHERE, Output, prototypes_of
+from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of
 from fovea.networks.network import Network, as_found
 from fovea.prototypes.reading import Progress, batches
 from fovea.training.recipe import LossPart
@@ -25,8 +25,8 @@ class Prototypes(nn.Module):
         super().__init__()
         self.part = part
 
-    def forward(self, out: Output, target: Tensor) -> Tensor:
-        if not isinstance(out, Output):
+    def forward(self, out: ProtoPNetOutput, target: Tensor) -> Tensor:
+        if not isinstance(out, ProtoPNetOutput):
             raise BadChoice("the loss 'prototypes' is for a network that has some: give a protopnet/NAME")
         part, label = self.part, target.argmax(1) if target.ndim > 1 else target
         own = out.owner == label.unsqueeze(1)  # N,P

@@ -16,7 +16,7 @@ from fovea.data.places import find
 from fovea.data.sentences import USUAL, Sentences, is_mr, open_sentences
 from fovea.data.texts import Read, Reading
 from fovea.data.vectors import open_vectors
-from fovea.models.anchoring import Output
+from fovea.models.anchoring import AnchorNetOutput
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.networks.loading import load
 from fovea.networks.network import Network, reading_of
@@ -178,7 +178,7 @@ class TextTest:
         for start in range(0, len(ids), size):
             out = module(ids[start : start + size])
             heads = {"top1": network.read(out)}
-            if isinstance(out, Output):
+            if isinstance(out, AnchorNetOutput):
                 heads |= {f"b{window}": one.logits for window, one in zip(WINDOWS, out.branches, strict=True)}
             for name, logits in heads.items():
                 right = (rank_of(logits, labels[start : start + size]) < 1).sum()

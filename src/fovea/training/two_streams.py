@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadNetwork
-from fovea.models.twostream import Output
+from fovea.models.twostream import TwoStreamOutput
 from fovea.training.recipe import LossPart
 
 
@@ -24,8 +24,8 @@ class TwoStreams(nn.Module):
         self.margin = 0.5 if part.margin is None else part.margin
         self.detach_global = part.detach_global
 
-    def forward(self, out: Output, target: Tensor) -> Tensor:
-        if not isinstance(out, Output):
+    def forward(self, out: TwoStreamOutput, target: Tensor) -> Tensor:
+        if not isinstance(out, TwoStreamOutput):
             raise BadNetwork("the loss 'two_streams' is of a two-stream network: network.name is twostream/<backbone>")
         whole = out.whole.float()
         loss = F.cross_entropy(whole, target, label_smoothing=self.smoothing)  # Eq. 3.10
@@ -38,7 +38,7 @@ class TwoStreams(nn.Module):
         sure = sure.detach() if self.detach_global else sure
         return loss + self.rank * (sure - local_sure + self.margin).clamp(min=0).mean()  # Eqs. 3.8 and 3.11
 
-    def _local(self, out: Output, local: Tensor, target: Tensor) -> Tensor:
+    def _local(self, out: TwoStreamOutput, local: Tensor, target: Tensor) -> Tensor:
         if not out.every_step or out.steps is None:
             return F.cross_entropy(local, target, label_smoothing=self.smoothing)
         each = out.steps.each.float()  # N*K,T,classes

@@ -133,7 +133,7 @@ def _one(network: Network, layer: str | None, output: Callable[[Any], Tensor] | 
     output = output or (network.output if layer is None else None)
 
     def pick(out: Any) -> Sequence[Tensor]:
-        found = out if output is None else output(out)
+        found = getattr(out, "logits", out) if output is None else output(out)
         if not isinstance(found, Tensor):
             who = "the network" if layer is None else f"layer {layer!r}"
             raise BadNetwork(
