@@ -81,6 +81,8 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """It has run under its new name, which it keeps."""
         module.__spec__ = self.true
+        if not hasattr(module, "__path__"):
+            module.__path__ = []  # what was below the old path is asked for, too
 
 
 def _new(old: str) -> str | None:

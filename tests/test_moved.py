@@ -1,0 +1,41 @@
+"""Old import paths and names work for one more version, and say where their things are now."""
+
+import subprocess
+import sys
+
+import pytest
+
+import fovea
+from fovea import moved
+
+
+@pytest.mark.parametrize("old", sorted(moved.PATHS))
+def test_an_old_path_is_the_new_module(old: str) -> None:
+    code = (
+        "import importlib, warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        f"    old = importlib.import_module('fovea.{old}')\n"
+        f"new = importlib.import_module('fovea.{moved.PATHS[old]}')\n"
+        "assert old is new and new.__spec__.name == new.__name__\n"
+        "assert any(one.category is DeprecationWarning and 'is now fovea.' in str(one.message) for one in caught)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_below_an_old_path_is_loaded_once() -> None:
+    with pytest.warns(DeprecationWarning, match=r"fovea.nets.twostream is now fovea.models.twostream"):
+        from fovea.nets.twostream import TwoStream  # type: ignore[import-not-found]
+    from fovea.models import twostream
+
+    assert TwoStream is twostream.TwoStream
+
+
+def test_an_old_name_warns() -> None:
+    with pytest.warns(DeprecationWarning, match=r"fovea.PAPER is now"):
+        assert fovea.PAPER.rate == 0.5  # type: ignore[attr-defined]
+
+
+def test_a_name_that_never_was() -> None:
+    with pytest.raises(AttributeError, match="no_such"):
+        fovea.no_such  # type: ignore[attr-defined]  # noqa: B018
