@@ -73,7 +73,8 @@ class Tables:
         if any(values.get(name) is None for name in wanted):
             return ""
         numbers = {key: Figure(value) if isinstance(value, float | int) else value for key, value in values.items()}
-        return text.format(**numbers)
+        filled: str = text.format(**numbers)
+        return filled
 
     def _one(self, source: str, where: Row) -> Row:
         rows, where = self.rows(source), {key: value for key, value in where.items() if value is not False}
