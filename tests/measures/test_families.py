@@ -7,8 +7,7 @@ from typer.testing import CliRunner
 
 import fovea
 from fovea import cli
-from fovea.measures import families_figure
-from fovea.measures.families import FAMILIES, WAYS, Timed, measure
+from fovea.measures.families import FAMILIES, WAYS, Timed, draw, family, measure
 from fovea.measures.figures import Figures
 
 
@@ -41,14 +40,14 @@ def test_vanilla_and_fast_take_as_many_iterations_and_only_gap_is_exact(found: F
 
 
 def test_the_figure_has_a_bar_a_way_and_a_log_axis(found: Figures) -> None:
-    (panel,) = families_figure.figure(found).axes
+    (panel,) = draw(found).axes
     assert panel.get_yscale() == "log"
     assert [one.get_text().partition("\n")[0] for one in panel.get_xticklabels()] == ["test_resnet", "test_convnext"]
     assert len(panel.patches) == len(found.rows)
 
 
 def test_the_names_of_the_paper() -> None:
-    assert [families_figure._family(name) for name in FAMILIES] == [
+    assert [family(name) for name in FAMILIES] == [
         "vgg16", "vgg16, gap", "googlenet", "resnet50", "densenet161", "efficientnet_lite0",
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from fovea import cli
 from fovea.basics.intervals import interval_of_means
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.heatmaps.heatmap import HeatMap
-from fovea.measures import finer, finer_figure
+from fovea.measures import finer
 from fovea.measures.figures import Figures
 from fovea.pictures.shown import Shown
 from fovea.streams.reading import Read, Streams
@@ -182,7 +182,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 def test_the_picture_has_a_line_and_a_band_a_method() -> None:
     found = finer.measure(scrambled(made(ask=True), seed=2), data(0, 1), ["gradcam", "self-attention"])
-    (panel,) = finer_figure.figure(found).axes
+    (panel,) = finer.draw(found).axes
     assert len(panel.lines) == len(panel.collections) == 2
     for line, method in zip(panel.lines, ("gradcam", "self-attention"), strict=True):
         areas = [row["area"] for row in found.rows if row["method"] == method and "step" in row]

@@ -12,7 +12,7 @@ import fovea
 from fovea import cli
 from fovea.basics.intervals import student
 from fovea.data import DataSet, Pixels, Sample, Unreadable
-from fovea.measures import classify, zoom, zoom_figure
+from fovea.measures import classify, zoom
 from fovea.models.glimpsing import Pixels as Batch
 from fovea.models.glimpsing import Scene, Walk, boxes_of, running_mean
 from fovea.networks.cost import macs
@@ -172,7 +172,7 @@ def test_command(tmp_path: Path) -> None:
         ("t-seed1", 0, None), ("t-seed1", 2, None),
         ("t", 0, 2), ("t", 2, 2),
     ]  # fmt: skip
-    assert {row["net"] for row in zoom_figure.drawn(found["rows"])} == {"t"}
+    assert {row["net"] for row in zoom.drawn(found["rows"])} == {"t"}
     assert "ms_per_picture" not in found["rows"][0]
     assert "3 pictures of data" in done.output
     assert Image.open(picture).width > 500

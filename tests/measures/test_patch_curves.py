@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import fovea
 from fovea import cli
-from fovea.measures import patch_curves, patch_figure
+from fovea.measures import patch_curves, plots
 from fovea.models.glimpsing import Pixels, Scene, Walk
 from fovea.networks.network import Network
 
@@ -77,12 +77,12 @@ def test_what_is_refused(localizer: Network, mean: Network) -> None:
 
 def test_the_figure(localizer: Network, mean: Network, tmp_path: Path) -> None:
     found = patch_curves.measure(localizer, mean, squares(), (1, 2))
-    coverage, masking = patch_figure.curves(found).axes
+    coverage, masking = patch_curves.draw(found).axes
     assert [line.get_label().split()[0] for line in coverage.lines] == ["anchornet", "l2caf", "random"]
     assert list(masking.lines[0].get_ydata()) == [
         row["accuracy"] for row in found.rows if (row.get("kind"), row["method"]) == ("masking", "anchornet")
     ]
-    patch_figure.save(found, patch_figure.curves, tmp_path / "new" / "c.png")
+    plots.save(patch_curves.draw(found), tmp_path / "new" / "c.png")
     assert Image.open(tmp_path / "new" / "c.png").width > 1000
 
 

@@ -4,14 +4,15 @@ import pytest
 import torch
 
 import fovea
-from fovea.measures import speed
+from fovea.measures import speed, timing
+from fovea.networks.cost import peak_megabytes
 
 
 def test_ratios_are_to_the_forward_beside_them() -> None:
     def forward() -> None:
         time.sleep(0.004)
 
-    times = speed.compare(forward, {("a", "same"): forward, ("a", "three"): lambda: time.sleep(0.012)}, 5)
+    times = timing.compare(forward, {("a", "same"): forward, ("a", "three"): lambda: time.sleep(0.012)}, 5)
     assert times["a", "same"][0] == pytest.approx(1, abs=0.3)
     assert times["a", "three"][0] == pytest.approx(3, abs=0.8)
 
@@ -23,14 +24,14 @@ def test_peak_is_what_is_held_at_once() -> None:
         del a, b
         torch.zeros(2**20)
 
-    assert speed.peak_megabytes(call) == pytest.approx(8, abs=0.1)
+    assert peak_megabytes(call) == pytest.approx(8, abs=0.1)
 
 
 def test_explaining_takes_no_more_memory_than_a_forward(lite0: fovea.Network) -> None:
-    rows = speed._memory_rows(lite0, torch.randn(2, 3, 224, 224))
+    rows = speed.memory_rows(lite0, torch.randn(2, 3, 224, 224))
     assert all(row["x_forward_memory"] <= 1.2 for row in rows)
 
 
 def test_rows_of_any_network() -> None:
-    rows = speed._rows(fovea.load("timm/test_convnext", pretrained=False), torch.randn(1, 3, 64, 64), 3)
+    rows = speed.time_rows(fovea.load("timm/test_convnext", pretrained=False), torch.randn(1, 3, 64, 64), 3)
     assert {("bare", "forward"), ("fovea", "l2caf")} <= {(row["library"], row["method"]) for row in rows}

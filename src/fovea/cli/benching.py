@@ -7,7 +7,7 @@ import typer
 
 from fovea.basics.errors import BadChoice
 from fovea.cli import zoom_measuring
-from fovea.cli.common import Json, Seed, bar, report, say
+from fovea.cli.common import Json, Seed, bar, listed, report, say
 
 app = typer.Typer(help="What it costs, beside others.", no_args_is_help=True)
 app.add_typer(zoom_measuring.bench_app)
@@ -26,23 +26,13 @@ def bench_explain(
 ) -> None:
     """Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed."""
     from fovea.measures import speed
-    from fovea.measures.figures import Figures
 
-    names, sizes = nets.split(","), [int(one) for one in batches.split(",") if one.strip().isdecimal()]
+    names, sizes = listed(nets), [int(one) for one in batches.split(",") if one.strip().isdecimal()]
     if not sizes or 0 in sizes:
         raise BadChoice(f"--batches takes whole numbers separated by commas, such as 1,16; got {batches!r}")
     with bar("timing") as advance:
-        rows = speed.explain(names, sizes, rounds, advance)
-    settings = {
-        "rounds": rounds,
-        "threads": speed.threads(),
-        "device": "cpu",
-        "input": "224 x 224",
-        "x_forward": "median of ratios to the bare forwards before and after",
-    }
-    report(
-        Figures("bench explain", settings, rows), f"explaining, in bare forwards ({settings['threads']} threads)", json
-    )
+        found = speed.measure(names, sizes, rounds, advance)
+    report(found, f"explaining, in bare forwards ({found.settings['threads']} threads)", json)
 
 
 @app.command("lip")
@@ -81,7 +71,7 @@ def bench_patches(
 
     finder = load(localizer)
     opened = open_data(data).first(pictures)
-    names = [one.strip() for one in nets.split(",") if one.strip()]
+    names = listed(nets)
     with bar("timing") as advance:
         found = patch_speed.measure(finder, names, opened, choice(None, overlap, share), batch, rounds, advance)
     report(found, f"patches against full pictures ({found.settings['threads']} threads)", json)
@@ -99,12 +89,12 @@ def bench_families(
     seed: Seed = 0,
 ) -> None:
     """Time vanilla, fast and exact L2-CAF and Grad-CAM over families of networks (L2-CAF, Fig. 12)."""
-    from fovea.measures import families, families_figure
+    from fovea.measures import families, plots
 
-    names = families.FAMILIES if nets is None else [one.strip() for one in nets.split(",") if one.strip()]
+    names = families.FAMILIES if nets is None else listed(nets)
     with bar("timing") as advance:
         found = families.measure(names, rounds, seed, advance)
     report(found, f"L2-CAF over families of networks ({found.settings['threads']} threads)", json, seed)
     if out:
-        families_figure.save(found, out)
+        plots.save(families.draw(found), out)
         say.print(str(out), markup=False)

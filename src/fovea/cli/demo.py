@@ -178,7 +178,8 @@ def _sanity(found: Sanity) -> str:
 
 
 def _cost(network: Network) -> str:
-    from fovea.measures.speed import FOUR, compare
+    from fovea.measures.speed import FOUR
+    from fovea.measures.timing import compare
 
     pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
 

@@ -37,7 +37,7 @@ def measure_finer(
     """Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step."""
     from fovea.cli.zoom_measuring import loaded
     from fovea.data import open_data
-    from fovea.measures import finer, finer_figure
+    from fovea.measures import finer, plots
 
     network = loaded(net, device)
     opened = open_data(data, split, network.labels).first(limit)
@@ -51,7 +51,7 @@ def measure_finer(
                 say.print(f"{row['method']}: {row['blank']} blank map(s) left out", markup=False)
     write(part_of(found, data, split, limit), json, seed)
     if out:
-        finer_figure.save(found, out)
+        plots.save(finer.draw(found), out)
         say.print(str(out), markup=False)
 
 

@@ -45,7 +45,7 @@ def measure_patches(
     seed: Seed = 0,
 ) -> None:
     """Patches against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures."""
-    from fovea.measures import patch_figure, patches
+    from fovea.measures import patches, plots
     from fovea.patches.localize import choice
 
     settings = choice(count, overlap, share)
@@ -58,7 +58,7 @@ def measure_patches(
         say.print(f"{key}: {figures.settings[key]}", markup=False)
     write(part_of(figures, data, split, limit), json, seed)
     if out:
-        patch_figure.save(figures, patch_figure.table, out)
+        plots.save(patches.draw(figures), out)
         say.print(str(out), markup=False)
 
 
@@ -81,7 +81,7 @@ def measure_sensitivity(
     batch: Batch = 16,
 ) -> None:
     """How accuracy and cost hang on LIP's settings, for each branch."""
-    from fovea.measures import patch_figure, patch_sensitivity
+    from fovea.measures import patch_sensitivity, plots
     from fovea.measures.figures import Figures
 
     wanted = _numbers(shares, "--shares"), _numbers(overlaps, "--overlaps")
@@ -98,7 +98,7 @@ def measure_sensitivity(
     report(Figures(figures.what, {}, list(shown.values()), figures.skipped), title, None)
     write(part_of(figures, data, split, limit), json)
     if out:
-        patch_figure.save(figures, patch_figure.grids, out)
+        plots.save(patch_sensitivity.draw(figures), out)
         say.print(str(out), markup=False)
 
 
@@ -151,7 +151,7 @@ def measure_curves(
     ] = None,
 ) -> None:
     """Accuracy when only the best patches are shown, and when they are masked, against l2caf and random patches."""
-    from fovea.measures import patch_curves, patch_figure
+    from fovea.measures import patch_curves, plots
 
     wanted = [round(one) for one in _numbers(numbers, "--numbers", whole=True)]
     finder, whole = _nets(localizer, full)
@@ -164,7 +164,7 @@ def measure_curves(
     say.print(f"mean accuracy: {figures.settings['mean accuracy']}", markup=False)
     write(part_of(figures, data, split, limit), json, seed)
     if out:
-        patch_figure.save(figures, patch_figure.curves, out)
+        plots.save(patch_curves.draw(figures), out)
         say.print(str(out), markup=False)
 
 

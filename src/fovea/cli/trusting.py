@@ -60,7 +60,7 @@ def measure_trust(
 ) -> None:
     """Which map should I trust? Every method's localisation, insertion, deletion, sanity and time, and a verdict."""
     from fovea.data import open_data
-    from fovea.measures import trust, trust_figure
+    from fovea.measures import plots, trust, trust_figure
 
     network = load(net, weights, untrained)
     network = network if crop else network.squashed()
@@ -78,7 +78,7 @@ def measure_trust(
         say.print(sentence, markup=False)
     write(part_of(found, data, split, limit), json, seed, is_shipped(net, weights, untrained))
     if out:
-        trust_figure.save(found, out)
+        plots.save(trust_figure.draw(found), out)
         say.print(str(out), markup=False)
 
 

@@ -48,7 +48,7 @@ def measure_zoom(
     Networks that are called the same but for a last -seed<N> are also told as one, with an interval over them.
     """
     from fovea.data import open_data
-    from fovea.measures import zoom, zoom_figure
+    from fovea.measures import plots, zoom
     from fovea.measures.figures import Figures
 
     counts = None if glimpses is None else whole_numbers(glimpses, "--glimpses")
@@ -61,7 +61,7 @@ def measure_zoom(
     report(Figures("zoom", {}, shown, found.skipped), title, None)
     write(part_of(found, data, split, limit), json, seed)
     if figure:
-        zoom_figure.save(found, figure)
+        plots.save(zoom.draw(found), figure)
         say.print(str(figure), markup=False)
 
 

@@ -5,14 +5,14 @@ whole network at each, is timed over a few and multiplied. The exact one has no 
 """
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
@@ -21,7 +21,8 @@ from fovea.heatmaps.heatmap import HeatMap
 from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.methods.l2caf import L2CAF
 from fovea.measures.figures import Figures
-from fovea.measures.speed import threads
+from fovea.measures.plots import hatched, sheet
+from fovea.measures.timing import forward, seconds, timed
 from fovea.networks.loading import OFFLINE, load, ours
 from fovea.networks.network import Network
 
@@ -79,7 +80,7 @@ def measure(
         "x_forward": f"of seconds_{HUNDRED}, to a bare forward",
         "untrained": "networks without weights at hand: times do not depend on weights, iterations do",
         "rounds": rounds,
-        "threads": threads(),
+        "threads": torch.get_num_threads(),
         "device": "cpu",
     }
     return Figures("bench families", settings, rows)
@@ -94,42 +95,36 @@ def _loaded(name: str, seed: int) -> Network:
 
 def _rows(network: Network, pixels: Tensor, rounds: int, done: Callable[[], None]) -> list[dict[str, Any]]:
     """`done` is called after each of the ways."""
-    oblivious = METHODS["l2caf-oblivious"]
-    assert isinstance(oblivious, L2CAF)
+    oblivious = cast(L2CAF, METHODS["l2caf-oblivious"])
     bare: list[float] = []
 
     def descending(solver: Any, most: int) -> Call:
         return partial(explain, network, pixels, replace(oblivious, solver=solver, descent=replace(PAPER, most=most)))
 
     def finished() -> None:
-        bare.extend(_seconds(partial(_forward, network, pixels))[0] for _ in range(rounds))  # as busy as it is by now
+        bare.extend(seconds(forward(network, pixels)) for _ in range(rounds))  # as busy as it is by now
         done()
 
     found: dict[str, tuple[Timed, int | None, str | None]] = {}
     gradcam: Call = partial(explain, network, pixels, "gradcam", "output")
     gradcam()  # the network is cut, which is done once
-    found["gradcam"] = Timed(_median(gradcam, rounds)), None, None
+    found["gradcam"] = Timed(seconds(gradcam, rounds=rounds)), None, None
     finished()
     if explain(network, pixels, oblivious).solver == "exact":
-        found["exact l2caf"] = Timed(_median(partial(explain, network, pixels, oblivious), rounds)), None, None
+        found["exact l2caf"] = Timed(seconds(partial(explain, network, pixels, oblivious), rounds=rounds)), None, None
     finished()
-    one = _median(descending("iterative", 1), rounds)
-    seconds, seen = _seconds(descending("iterative", MOST))
+    once = seconds(descending("iterative", 1), rounds=rounds)
+    spent, seen = timed(descending("iterative", MOST))
     count = int(seen.iterations)
     told = None if count < MOST else f"stopped at {MOST} iterations"
-    found["fast l2caf"] = Timed(one, max(seconds - one, 0.0) / max(count - 1, 1)), count, told
+    found["fast l2caf"] = Timed(once, max(spent - once, 0.0) / max(count - 1, 1)), count, told
     finished()
-    one = _median(descending("vanilla", 1), min(rounds, 3))
-    seconds, _ = _seconds(descending("vanilla", FEW + 1))
+    once = seconds(descending("vanilla", 1), rounds=min(rounds, 3))
+    spent, _ = timed(descending("vanilla", FEW + 1))
     told = f"timed {FEW} of {count} iterations" if count > FEW else None
-    found["vanilla l2caf"] = Timed(one, max(seconds - one, 0.0) / FEW), count, told
+    found["vanilla l2caf"] = Timed(once, max(spent - once, 0.0) / FEW), count, told
     finished()
     return [_row(network, way, median(bare), *found[way]) for way in WAYS if way in found]
-
-
-def _forward(network: Network, pixels: Tensor) -> Tensor:
-    with torch.no_grad():
-        return network(pixels)
 
 
 def _row(network: Network, way: str, bare: float, found: Timed, count: int | None, told: str | None) -> dict[str, Any]:
@@ -146,11 +141,37 @@ def _row(network: Network, way: str, bare: float, found: Timed, count: int | Non
     }
 
 
-def _median(call: Callable[[], Any], rounds: int) -> float:
-    return median(_seconds(call)[0] for _ in range(rounds))
+def draw(found: Figures) -> Figure:
+    """Families side by side, seconds on a log axis, as paper Fig. 12."""
+    nets = list(dict.fromkeys(row["net"] for row in found.rows))
+    figure = sheet(1.9 * len(nets) + 1.6, 5.2)
+    panel = figure.subplots()
+    width, key = 0.8 / len(WAYS), f"seconds_{HUNDRED}"
+    for place, way in enumerate(WAYS):
+        rows = [row for row in found.rows if row["method"] == way]
+        at = [nets.index(row["net"]) + (place - (len(WAYS) - 1) / 2) * width for row in rows]
+        bars = panel.bar(at, [row[key] for row in rows], width, label=way, **hatched(place))
+        panel.bar_label(bars, [_short(row[key]) for row in rows], fontsize="x-small", padding=1)
+    counts = {row["net"]: row["iterations"] for row in found.rows if row["iterations"] is not None}
+    panel.set_xticks(range(len(nets)), [f"{family(net)}\nstops after {counts[net]}" for net in nets])
+    panel.set(
+        yscale="log",
+        ylabel=f"seconds a picture, {HUNDRED} iterations",
+        title=f"L2-CAF (Eq. 1) and Grad-CAM, CPU, {found.settings['threads']} thread(s), 224 x 224",
+    )
+    panel.margins(y=0.12)
+    panel.grid(axis="y", alpha=0.3)
+    panel.set_axisbelow(True)
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=len(WAYS), fontsize="small")
+    return figure
 
 
-def _seconds(call: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    found = call()
-    return time.perf_counter() - start, found
+def _short(seconds: float) -> str:
+    return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
+
+
+def family(net: str) -> str:
+    """The network's own name, and what was done to it: gap/torchvision/vgg16 is vgg16, gap."""
+    *before, name = net.split("/")
+    changed = [one for one in before if one not in ("timm", "torchvision")]
+    return ", ".join([name, *changed])

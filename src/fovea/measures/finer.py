@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,6 +20,7 @@ from fovea.basics.intervals import RESAMPLES, interval_of_means
 from fovea.data import DataSet, Sample
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import demand_read
+from fovea.measures.plots import sheet, style
 from fovea.networks.matching import Matching, match
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import batches, input_of, prepared, rank_of
@@ -173,3 +176,28 @@ def sentence(row: Mapping[str, Any], steps: int) -> str:
         f"at step {steps}, a change of {row['change']:+.3f} (95 %: {row['low']:+.3f} to {row['high']:+.3f}); "
         f"narrower in {100 * row['narrowed']:.0f} % of {row['measured']} pictures"
     )
+
+
+def draw(found: Figures) -> Figure:
+    """One line per method, its interval as a band."""
+    methods = [row["method"] for row in found.rows if "step" not in row]
+    figure = sheet(7.6, 4.8)
+    panel = figure.subplots()
+    for place, method in enumerate(methods):
+        rows = [row for row in found.rows if row["method"] == method and row.get("area") is not None]
+        whole = next(row for row in found.rows if row["method"] == method and "step" not in row)
+        steps, area, low, high = ([row[key] for row in rows] for key in ("step", "area", "low", "high"))
+        panel.fill_between(steps, low, high, color=style(place)["color"], alpha=0.2, linewidth=0)
+        name = method if whole["attention"] is None else f"{method}: {whole['attention']} ({whole['change']:+.3f})"
+        panel.plot(steps, area, label=name, **style(place))
+    first = found.rows[0]
+    panel.set(
+        title=f"{first['net']} on {first['images']} pictures of {first['data']}",
+        xlabel="step",
+        ylabel="share of the patch above half of the maximum",
+        ylim=(0, None),
+    )
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.grid(alpha=0.3)
+    panel.legend(title="from the first step to the last; band: 95 % interval", fontsize="small")
+    return figure

@@ -1,7 +1,6 @@
 """What LIP costs, beside Algorithm 1 as a plain loop over the same maps in the same minute."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.measures.figures import Figures
+from fovea.measures.timing import seconds
 from fovea.patches import lip
 
 MAPS, GRID, SIDE, STEP = 256, (21, 21), 63, 8  # AnchorNet's finest branch at 224 x 224
@@ -52,8 +52,8 @@ def _row(maps: Tensor, boxes: Tensor, settings: lip.Settings, rounds: int) -> di
     picks = lip.pick(maps, boxes, settings)
     times = []
     for _ in range(rounds):
-        slow = _seconds(lambda: [plain(one, tuples, settings) for one in maps])
-        times.append((slow, median(_seconds(lambda: lip.pick(maps, boxes, settings)) for _ in range(5))))
+        slow = seconds(lambda: [plain(one, tuples, settings) for one in maps])
+        times.append((slow, seconds(lambda: lip.pick(maps, boxes, settings), rounds=5)))
     return {
         "maps": len(maps),
         "grid": " x ".join(map(str, maps.shape[1:])),
@@ -65,12 +65,6 @@ def _row(maps: Tensor, boxes: Tensor, settings: lip.Settings, rounds: int) -> di
         "ratio": round(median(slow / fast for slow, fast in times), 1),
         "equal": [[cell for cell in row if cell >= 0] for row in picks.cells.tolist()] == loop,
     }
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def plain(values: Tensor, boxes: Sequence[Box], settings: lip.Settings) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,6 +20,7 @@ from fovea.measures.curve_kinds import KINDS
 from fovea.measures.curves import Curve, area_under, curve, joined
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import Part, demand_anchored, demand_read, demand_same_classes, parts
+from fovea.measures.plots import curves
 from fovea.measures.random_control import RANDOM
 from fovea.models.glimpsing import Glimpsing
 from fovea.networks.cost import answered
@@ -32,6 +34,11 @@ OVERLAP, SHARE = 0.5, 1.0  # the paper's T at test time; every cell may be picke
 OURS, THEIRS = "anchornet", "l2caf"
 WAYS = ("coverage", "masking")
 Key = tuple[str, str]  # a method's name, a kind of curve
+
+PANELS = {
+    "coverage": ("only the best patches shown (higher is better)", "share of the picture shown"),
+    "masking": ("the best patches masked (lower is better)", "share of the picture masked"),
+}
 
 
 def measure(
@@ -61,7 +68,7 @@ def measure(
     generator = np.random.default_rng(seed)
     skipped: list[tuple[str, str]] = []
     methods = (OURS, THEIRS, RANDOM) if rival is None else (OURS, THEIRS, rival.name or "rival", RANDOM)
-    curves: dict[Key, list[Curve]] = {(method, way): [] for method in methods for way in WAYS}
+    parts_of: dict[Key, list[Curve]] = {(method, way): [] for method in methods for way in WAYS}
     images, side = 0, 0
     for part in parts(localizer, data, batch, skipped, progress):
         tensors, labels = translated(part.tensors, localizer, full), matching.of(part.samples)
@@ -70,10 +77,10 @@ def measure(
         if rival is not None:
             found[rival.name or "rival"] = _glimpsed(rival, translated(part.tensors, localizer, rival), wanted)
         for key, one in _curves(full, tensors, labels, found, batch):
-            curves[key].append(one)
+            parts_of[key].append(one)
         images += len(tensors)
     demand_read(images, data, skipped)
-    whole = {key: joined(one, 0) for key, one in curves.items()}
+    whole = {key: joined(one, 0) for key, one in parts_of.items()}
     reached = {way: min(float(one.mean(0)[-1]) for one in _areas(whole, way).values()) for way in WAYS}
     about = {"net": full.name or "network", "localizer": localizer.name or "network", "data": data.name}
     rows: list[dict[str, Any]] = []
@@ -179,3 +186,12 @@ def summary(found: Figures) -> Figures:
     """The part of the figures that fits a screen: a row a method."""
     rows = [{key: row[key] for key in ("method", "images", *WAYS)} for row in found.rows if "kind" not in row]
     return Figures(found.what, found.settings, rows, found.skipped)
+
+
+def draw(found: Figures) -> Figure:
+    """Accuracy against the area that patches cover, and that they mask."""
+    panels = {
+        kind: ("accuracy", {"title": title, "xlabel": label, "ylabel": "top-1 accuracy", "ylim": (0, 1)})
+        for kind, (title, label) in PANELS.items()
+    }
+    return curves(found, panels, "mean accuracy over shared areas", 4.6, dense=False)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
@@ -24,6 +26,7 @@ from fovea.measures.patch_parts import (
     parts,
     settings_of,
 )
+from fovea.measures.plots import Rows, sheet
 from fovea.networks.network import Network
 from fovea.patches.classify import Patches
 from fovea.patches.lip import Settings, for_test, pick
@@ -122,3 +125,37 @@ def _sums(
         said = answers[place.gather(1, one.clamp(min=0))]  # n,K,classes
         found.append((said * there).sum(1) / there.sum(1))
     return found
+
+
+def draw(found: Figures) -> Figure:
+    """Accuracy and multiplications over LIP's share (P) and overlap (T), one column per branch."""
+    scales = list(dict.fromkeys(row["scale"] for row in found.rows))
+    first = found.rows[0]
+    figure = sheet(4.4 * len(scales), 7.6, f"{first['net']} on patches by {first['localizer']}, {first['data']}")
+    panels = figure.subplots(2, len(scales), squeeze=False)
+    wanted = (
+        ("top1", "top-1 accuracy", "viridis"),
+        ("macs_ratio", "multiplications, × the whole picture's", "cividis"),
+    )
+    for line, (key, title, colors) in zip(panels, wanted, strict=True):
+        for panel, scale in zip(line, scales, strict=True):
+            own = [row for row in found.rows if row["scale"] == scale]
+            name = scale if scale == "overall" else f"{scale} px"
+            _grid(panel, own, key, colors, f"{name}, {own[0]['images']} pictures: {title}")
+    return figure
+
+
+def _grid(panel: Axes, rows: Rows, key: str, colors: str, title: str) -> None:
+    shares, overlaps = (sorted({row[name] for row in rows}) for name in ("share", "overlap"))
+    values = np.full((len(shares), len(overlaps)), np.nan)
+    for row in rows:
+        values[shares.index(row["share"]), overlaps.index(row["overlap"])] = np.nan if row[key] is None else row[key]
+    panel.imshow(values, cmap=colors, aspect="auto", origin="lower")
+    for (y, x), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            dark = value - np.nanmin(values) < 0.55 * (np.nanmax(values) - np.nanmin(values))
+            panel.text(x, y, f"{value:.3f}", ha="center", va="center", color="white" if dark else "black", fontsize=9)
+    panel.set_xticks(range(len(overlaps)), [f"{one:g}" for one in overlaps])
+    panel.set_yticks(range(len(shares)), [f"{one:g}" for one in shares])
+    panel.set(xlabel="overlap T", ylabel="share P")
+    panel.set_title(title, fontsize="small")

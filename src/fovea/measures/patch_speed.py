@@ -1,6 +1,5 @@
 """How long a classifier takes with localised patches, against full pictures: in one run, turn by turn."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -12,6 +11,7 @@ from torch import Tensor
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet
 from fovea.measures.figures import Figures
+from fovea.measures.timing import now
 from fovea.networks.cost import macs
 from fovea.networks.loading import load
 from fovea.networks.network import Network, as_found
@@ -96,23 +96,17 @@ def _row(
     }
 
 
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
 def _turn(localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice) -> Times:
     """Seconds for all pictures."""
     spent = [0.0, 0.0, 0.0]
     for one in groups:
-        marks = [_now(one.device)]
+        marks = [now(one.device)]
         with as_found(judge), torch.no_grad():
             judge(one)
-        marks.append(_now(one.device))
+        marks.append(now(one.device))
         cut = patches(look(localizer, one), settings, one.shape[2:])
-        marks.append(_now(one.device))
+        marks.append(now(one.device))
         judged(localizer, judge, one, cut)
-        marks.append(_now(one.device))
+        marks.append(now(one.device))
         spent = [before + end - start for before, start, end in zip(spent, marks, marks[1:], strict=False)]
     return spent[0], spent[1], spent[2]

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -36,6 +38,7 @@ from fovea.measures.patch_parts import (
     settings_of,
     words,
 )
+from fovea.measures.plots import Rows, hatched, sheet, style
 from fovea.networks.cost import macs
 from fovea.networks.network import Network, as_found
 from fovea.networks.normalization import WHITE, normalisation_of
@@ -43,6 +46,12 @@ from fovea.networks.stream import blank, prepared
 from fovea.patches.classify import Patches, judged, patches
 from fovea.patches.lip import for_test
 from fovea.patches.scales import Choice, Scale
+
+BARS = {
+    "localised": "the best patch",
+    "rescaled": "the picture rescaled, same network",
+    "rescaled_full": "the picture rescaled, network for whole pictures",
+}
 
 
 def measure(
@@ -193,3 +202,48 @@ def _rescaled_rows(tally: Tally, sides: Sequence[int], about: Mapping[str, Any])
                 "images": len(chosen[own]),
                 **shares,
             }
+
+
+def draw(found: Figures) -> Figure:
+    """What patches cost and how often they are right (Table 3), and patches against rescaled pictures (Fig. 19)."""
+    patches, rescaled = ([row for row in found.rows if row["kind"] == kind] for kind in ("patches", "rescaled"))
+    last = patches[-1]
+    title = f"{last['net']} on patches by {last['localizer']}, {last['images']} pictures of {last['data']}"
+    figure = sheet(15.6, 5.2, title)
+    costs, *bars = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
+    _costs(costs, [row for row in patches if row["images"]])
+    for panel, over in zip(bars, ("its own", "all"), strict=True):
+        own = [row for row in rescaled if row["pictures"] == over]
+        _bars(panel, own, "pictures that the branch localises" if over == "its own" else "all pictures, by each branch")
+    for panel, place in ((costs, "outside lower left"), (bars[0], "outside lower right")):
+        figure.legend(*panel.get_legend_handles_labels(), loc=place, ncols=3, fontsize="small")
+    return figure
+
+
+def _costs(panel: Axes, rows: Rows) -> None:
+    for place, row in enumerate(rows):
+        look = {**style(place), "markersize": 8}
+        without, both = row["macs_ratio"], row["ratio_with_localizer"]
+        error = [[row["top1"] - row["low"]], [row["high"] - row["top1"]]]
+        name = f"{row['scale']}: {row['top1']:.3f} at {without:.2f}×"
+        panel.errorbar(without, row["top1"], error, capsize=3, label=name, **look)
+        if both != without:
+            panel.plot([without, both], [row["top1"]] * 2, color=look["color"], linestyle=":", linewidth=1)
+            panel.plot(both, row["top1"], fillstyle="none", **look)
+    panel.set(
+        title="filled: the classifier alone; hollow: with the localiser",
+        xlabel="multiplications, as a share of the classifier's on a whole picture",
+        ylabel="top-1 accuracy, 95 % interval",
+        xlim=(0, None),
+    )
+    panel.grid(alpha=0.3)
+
+
+def _bars(panel: Axes, rows: Rows, title: str) -> None:
+    at, width = np.arange(len(rows)), 0.8 / len(BARS)
+    for place, (key, name) in enumerate(BARS.items()):
+        heights = [0.0 if row[key] is None else row[key] for row in rows]
+        drawn = panel.bar(at + (place - 1) * width, heights, width, label=name, **hatched(place))
+        panel.bar_label(drawn, fmt="%.2f", fontsize="small")
+    panel.set_xticks(at, [f"{row['scale']} px\n{row['images']} pictures" for row in rows])
+    panel.set(title=title, ylabel="top-1 accuracy", ylim=(0, 1.05))

@@ -1,15 +1,13 @@
 """What explaining costs, in bare forwards measured in the same minute, beside the peers that are installed."""
 
-import dataclasses
 import os
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,43 +17,49 @@ from fovea.heatmaps.explain import METHODS
 from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.look import Look
 from fovea.heatmaps.targets import aims
+from fovea.measures.figures import Figures
+from fovea.measures.timing import Call, compare, forward, seconds
 from fovea.networks.cost import peak_megabytes
 from fovea.networks.cutting import cut
 from fovea.networks.loading import OFFLINE
 from fovea.networks.network import Network, as_found
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
-Call = Callable[[], Any]
 FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")
 
 
-def threads() -> int:
-    return torch.get_num_threads()
-
-
-def explain(
-    nets: list[str], batches: list[int], rounds: int, progress: Callable[[int, int], None] = lambda done, total: None
-) -> list[dict[str, Any]]:
+def measure(
+    nets: Sequence[str],
+    batches: Sequence[int],
+    rounds: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Figures:
     """Rows of the comparison: fovea's methods, the peers' Grad-CAM, the paper's recipe, peak memory."""
     rows: list[dict[str, Any]] = []
     for i, name in enumerate(nets):
-        network = fovea.load(name.strip(), pretrained=name.strip() in OFFLINE)
+        network = fovea.load(name, pretrained=name in OFFLINE)
         for j, size in enumerate(batches):
             pixels = torch.randn(size, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-            rows += _rows(network, pixels, rounds)
+            rows += time_rows(network, pixels, rounds)
             rows += _recipe_rows(network, pixels) if size == 1 else []
-            rows += _memory_rows(network, pixels)
+            rows += memory_rows(network, pixels)
             progress(i * len(batches) + j + 1, len(nets) * len(batches))
-    return rows
+    settings = {
+        "rounds": rounds,
+        "threads": torch.get_num_threads(),
+        "device": "cpu",
+        "input": "224 x 224",
+        "x_forward": "median of ratios to the bare forwards before and after",
+    }
+    return Figures("bench explain", settings, rows)
 
 
-def _rows(network: Network, pixels: Tensor, rounds: int) -> list[dict[str, Any]]:
+def time_rows(network: Network, pixels: Tensor, rounds: int) -> list[dict[str, Any]]:
     calls = {**_ours(network, pixels), **_peers(network.module, pixels)}
-    forward = _forward(network.module, pixels)
-    times = compare(forward, calls, 2 * rounds if len(pixels) == 1 else rounds)
+    times = compare(forward(network, pixels), calls, 2 * rounds if len(pixels) == 1 else rounds)
     return [
-        _row(library, method, network, len(pixels), ratio, seconds / len(pixels) * 1e3)
-        for (library, method), (ratio, seconds) in times.items()
+        _row(library, method, network, len(pixels), ratio, spent / len(pixels) * 1e3)
+        for (library, method), (ratio, spent) in times.items()
     ]
 
 
@@ -68,43 +72,6 @@ def _row(library: str, method: str, network: Network, size: int, ratio: float, m
         "x_forward": round(ratio, 3),
         "ms_per_picture": round(milliseconds, 3),
     }
-
-
-def compare(
-    forward: Call, calls: dict[tuple[str, str], Call], rounds: int
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """Each call between two bare forwards, round after round: the median ratio and the median seconds."""
-    for call in (forward, *calls.values()):
-        call()
-        call()
-    ratios: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in calls}
-    order, generator = list(calls), random.Random(0)
-    for turn in range(rounds):
-        generator.shuffle(order)
-        before = _seconds(forward)
-        for key in order:
-            if turn >= 3 and median(ratio for ratio, _ in ratios[key]) > 2.5:
-                continue  # a slow one is known well enough
-            own, after = _seconds(calls[key]), _seconds(forward)
-            ratios[key].append((2 * own / (before + after), own))
-            before = after
-    bare = {("bare", "forward"): (1.0, median(_seconds(forward) for _ in range(max(rounds // 3, 3))))}
-    return bare | {key: (median(r for r, _ in found), median(s for _, s in found)) for key, found in ratios.items()}
-
-
-def _seconds(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _forward(module: nn.Module, pixels: Tensor) -> Call:
-    def call() -> Tensor:
-        with torch.no_grad():
-            out: Tensor = module(pixels)
-            return out
-
-    return call
 
 
 def _ours(network: Network, pixels: Tensor) -> dict[tuple[str, str], Call]:
@@ -156,36 +123,35 @@ def _recipe_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
 
     "whole network" is what a user waits for; "solve" leaves the common pass through the trunk out of both.
     """
-    forward = median(_seconds(_forward(network.module, pixels)) for _ in range(9))
+    bare = seconds(forward(network, pixels), rounds=9)
     for name in ("l2caf-sum", "l2caf-oblivious"):
-        exact = METHODS[name]
-        assert isinstance(exact, fovea.L2CAF)
+        exact = cast(fovea.L2CAF, METHODS[name])
         if fovea.explain(network, pixels, exact).solver != "exact":
             continue  # this head has to be iterated
-        on_head = dataclasses.replace(exact, solver="iterative", descent=PAPER)
-        vanilla = dataclasses.replace(exact, solver="vanilla", descent=PAPER)
+        on_head = replace(exact, solver="iterative", descent=PAPER)
+        vanilla = replace(exact, solver="vanilla", descent=PAPER)
         for what, method, times in (("exact, whole call", exact, 9), ("paper's recipe, whole network", vanilla, 1)):
             call = partial(fovea.explain, network, pixels, method)
             seen = call()
-            seconds = median(_seconds(call) for _ in range(times))
-            row = _row("fovea", f"{name}: {what}", network, 1, seconds / forward, seconds * 1e3)
+            spent = seconds(call, rounds=times)
             loss = None if seen.loss is None else float(f"{seen.loss.item():.6g}")
+            row = _row("fovea", f"{name}: {what}", network, 1, spent / bare, spent * 1e3)
             yield {**row, "iterations": seen.iterations, "loss": loss}
         for what, method in (("exact, solve", exact), ("paper's recipe on the head, solve", on_head)):
-            seconds = median(_solve_seconds(network, pixels, method) for _ in range(3))
-            yield _row("fovea", f"{name}: {what}", network, 1, seconds / forward, seconds * 1e3)
+            spent = median(_solve_seconds(network, pixels, method) for _ in range(3))
+            yield _row("fovea", f"{name}: {what}", network, 1, spent / bare, spent * 1e3)
 
 
 def _solve_seconds(network: Network, pixels: Tensor, method: fovea.L2CAF) -> float:
     with as_found(network):
         opened = cut(network, pixels).open(pixels)
         (aim,) = aims(None, network, opened.output)
-        return _seconds(lambda: method(Look(opened), aim))
+        return seconds(lambda: method(Look(opened), aim))
 
 
-def _memory_rows(network: Network, pixels: Tensor) -> list[dict[str, Any]]:
+def memory_rows(network: Network, pixels: Tensor) -> list[dict[str, Any]]:
     """Peak memory of one explanation against one bare forward."""
-    calls: dict[str, Call] = {"forward": _forward(network.module, pixels)}
+    calls: dict[str, Call] = {"forward": forward(network, pixels)}
     calls |= {name: call for (_, name), call in _ours(network, pixels).items() if " " not in name}
     peaks = {what: peak_megabytes(call) for what, call in calls.items()}
     return [

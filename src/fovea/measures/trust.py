@@ -5,7 +5,6 @@ an embedding, they are of the whole output, and the curves follow the cosine to 
 """
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,8 +24,8 @@ from fovea.measures.curve_kinds import KINDS, filling
 from fovea.measures.curves import area_under, best, places
 from fovea.measures.figures import Figures
 from fovea.measures.random_control import RANDOM, method_or_control
-from fovea.measures.speed import Call
-from fovea.measures.speed import compare as compare_times
+from fovea.measures.timing import Call, forward, seconds
+from fovea.measures.timing import compare as compare_times
 from fovea.measures.trust_maps import Looking, Part, Progress, Score, mapped, parts_of, same_maps
 from fovea.measures.trust_rules import AS_QUICK, MARGIN, UNCHANGED, Comparison, Measured, advise, compare
 from fovea.measures.wsol import THRESHOLD, localised
@@ -240,28 +239,17 @@ def _times(looking: Looking, picture: Tensor, progress: Progress) -> dict[str, f
             torch.cuda.synchronize(picture.device)
         progress(min(next(done), total), total)
 
-    forward: Call = partial(waited, partial(_forward, looking.network, picture))
+    bare_call: Call = partial(waited, forward(looking.network, picture))
     calls: dict[tuple[str, str], Call] = {
         ("", one.name): partial(waited, partial(explain, looking.network, picture, one, looking.target))
         for one in looking.methods
     }
-    bare = min(_seconds(forward) for _ in range(3))
-    once = {key: _seconds(call) / bare for key, call in calls.items()}
+    bare = min(seconds(bare_call) for _ in range(3))
+    once = {key: seconds(call) / bare for key, call in calls.items()}
     quick = {key: call for key, call in calls.items() if once[key] <= SLOW}  # one that iterates is known well enough
-    often = {key: ratio for key, (ratio, _) in compare_times(forward, quick, ROUNDS).items()}
+    often = {key: ratio for key, (ratio, _) in compare_times(bare_call, quick, ROUNDS).items()}
     progress(total, total)
     return {one.name: (once | often)["", one.name] for one in looking.methods}
-
-
-def _forward(network: Network, picture: Tensor) -> Tensor:
-    with torch.no_grad():
-        return network(picture)
-
-
-def _seconds(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _mean(values: Sequence[float]) -> float | None:

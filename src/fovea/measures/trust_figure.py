@@ -1,19 +1,20 @@
 """Which map to trust, as a picture: a panel a measure, a bar a method with its interval, the recommended one blue."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fovea.measures.figures import Figures
+from fovea.measures.plots import COLORS, GREY, Rows, sheet
 from fovea.measures.random_control import RANDOM
 from fovea.measures.trust_rules import MEASURES, UNCHANGED
 
-Rows = Sequence[Mapping[str, Any]]
-CHOSEN, GOOD, UNWANTED, CONTROL = "#0072B2", "#9DB4C0", "#D55E00", "#BBBBBB"
+CHOSEN, UNWANTED = COLORS[:2]
+GOOD, CONTROL = "#9DB4C0", "#BBBBBB"
 PANELS = {
     "gt_known": "localisation\n(higher is better)",
     "insertion": "insertion\n(higher is better)",
@@ -26,15 +27,12 @@ KEY = "blue: recommended; orange: do not use; dashed: what random maps reach; do
 WIDTH = 190  # letters a line of the recommendation
 
 
-def figure(found: Figures) -> Figure:
+def draw(found: Figures) -> Figure:
     rows, names = found.rows, [key for key in PANELS if any(row[key] is not None for row in found.rows)]
-    said = textwrap.wrap(found.details["recommendation"][0], WIDTH)
-    sheet = Figure(
-        figsize=(2.45 * len(names) + 1.4, 0.42 * len(rows) + 1.9 + 0.22 * (len(said) + 1)), layout="constrained"
-    )
-    first = rows[0]
-    sheet.suptitle(f"{first['net']} on {first['images']} pictures of {found.settings['data']}: which map to trust")
-    panels = sheet.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    words = textwrap.wrap(found.details["recommendation"][0], WIDTH)
+    title = f"{rows[0]['net']} on {rows[0]['images']} pictures of {found.settings['data']}: which map to trust"
+    figure = sheet(2.45 * len(names) + 1.4, 0.42 * len(rows) + 1.9 + 0.22 * (len(words) + 1), title)
+    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for panel, name in zip(panels, names, strict=True):
         _bars(panel, rows, name)
     panels[0].set_yticks(range(len(rows)), [row["method"] for row in rows])
@@ -43,21 +41,18 @@ def figure(found: Figures) -> Figure:
     panels[0].invert_yaxis()
     for panel in panels[1:]:
         panel.tick_params(left=False)
-    sheet.supxlabel("\n".join([KEY, *said]), fontsize="small", ha="left", x=0.01)
-    return sheet
+    figure.supxlabel("\n".join([KEY, *words]), fontsize="small", ha="left", x=0.01)
+    return figure
 
 
 def _bars(panel: Axes, rows: Rows, name: str) -> None:
     at = [place for place, row in enumerate(rows) if row[name] is not None]
     own = [rows[place] for place in at]
     values = [row[name] for row in own]
-    bars = panel.barh(at, values, color=[_colour(row) for row in own], height=0.7)
+    bars = panel.barh(at, values, color=[_color(row) for row in own], height=0.7)
     lows, highs = ([row.get(f"{name}_{end}", row[name]) for row in own] for end in ("low", "high"))
     if lows != values:
-        errors = [
-            [v - low for v, low in zip(values, lows, strict=True)],
-            [h - v for v, h in zip(values, highs, strict=True)],
-        ]
+        errors = np.abs(np.array([lows, highs]) - values)
         panel.errorbar(values, at, xerr=errors, fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
     if name.startswith("sanity"):
         panel.axvline(UNCHANGED, color=UNWANTED, linestyle=":", linewidth=1)
@@ -65,7 +60,7 @@ def _bars(panel: Axes, rows: Rows, name: str) -> None:
         panel.axvline(0, color="#333333", linewidth=0.6)
     control = [row[name] for row in own if row["method"] == RANDOM]
     if control and name in MEASURES:
-        panel.axvline(control[0], color="#444444", linestyle="--", linewidth=1)  # what no information reaches
+        panel.axvline(control[0], color=GREY, linestyle="--", linewidth=1)  # what no information reaches
     edge = max([*highs, *values])
     if not name.startswith("sanity"):
         panel.set_xlim(0, 1.32 * edge)
@@ -79,12 +74,7 @@ def _bars(panel: Axes, rows: Rows, name: str) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _colour(row: Mapping[str, Any]) -> str:
+def _color(row: Mapping[str, Any]) -> str:
     if row["method"] == RANDOM:
         return CONTROL
     return CHOSEN if row["verdict"] == "recommended" else UNWANTED if row["verdict"].startswith("do not") else GOOD
-
-
-def save(found: Figures, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure(found).savefig(path, dpi=110)

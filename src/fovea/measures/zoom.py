@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadPicture
@@ -20,6 +23,7 @@ from fovea.measures import seeds
 from fovea.measures.classify import RESAMPLES
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import Tally, mean
+from fovea.measures.plots import Rows, sheet, style
 from fovea.models.glimpsing import Glimpsing, Walk
 from fovea.networks.cost import answered, input_shape, macs, parameters, peak_mb, seconds
 from fovea.networks.matching import Matching, match
@@ -31,6 +35,7 @@ from fovea.pictures.transforms import Prepare
 LADDER = (0, 1, 2, 3, 4, 6, 8)  # numbers of glimpses, where none are asked for
 ROUNDS = 5  # forwards that are timed
 OF_SEEDS = ("top1", "top5", "alone", "first", "read", "ms_per_picture", "peak_mb")  # told as their mean over seeds
+WIDE = 10  # times the cheapest, from which on the axis of multiplications is logarithmic
 Row = dict[str, Any]
 
 
@@ -218,3 +223,53 @@ def _together(name: str, rows: Sequence[Mapping[str, Any]]) -> Row:
         elif row[key] is not None and key.startswith("found_at_"):
             row[f"{key}_low"], row[f"{key}_high"] = student(values)
     return row
+
+
+def draw(found: Figures) -> Figure:
+    """TNet's Fig. 2: one line per network that reads glimpses, their number beside each point; a marker for one that
+    reads it all."""
+    rows = drawn(found.rows)
+    names = list(dict.fromkeys(row["net"] for row in rows))
+    figure = sheet(8.4, 5.6)
+    panel = figure.subplots()
+    for place, name in enumerate(names):
+        _line(panel, [row for row in rows if row["net"] == name], style(place))
+    costs = [row["macs"] for row in rows]
+    panel.set(
+        title=f"{rows[0]['images']} pictures of {rows[0]['data']}",
+        xlabel="multiplications a picture, in GMACs",
+        ylabel="top-1 accuracy, 95 % interval",
+        xscale="log" if max(costs) > WIDE * min(costs) else "linear",
+    )
+    if panel.get_xscale() == "linear":
+        panel.set_xlim(left=0)
+    else:
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.xaxis.set_major_formatter("{x:g}")
+    panel.grid(alpha=0.3, which="both")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
+    return figure
+
+
+def drawn(rows: Rows) -> Rows:
+    """Where there is a mean over seeds, it stands for them."""
+    means = {row["net"] for row in rows if row.get("seeds")}
+    own = [(row, *seeds.of(row["net"])) for row in rows]
+    return [row for row, name, seed in own if not seed or name not in means]
+
+
+def _line(panel: Axes, rows: Rows, look: Mapping[str, Any]) -> None:
+    reads = rows[0]["glimpses"] is not None
+    rows = sorted(rows, key=lambda row: row["glimpses"] or 0)
+    x, y = [row["macs"] / 1e9 for row in rows], [row["top1"] for row in rows]
+    below, above = ([row["top1"] - row["low"] for row in rows], [row["high"] - row["top1"] for row in rows])
+    of_seeds = f", {rows[0]['seeds']} seeds" if rows[0].get("seeds") else ""
+    name = f"{rows[0]['net']}{of_seeds}, {'by glimpses' if reads else 'whole pictures'}"
+    panel.errorbar(
+        x, y, [below, above], **look, markersize=8 if reads else 10, capsize=3, alpha=0.9,
+        linestyle="-" if reads else "none", fillstyle="full" if reads else "none", label=name,
+    )  # fmt: skip
+    mark = {"textcoords": "offset points", "color": look["color"], "fontweight": "bold"}
+    for row, place in zip(rows, zip(x, y, strict=True), strict=True) if reads else ():
+        panel.annotate(str(row["glimpses"]), place, (6, 6), **mark)

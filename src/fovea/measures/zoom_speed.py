@@ -1,6 +1,5 @@
 """What reading a few glimpses saves against reading the full picture: time and memory, in one run, turn by turn."""
 
-import time
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.measures.figures import Figures
-from fovea.models.glimpsing import Glimpsing
+from fovea.measures.timing import seconds
 from fovea.networks.cost import answered, macs, parameters, peak_mb
 from fovea.networks.network import Network, as_found
 
@@ -29,7 +28,7 @@ def measure(
     In every round each is timed once, `against` before and after, so that a machine busy with something else is so for
     both.
     """
-    if not isinstance(network.module, Glimpsing):
+    if not network.can("glimpses"):
         raise BadChoice(
             f"{network.name or 'the network'} reads whole pictures; name one that reads glimpses, as tnet-b0"
         )
@@ -67,10 +66,10 @@ def _row(network: Network, against: Network, pixels: Tensor, glimpses: int, roun
 
     with as_found(network), as_found(against):
         peaks = [peak_mb(call, pixels.device) for call in (read, whole)]  # warms both up
-        ratios, own, full = list[float](), list[float](), [_once(whole, pixels)]
+        ratios, own, full = list[float](), list[float](), [seconds(whole, pixels.device)]
         for _ in range(rounds):
-            own.append(_once(read, pixels))
-            full.append(_once(whole, pixels))
+            own.append(seconds(read, pixels.device))
+            full.append(seconds(whole, pixels.device))
             ratios.append(2 * own[-1] / (full[-2] + full[-1]))
         counts = macs(network, pixels[:1], glimpses), macs(against, pixels[:1])
     batch = len(pixels)
@@ -91,16 +90,3 @@ def _row(network: Network, against: Network, pixels: Tensor, glimpses: int, roun
         "params": parameters(network.module),
         "params_against": parameters(against.module),
     }
-
-
-def _once(call: Callable[[], Any], pixels: Tensor) -> float:
-    """Seconds; what a GPU was asked for has to be done."""
-    start = _now(pixels)
-    call()
-    return _now(pixels) - start
-
-
-def _now(pixels: Tensor) -> float:
-    if pixels.device.type == "cuda":
-        torch.cuda.synchronize(pixels.device)
-    return time.perf_counter()
