@@ -1,15 +1,20 @@
 """What holds for every data set, and how they are found."""
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import fovea
-from fovea.data import LAYOUTS, Below, open_data
+from fovea.data import Below, layout, open_data
+from fovea.data.layouts import held_by, holding, opened, table
 
 Made = Callable[..., Path]
-ON_DISK = [one.name for one in LAYOUTS if one.recognises and one.name != "mr"]
+ENTRIES = layout.entries()
+ON_DISK = [name for name, entry in ENTRIES.items() if "recognizes" in entry.traits and holding(entry) == "pictures"]
+MADE = {"segments": "segments:file=clip.mp4"}  # what a set that is made cannot do without
 LISTED = ["cub", "dogs", "cars", "tiny-imagenet"]  # an index lists the pictures
 NEEDED = [
     ("cub", "images.txt"), ("cub", "image_class_labels.txt"), ("cub", "train_test_split.txt"),
@@ -24,7 +29,7 @@ NEEDED = [
 
 
 @pytest.mark.parametrize("kind", ON_DISK)
-def test_a_path_is_recognised_by_its_files_and_every_picture_is_read(made: Made, kind: str) -> None:
+def test_a_path_is_recognized_by_its_files_and_every_picture_is_read(made: Made, kind: str) -> None:
     data = open_data(made(kind))
     assert len(data) >= 3
     for sample, image in data.read():
@@ -34,9 +39,9 @@ def test_a_path_is_recognised_by_its_files_and_every_picture_is_read(made: Made,
     assert data.name in (kind, "some-set")
 
 
-@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.name in ON_DISK], ids=lambda one: one.name)
-def test_names_below_fovea_data(made: Made, layout: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    name, folders = layout.name, layout.folders  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", ON_DISK)
+def test_names_below_fovea_data(made: Made, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folders = ENTRIES[name].traits.get("folders", ())
     monkeypatch.setenv("FOVEA_DATA", str(tmp_path))
     if name not in ("folder", "pack"):
         made(name, (folders or (name.upper(),))[0])
@@ -51,13 +56,19 @@ def test_names_below_fovea_data(made: Made, layout: object, monkeypatch: pytest.
 def test_splits_are_parts_and_a_wrong_one_names_them(made: Made, kind: str) -> None:
     root = made(kind)
     whole = open_data(root)
-    splits = sorted({sample.row["split"] for sample in whole.samples})
+    splits = sorted({sample.row["split"] for sample in whole.samples if "split" in sample.row})
+    if not splits:
+        with pytest.raises(fovea.BadChoice, match=r"not split|no option 'split'"):
+            open_data(root, split="train")
+        return
     parts = [open_data(f"{root}:split={split}") for split in splits]
     assert sorted(one.name for part in parts for one in part.samples) == sorted(one.name for one in whole.samples)
     assert all(part.labels == whole.labels for part in parts)
-    assert len(splits) == 2
-    with pytest.raises(fovea.BadChoice, match=rf"no split 'trian'; did you mean 'train'\? \(it has: .*{splits[1]}"):
-        open_data(root, split="trian")
+    wrong = splits[0][:-1] + "_" + splits[0][-1]
+    with pytest.raises(
+        fovea.BadChoice, match=rf"no split '{wrong}'; did you mean '{splits[0]}'.* \(it has: {splits[0]}"
+    ):
+        open_data(root, split=wrong)
 
 
 @pytest.mark.parametrize(("kind", "file"), NEEDED)
@@ -148,13 +159,126 @@ def test_ones_own_dogs_are_a_folder_and_made_sets_need_none(
         open_data("dogs:layout=digits")
 
 
-def test_sentences_are_not_pictures(made: Made) -> None:
-    with pytest.raises(fovea.BadChoice, match="open_sentences"):
-        open_data(made("mr"))
-
-
 def test_two_splits_are_one_too_many(made: Made) -> None:
     root = made("folder")
     assert len(open_data(f"{root}:split=test", "test")) == 2
     with pytest.raises(fovea.BadChoice, match="split=test after the colon, but 'train' is asked for"):
         open_data(f"{root}:split=test", "train")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_what_a_set_holds_is_declared(name: str, made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is known before anything is opened, and nothing opens what it does not hold."""
+    entry = ENTRIES[name]
+    monkeypatch.setenv("FOVEA_DATA", str(tmp_path))
+    given = MADE.get(name, name) if "recognizes" not in entry.traits else str(made(name, name))
+    holds = holding(entry)
+    assert held_by(given) == holds
+    assert f"| `{name}` | {holds} |" in table()
+    assert entry.about
+    for other in {"pictures", "texts", "sounds", "clips"} - {holds}:
+        with pytest.raises(fovea.BadChoice, match=f"holds {holds}, not {other}: open it with fovea.data.open_"):
+            opened(given, other)
+
+
+def test_the_table_in_the_docs_is_that_of_the_registry() -> None:
+    shown = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    assert f"<!-- layouts -->\n{table()}\n<!-- /layouts -->" in shown
+
+
+def test_names_and_help_need_neither_torch_nor_the_files() -> None:
+    code = "import sys; from fovea.data.layouts import held_by, table; table(); assert held_by('sounds') == 'sounds'; "
+    code += "import fovea.data.samples; print([m for m in ('torch', 'fovea.data.cars') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+OWN = """
+from pathlib import Path
+import numpy as np
+from fovea.data import DataSet, Pixels, Sample, layout
+
+def is_pets(folder):
+    return (folder / "pets.txt").is_file()
+
+def samples(count, label=0):
+    return [Sample(str(i), label, Pixels(np.full((4, 4), i, np.uint8))) for i in range(count)]
+
+@layout("pets-at-home", about="`pets.txt`", folders=("oxford-pets",), recognizes="is_pets")
+def open_pets(folder: Path, *, fold: str = "a", share: float = 1):
+    return DataSet("pets", samples(int(4 * share)), [fold])
+
+def drawn(*, count: int = 2):
+    return DataSet("drawn", tuple(samples(count)), ("dot",))
+
+def plain(folder: Path):
+    return DataSet("plain", tuple(samples(1)), ("dot",))
+
+def listed(): return samples(2)
+def nothing(): return None
+def yielding(): yield from samples(2)
+def named(): return DataSet("named", ("cat.jpg",), ("cat",))
+def unfit(): return DataSet("unfit", tuple(samples(2, label=3)), ("cat", "dog"))
+bare = 3
+"""
+BROKEN = """
+from fovea.data import layout
+
+@layout("half", recognizes="is_half")
+def half(folder): ...
+
+@layout("smells", holds="smells")
+def smells(): ...
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "stranger.py").write_text(OWN)
+    (tmp_path / "careless.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FOVEA_DATA", str(tmp_path / "sets"))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "sets/Oxford_Pets"
+    folder.mkdir(parents=True)
+    (folder / "pets.txt").touch()
+    before = dict(layout._given)
+    yield folder
+    layout._given = before
+    for name in ("stranger", "careless"):
+        sys.modules.pop(name, None)
+
+
+def test_a_strangers_layout_by_reference_by_name_by_its_files_and_by_force(own: Path) -> None:
+    assert len(open_data("stranger:drawn")) == 2
+    assert len(open_data("stranger:drawn:count=7,limit=5")) == 5
+    assert open_data("stranger:open_pets:fold=b,share=0.5").labels == ("b",)
+    assert len(open_data("stranger:pets-at-home:share=0.5")) == 2
+    assert open_data("pets_at_home").labels == ("a",)  # declared by now
+    assert open_data(own).labels == ("a",)
+    assert open_data(f"{own}:layout=stranger:plain").name == "plain"
+    with pytest.raises(fovea.BadChoice, match=r"opens a folder: write FOLDER:layout=stranger:plain"):
+        open_data("stranger:plain")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("stranger:listed", "layout 'stranger:listed' of stranger returned a list: return a fovea.data.DataSet"),
+        ("stranger:nothing", "returned nothing: return a fovea.data.DataSet"),
+        ("stranger:yielding", "returned a generator: return"),
+        ("stranger:named", r"samples are fovea.data.Sample\(name, label, source, boxes\); got 'cat.jpg'"),
+        ("stranger:unfit", "0 is of class 3, and labels names 2 classes"),
+        ("stranger:bare", r"is a function open\(folder, \*, split=None\) that returns a DataSet; got 3"),
+        ("stranger:drawn:count=x", "count= takes a whole number"),
+        ("stranger:drawn:split=test", r"no option 'split'.* \(its options: count, labels, layout, limit\)"),
+        ("stranger:pest", "stranger has no layout 'pest'"),
+        ("strangr:pets", "options of data .* there is no module 'strangr'"),
+        ("oxford-pets:layout=careless:half", "recognized by a function 'is_half' of its file, which has none"),
+        ("careless:smells", "holds pictures or texts or sounds or clips; got 'smells'"),
+        ("oxford-pets:layout=strangr:pets", "there is no module 'strangr' to import"),
+    ],
+)
+def test_a_strangers_mistakes_are_said_in_words(own: Path, given: str, said: str) -> None:
+    with pytest.raises(fovea.BadChoice, match=said):
+        open_data(given)

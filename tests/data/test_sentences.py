@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import fovea
-from fovea.data import open_sentences, tokenise
+from fovea.data import open_sentences, tokenize
 
 Made = Callable[..., Path]
 
@@ -22,12 +22,12 @@ Made = Callable[..., Path]
     ],
 )
 def test_words_clitics_and_single_characters(text: str, tokens: str) -> None:
-    assert tokenise(text) == tuple(tokens.split(" "))
+    assert tokenize(text) == tuple(tokens.split(" "))
 
 
 @pytest.mark.parametrize("text", ["a\x85b c", "x--y 'n' 3/4 $10 <i>n't</i>", "", "isn't'it\t!!"])
 def test_no_character_is_lost(text: str) -> None:
-    assert "".join(tokenise(text)) == text.lower().replace(" ", "").replace("\t", "")
+    assert "".join(tokenize(text)) == text.lower().replace(" ", "").replace("\t", "")
 
 
 def test_lines_end_at_line_feeds_only(made: Made) -> None:

@@ -57,18 +57,11 @@ def test_missing_words_get_small_random_vectors_that_depend_on_the_word_alone(tm
     assert (again.matrix[again.index["'s"]] != other.matrix[other.index["'s"]]).any()
 
 
-def test_encoding_pads_cuts_and_says_what_was_lost(tmp_path: Path) -> None:
+def test_missing_words_may_have_no_row(tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").write_bytes(text(True))
     found = open_vectors(tmp_path, ["film", "the", "absent"], missing="unknown")
     assert found.words == ("<padding>", "<unknown>", "film", "the")
-    one = found.encode(["the", "absent", "film", "odd", "odd"], 4)
-    assert (one.ids.tolist(), one.ids.dtype, one.cut) == ([3, 1, 2, 1], np.int64, 1)
-    assert one.unknown == {"absent": 1, "odd": 1}
-    all_of_them = found.encode_all([["film"], [], ["odd", "the", "odd", "odd"]], 3)
-    assert all_of_them.ids.tolist() == [[2, 0, 0], [0, 0, 0], [1, 3, 1]]
-    assert (all_of_them.unknown, all_of_them.cut) == ({"odd": 2}, 1)
-    with pytest.raises(fovea.BadChoice, match="tokenise"):
-        found.encode("the film", 4)
+    assert (dict(found.index), found.missing) == ({"film": 2, "the": 3}, ("absent",))
 
 
 @pytest.mark.parametrize(

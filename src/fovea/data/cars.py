@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures
@@ -22,6 +23,12 @@ def is_cars(folder: Path) -> bool:
     return any((folder / one).exists() for one in (*MARKS, WITH_LABELS))
 
 
+@layout(
+    "cars",
+    about="`car_ims/`, or `devkit/` with `cars_train/`, `cars_test/`",
+    folders=("Cars196", "StanfordCars", "stanford_cars"),
+    recognizes="is_cars",
+)
 def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
     """196 cars; split=train or test is the official one. Labels are 0 to 195 in the order of class_names."""
     asked = splits_asked("cars", split, ("train", "test"))

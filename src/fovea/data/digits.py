@@ -4,12 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, Pixels, Sample
 
 TRAIN = 1437  # four fifths; in the package's order, since neighbours are of one writer
 
 
+@layout("digits", about="made: handwritten digits of scikit-learn")
 def open_digits(*, split: str | None = None) -> DataSet:
     """8 x 8 digits, split=train (the first 1,437) or test (the last 360); white on black, no boxes."""
     samples = []

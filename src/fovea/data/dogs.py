@@ -5,6 +5,7 @@ The lists stand beside the folders or in lists/. Boxes: see xmlboxes.py.
 
 from pathlib import Path
 
+from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures
@@ -18,6 +19,12 @@ def is_dogs(folder: Path) -> bool:
     return any((folder / where / one).is_file() for one in LISTS for where in ("", "lists"))
 
 
+@layout(
+    "dogs",
+    about="`Images/`, `Annotation/`, the two `.mat` lists",
+    folders=("StanfordDogs", "stanford_dogs"),
+    recognizes="is_dogs",
+)
 def open_dogs(folder: Path, *, split: str | None = None) -> DataSet:
     """120 breeds; split=train or test is the official one. Labels are 0 to 119 in the lists' order."""
     asked = splits_asked("dogs", split, ("train", "test"))

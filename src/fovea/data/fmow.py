@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice, BadPicture
+from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import subfolders
 from fovea.data.samples import Below, Box, DataSet, Sample
@@ -42,6 +43,12 @@ def is_fmow(folder: Path) -> bool:
     return any(_categories(folder / name) for names in FOLDERS.values() for name in names)
 
 
+@layout(
+    "fmow",
+    about="`<split>/<category>/<category>_<n>/..._rgb.jpg` and `.json`",
+    folders=("fmow-rgb",),
+    recognizes="is_fmow",
+)
 def open_fmow(folder: Path, *, split: str | None = None) -> DataSet:
     """62 categories, split=train, val or test. Labels are the categories sorted; boxes are read when looked at."""
     there = {

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import called, holds_pictures, pictures, subfolders, too_large
 from fovea.data.samples import Below, Box, DataSet, Sample, boxes_of
@@ -24,6 +25,7 @@ def is_folder(folder: Path) -> bool:
     return any(is_picture_name(Path(name)) for one in above + below for name in os.listdir(one))
 
 
+@layout("folder", about="one folder per class, below `train/`, `val/`, `test/` or not", recognizes="is_folder", turn=1)
 def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | None = None) -> DataSet:
     """The class is its folder's place among `names`, or in sorted order, or its number when every folder is one.
 

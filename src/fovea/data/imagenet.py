@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice, BadPicture
+from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
 from fovea.data.places import lines, pictures, subfolders
@@ -39,6 +40,12 @@ def is_imagenet(folder: Path) -> bool:
     )
 
 
+@layout(
+    "imagenet",
+    about="`train/<wnid>/`, `val/`, or below `Data/CLS-LOC/`",
+    folders=("ILSVRC2012", "ILSVRC", "imagenet-1k"),
+    recognizes="is_imagenet",
+)
 def open_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
     """1000 classes, split=train or val; boxes are read when looked at. A set with other wnids has those, sorted."""
     if split == "test":

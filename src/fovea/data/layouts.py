@@ -1,111 +1,188 @@
-"""`open_data("cub:split=test,labels=100-199")` opens any data set: by path, recognised by its files, or by name."""
+"""`open_data("cub:split=test,labels=100-199")` opens any data set: by path, recognized by its files, or by name.
 
+A layout is a function that opens a data set, declared in its own file:
+
+    @layout("pets", about="`images/`, `annotations/`", folders=("oxford-iiit-pet",), recognizes="is_pets")
+    def open_pets(folder: Path, *, split: str | None = None) -> DataSet: ...
+
+`about` says what must be there, `folders` what its folder is usually called beside its name, and `recognizes` names the
+function of its file that tells its folder by the files in it. Without a parameter `folder` a set is made, not read.
+It `holds` pictures (a DataSet) unless it says texts (Sentences), sounds (Sounds) or clips (Shots).
+"""
+
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.data.cars import is_cars, open_cars
-from fovea.data.cub import is_cub, open_cub
-from fovea.data.digits import open_digits
-from fovea.data.dogs import is_dogs, open_dogs
-from fovea.data.fmow import is_fmow, open_fmow
-from fovea.data.folders import is_folder, open_folder
-from fovea.data.imagenet import is_imagenet, open_imagenet
-from fovea.data.megapixel import open_megapixel
-from fovea.data.mnist import is_mnist, open_mnist
+from fovea.basics.registry import REFERENCE, Entry, Registry
 from fovea.data.options import numbers, parsed, typed, value_of
-from fovea.data.packs import is_pack, open_pack
 from fovea.data.places import find, plain
-from fovea.data.samples import DataSet
-from fovea.data.sentences import is_mr, refuse_sentences
-from fovea.data.tinyimagenet import is_tiny_imagenet, open_tiny_imagenet
+from fovea.data.samples import DataSet, Sample
+
+SETS = {  # what a layout may hold: what it returns then, and what opens it
+    "pictures": ("samples", "DataSet", "open_data"),
+    "texts": ("sentences", "Sentences", "open_sentences"),
+    "sounds": ("sounds", "Sounds", "open_sounds"),
+    "clips": ("moving", "Shots", "open_clips"),
+}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one data set lies on the disk. Without `recognises` it needs no folder: its pictures are made."""
+    """How one data set lies on the disk, or, where it takes no folder, how it is made."""
 
-    name: str
-    folders: tuple[str, ...]  # what its folder is usually called, beside its own name
-    recognises: Callable[[Path], bool] | None
-    open: Callable[..., DataSet]
+    entry: Entry
+    open: Callable[..., Any]
+    recognizes: Callable[[Path], bool]
 
-    def is_called(self, name: str) -> bool:
-        """By its own name, or by what its folder is usually called; a path to digits/ is a folder, not the made set."""
-        end = Path(name).name
-        return plain(end) in map(plain, (self.name, *self.folders)) and (self.recognises is not None or end == name)
+    @property
+    def is_made(self) -> bool:
+        return "folder" not in signature(self.open).parameters
+
+    def inside(self, folder: Path) -> Path | None:
+        """The folder itself, or the one inside that an archive unpacked, where it has this layout."""
+        places = [folder, *(folder / name for name in self.entry.traits.get("folders", ()))]
+        return next((place for place in places if place.is_dir() and self.recognizes(place)), None)
 
 
-LAYOUTS = (
-    Layout("pack", (), is_pack, open_pack),
-    Layout("cub", ("CUB_200_2011", "cub200"), is_cub, open_cub),
-    Layout("dogs", ("StanfordDogs", "stanford_dogs"), is_dogs, open_dogs),
-    Layout("cars", ("Cars196", "StanfordCars", "stanford_cars"), is_cars, open_cars),
-    Layout("tiny-imagenet", ("tiny-imagenet-200",), is_tiny_imagenet, open_tiny_imagenet),
-    Layout("imagenet", ("ILSVRC2012", "ILSVRC", "imagenet-1k"), is_imagenet, open_imagenet),
-    Layout("fmow", ("fmow-rgb",), is_fmow, open_fmow),
-    Layout("mnist", (), is_mnist, open_mnist),
-    Layout("mr", ("rt-polaritydata",), is_mr, refuse_sentences),
-    Layout("digits", (), None, open_digits),
-    Layout("megapixel", (), None, open_megapixel),
-    Layout("folder", (), is_folder, open_folder),
-)
+def _check(entry: Entry, thing: Any) -> Layout:
+    words, holds = f"layout {entry.name!r} of {entry.module}", holding(entry)
+    if not callable(thing) or isinstance(thing, type):
+        raise BadChoice(f"{words} is a function open(folder, *, split=None) that returns a DataSet; got {thing!r}")
+    if holds not in SETS:
+        raise BadChoice(f"{words} holds {' or '.join(SETS)}; got {holds!r}{nearest(str(holds), SETS)}")
+    name = entry.traits.get("recognizes")
+    recognizes = getattr(sys.modules[entry.module], name, None) if name else lambda folder: False
+    if not callable(recognizes):
+        raise BadChoice(f"{words} is recognized by a function {name!r} of its file, which has none")
+    return Layout(entry, thing, recognizes)
+
+
+layout = Registry("layout", ("fovea.data",), _check)
 
 
 def open_data(given: str | Path, split: str | None = None, names: Sequence[str] | None = None) -> DataSet:
-    """A data set by path, or by name below the folder that FOVEA_DATA names.
+    """A data set by path, by name below the folder that FOVEA_DATA names, or by a layout of yours, package.module:name.
 
     Options follow a colon: `split=`, `labels=` (classes kept, as 0-49 or 3+5+8), `limit=` (so many, spread evenly),
     `layout=` (when the files do not tell), and the set's own. A folder's classes are matched to `names` where they all
     occur there.
     """
+    data: DataSet = opened(given, "pictures", split, names)
+    return data
+
+
+def opened(given: str | Path, holds: str, split: str | None = None, names: Sequence[str] | None = None) -> Any:
+    """A set of pictures, texts, sounds or clips, as its layout opens it."""
     name, options = parsed(str(given))
     if split is not None and options.setdefault("split", split) != split:
         raise BadChoice(f"{name}: split={options['split']} after the colon, but {split!r} is asked for: name one split")
-    kept, limit, forced = (options.pop(key, None) for key in ("labels", "limit", "layout"))
-    layout, folder = _found(name, forced)
-    arguments = typed(layout.name, layout.open, options)
-    if "names" in signature(layout.open).parameters:
+    chosen, folder = _found(name, options.pop("layout", None))
+    what = holding(chosen.entry)
+    if what != holds:
+        raise BadChoice(f"{folder or name} holds {what}, not {holds}: open it with fovea.data.{SETS[what][2]}")
+    kept, limit = (options.pop(key, None) if holds == "pictures" else None for key in ("labels", "limit"))
+    arguments = typed(chosen.entry.name, chosen.open, options)
+    if "names" in signature(chosen.open).parameters:
         arguments["names"] = names
-    data = layout.open(**arguments) if folder is None else layout.open(folder, **arguments)
+    data = chosen.open(**arguments) if folder is None else chosen.open(folder, **arguments)
+    data = _accepted(chosen.entry, data, holds)
     data = data if kept is None else data.only(numbers(kept))
-    return data.first(None if limit is None else value_of(f"{name}: limit=", limit, int))
+    return data if limit is None else data.first(value_of(f"{name}: limit=", limit, int))
+
+
+def held_by(given: str | Path) -> str:
+    """What a data set holds: pictures, texts, sounds or clips. Of one that is not there, what its name says."""
+    name, options = parsed(str(given))
+    try:
+        return holding(_found(name, options.get("layout"))[0].entry)
+    except BadChoice:
+        known = _called(name)
+        return holding(known) if known else "pictures"
+
+
+def table() -> str:
+    """All layouts, as a table in Markdown."""
+    rows = ["| name | holds | its folder is also called | what must be there |", "|---|---|---|---|"]
+    for entry in layout.entries().values():
+        folders = ", ".join(f"`{name}`" for name in entry.traits.get("folders", ()))
+        rows.append(f"| `{entry.name}` | {holding(entry)} | {folders} | {entry.about} |")
+    return "\n".join(rows)
+
+
+def holding(entry: Entry) -> str:
+    return str(entry.traits.get("holds", "pictures"))
+
+
+def _accepted(entry: Entry, data: Any, holds: str) -> Any:
+    """What a layout returned, or words for its author."""
+    module, name, _ = SETS[holds]
+    words = f"layout {entry.name!r} of {entry.module}"
+    if not isinstance(data, getattr(import_module(f"fovea.data.{module}"), name)):
+        got = "nothing" if data is None else f"a {type(data).__name__}"
+        raise BadChoice(f"{words} returned {got}: return a fovea.data.{name}, as {name}(name, samples, labels)")
+    if not isinstance(data, DataSet):
+        return data
+    data = replace(data, samples=tuple(data.samples), labels=tuple(data.labels))
+    wrong = next((one for one in data.samples if not isinstance(one, Sample)), None)
+    if wrong is not None:
+        raise BadChoice(f"{words}: samples are fovea.data.Sample(name, label, source, boxes); got {wrong!r}")
+    unfit = next((one for one in data.samples if not 0 <= one.label < len(data.labels)), None)
+    if unfit is not None:
+        raise BadChoice(
+            f"{words}: {unfit.name} is of class {unfit.label!r}, and labels names {len(data.labels)} classes: "
+            "a label is the class's place in labels"
+        )
+    return data
 
 
 def _found(name: str, forced: str | None) -> tuple[Layout, Path | None]:
-    by_name = next((one for one in LAYOUTS if one.is_called(name)), None)
-    wanted = _called(forced) if forced else by_name
-    if wanted is not None and wanted.recognises is None:
-        if wanted is not by_name:
+    """The layout of a data set, and its folder."""
+    by_name = layout.entry(name) if _is_reference(name) else _called(name)
+    wanted = _forced(forced) if forced else by_name
+    if wanted is not None and layout.get(wanted.name).is_made:
+        if wanted != by_name:
             raise BadChoice(f"{wanted.name} is made, not read from {name!r}; open it as {wanted.name!r}")
-        return wanted, None
-    folder = find(name, () if by_name is None else (by_name.name, *by_name.folders), _is_known)
-    if forced and wanted is not None:
-        return wanted, _inner(folder, wanted) or folder
-    for layout in LAYOUTS:
-        inside = _inner(folder, layout)
+        return layout.get(wanted.name), None
+    if _is_reference(name):
+        if by_name is None or by_name.name == name:
+            raise BadChoice(f"{name} opens a folder: write FOLDER:layout={name}")
+        name = by_name.name
+    usual = () if by_name is None else (by_name.name, *by_name.traits.get("folders", ()))
+    on_disk = [layout.get(entry.name) for entry in _in_turn() if "recognizes" in entry.traits]
+    folder = find(name, usual, lambda place: any(one.inside(place) for one in on_disk), tuple(layout))
+    if wanted is not None and (forced or "recognizes" not in wanted.traits):
+        return layout.get(wanted.name), layout.get(wanted.name).inside(folder) or folder
+    for one in on_disk:
+        inside = one.inside(folder)
         if inside is not None:
-            return layout, inside
-    return by_name or LAYOUTS[-1], folder  # it will say what is missing
+            return one, inside
+    return layout.get(by_name.name if by_name else "folder"), folder  # it will say what is missing
 
 
-def _called(name: str) -> Layout:
-    found = next((one for one in LAYOUTS if one.is_called(name)), None)
-    if found is None:
-        known = [one.name for one in LAYOUTS]
-        raise BadChoice(f"no layout {name!r}{nearest(name, known)} (known: {', '.join(known)})")
-    return found
+def _in_turn() -> list[Entry]:
+    """In the order in which a folder is tried: a pack first, a plain folder last."""
+    return sorted(layout.entries().values(), key=lambda entry: entry.traits.get("turn", 0))
 
 
-def _inner(folder: Path, layout: Layout) -> Path | None:
-    """The folder itself, or the one inside that an archive unpacked, where it has this layout."""
-    if layout.recognises is None:
-        return None
-    places = [folder, *(folder / one for one in layout.folders)]
-    return next((one for one in places if one.is_dir() and layout.recognises(one)), None)
+def _called(name: str) -> Entry | None:
+    """By its own name, or by what its folder is usually called; a path to digits/ is a folder, not the made set."""
+    end = Path(name).name
+    for entry in _in_turn():
+        known = map(plain, (entry.name, *entry.traits.get("folders", ())))
+        if plain(end) in known and ("recognizes" in entry.traits or end == name):
+            return entry
+    return None
 
 
-def _is_known(folder: Path) -> bool:
-    return any(_inner(folder, layout) for layout in LAYOUTS)
+def _forced(name: str) -> Entry:
+    return (None if _is_reference(name) else _called(name)) or layout.entry(name)
+
+
+def _is_reference(name: str) -> bool:
+    return REFERENCE.fullmatch(name) is not None

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 
 from fovea.basics.errors import BadChoice
 from fovea.data import digits, mnist
+from fovea.data.layouts import layout
 from fovea.data.options import Size, splits_asked
 from fovea.data.places import at_home, find
 from fovea.data.samples import Box, DataSet, Sample
@@ -24,6 +25,7 @@ CROWDED = 8  # areas of a digit for each fragment and each stroke, where their n
 TRIES = 40  # random places for a digit before they are dealt out on a grid
 
 
+@layout("megapixel", about="made: a few digits on large canvases")
 def open_megapixel(
     *,
     split: str | None = None,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, Pixels, Sample
 
@@ -22,6 +23,7 @@ def is_mnist(folder: Path) -> bool:
     return any(_file(folder, name) for names in FILES.values() for name in names)
 
 
+@layout("mnist", about="the four idx files, gzipped or not", recognizes="is_mnist")
 def open_mnist(folder: Path, *, split: str | None = None) -> DataSet:
     """28 x 28 digits, split=train (60,000) or test (10,000); white on black, no boxes."""
     samples = []

@@ -16,6 +16,7 @@ from PIL import Image
 
 from fovea.basics.errors import BadChoice, nearest
 from fovea.data import mnist
+from fovea.data.layouts import layout
 from fovea.data.megapixel import INK, glyphs
 from fovea.data.options import Size, numbers, splits_asked
 from fovea.data.places import find
@@ -56,6 +57,7 @@ class Shots:
         return len(self.samples)
 
 
+@layout("moving", holds="clips", about="made: digits that move")
 def make_moving(
     *,
     split: str | None = None,

@@ -4,25 +4,33 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from fovea.basics.errors import BadChoice, nearest
+from fovea.basics.registry import REFERENCE
 
 Size = tuple[int, int]  # width, height
-COMMON = ("split", "labels", "limit", "layout")
+COMMON = ("labels", "limit", "layout")
 
 
 def parsed(given: str) -> tuple[str, dict[str, str]]:
-    """'name:key=value,key=value' in its parts; a path that exists is taken as it is."""
-    name, colon, rest = given.partition(":")
-    if not colon or os.path.exists(os.path.expanduser(given)):
+    """'name:key=value,key=value' in its parts; the name of a layout of the user's own is package.module:name.
+
+    A path that exists is taken as it is.
+    """
+    if os.path.exists(os.path.expanduser(given)):
         return given, {}
+    own = re.match(rf"{REFERENCE.pattern}(?=:|$)", given)
+    is_own = own is not None and find_spec(given.partition(".")[0].partition(":")[0]) is not None
+    name = own[0] if own is not None and is_own else given.partition(":")[0]
     options = {}
-    for one in filter(None, map(str.strip, rest.split(","))):
-        key, equals, value = one.partition("=")
+    for text in filter(None, map(str.strip, given.removeprefix(name)[1:].split(","))):
+        key, equals, value = text.partition("=")
         if not equals:
-            raise BadChoice(f"options of data are written name:key=value,key=value; got {one!r} in {given!r}")
+            hint = f" (to import a layout of your own, there is no module {name!r})" if own else ""
+            raise BadChoice(f"options of data are written name:key=value,key=value; got {text!r} in {given!r}{hint}")
         options[key.strip()] = value.strip()
     return name, options
 
@@ -30,20 +38,20 @@ def parsed(given: str) -> tuple[str, dict[str, str]]:
 def typed(name: str, function: Callable[..., object], given: Mapping[str, str]) -> dict[str, Any]:
     """The text options as the function's own parameters: each has its type, and no other exists."""
     parameters = inspect.signature(function, eval_str=True).parameters
-    own = {key: one for key, one in parameters.items() if key not in ("folder", "names")}
+    options = {key: parameter for key, parameter in parameters.items() if key not in ("folder", "names")}
     for key in given:
-        if key not in own:
-            known = sorted({*own, *COMMON})
+        if key not in options:
+            known = sorted({*options, *COMMON})
             raise BadChoice(
                 f"data {name!r} has no option {key!r}{nearest(key, known)} (its options: {', '.join(known)})"
             )
-    return {key: value_of(f"{name}: {key}=", text, own[key].annotation) for key, text in given.items()}
+    return {key: value_of(f"{name}: {key}=", text, options[key].annotation) for key, text in given.items()}
 
 
 def value_of(what: str, text: str, kind: Any) -> Any:
     """One value of a type; `what` begins the error."""
     if get_origin(kind) is UnionType:
-        kind = next(one for one in get_args(kind) if one is not NoneType)
+        kind = next(member for member in get_args(kind) if member is not NoneType)
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise BadChoice(f"{what} takes {' or '.join(get_args(kind))}; got {text!r}{nearest(text, get_args(kind))}")
@@ -52,6 +60,11 @@ def value_of(what: str, text: str, kind: Any) -> Any:
         if not re.fullmatch(r"[+-]?\d+", text):
             raise BadChoice(f"{what} takes a whole number; got {text!r}")
         return int(text)
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise BadChoice(f"{what} takes a number; got {text!r}") from None
     if kind == Size:
         match = re.fullmatch(r"(\d+)(?:[xX×](\d+))?", text)
         if match is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import called, too_large
 from fovea.data.samples import DataSet, Member, Sample, Source, Unreadable, boxes_of
@@ -17,6 +18,7 @@ def is_pack(folder: Path) -> bool:
     return (folder / "manifest.csv").is_file()
 
 
+@layout("pack", about="`manifest.csv` beside tar files", recognizes="is_pack", turn=-1)
 def open_pack(folder: Path, split: str | None = None) -> DataSet:
     """Labels are numbers, or names, which are numbered in sorted order."""
     rows = _rows(folder)

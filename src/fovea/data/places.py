@@ -36,8 +36,11 @@ def plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def find(given: str, usual: Sequence[str], recognises: Callable[[Path], bool]) -> Path:
-    """The folder meant by a path, or by a name or its usual names below FOVEA_DATA; best one that is recognised."""
+def find(given: str, usual: Sequence[str], recognizes: Callable[[Path], bool], names: Sequence[str] = ()) -> Path:
+    """The folder meant by a path, or by a name or its usual names below FOVEA_DATA; best one that is recognized.
+
+    `names` may be meant too, where there is none.
+    """
     path, root = at_home(given), home()
     entries = [one.name for one in os.scandir(root) if one.is_dir()] if root and root.is_dir() else []
     tried = [path]
@@ -52,8 +55,10 @@ def find(given: str, usual: Sequence[str], recognises: Callable[[Path], bool]) -
         state = "is not set" if root is None else "" if root.is_dir() else f"is {root}, which does not exist"
         unset = f"; FOVEA_DATA, below which data is looked for by name, {state}" if state else ""
         where = ", ".join(str(one.absolute()) for one in tried)
-        raise BadChoice(f"no data {given!r}{nearest(path.name, entries)} (looked for the folders {where}{unset})")
-    return next((one for one in found if recognises(one)), found[0])
+        raise BadChoice(
+            f"no data {given!r}{nearest(path.name, [*entries, *names])} (looked for the folders {where}{unset})"
+        )
+    return next((one for one in found if recognizes(one)), found[0])
 
 
 def demand(name: str, folder: Path, wanted: Iterable[str]) -> None:

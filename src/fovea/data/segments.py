@@ -4,7 +4,6 @@ Of every three frames the middle one is for the test, so that no frame is in bot
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,22 +12,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics.errors import BadChoice, BadPicture, nearest
-from fovea.data.moving import Shot, Shots, make_moving
-from fovea.data.options import parsed, splits_asked, typed
+from fovea.data.layouts import layout, opened
+from fovea.data.moving import Shot, Shots
+from fovea.data.options import splits_asked
 from fovea.data.places import at_home, home
+from fovea.pictures.footage import survey
 
 EVERY = 3  # frames, of which one is for the test
 SHORTEST = 0.5  # of a stretch: a last one that is shorter is left out
 
 
-def open_clips(given: str) -> Shots:
+def open_clips(given: str | Path) -> Shots:
     """'moving:count=1000,split=test' or 'segments:file=clip.mp4,seconds=1': see `make_moving` and `make_segments`."""
-    name, options = parsed(given)
-    if name not in CLIPS:
-        raise BadChoice(f"no clips are called {name!r}{nearest(name, CLIPS)} (there are {' and '.join(CLIPS)})")
-    return CLIPS[name](**typed(name, CLIPS[name], options))
+    clips: Shots = opened(given, "clips")
+    return clips
 
 
+@layout("segments", holds="clips", about="stretches of a video, `file=`")
 def make_segments(
     *,
     file: str | None = None,
@@ -85,8 +85,6 @@ class Video:
 
     @staticmethod
     def read(path: Path, side: int) -> "Video":
-        from fovea.pictures.footage import survey
-
         footage = survey(path)
         read = [(one.time, _shrunk(one.image, side)) for one in footage.read(range(len(footage.times)))]
         if not read:
@@ -162,6 +160,3 @@ def _spread(own: NDArray[np.intp], frames: int) -> list[tuple[int, ...]]:
     held = own[EVERY // 2 :: EVERY]
     clips = len(held) // frames
     return [tuple(held[i : clips * frames : clips].tolist()) for i in range(clips)]
-
-
-CLIPS: dict[str, Callable[..., Shots]] = {"moving": make_moving, "segments": make_segments}

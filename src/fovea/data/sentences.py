@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fovea.basics.errors import BadChoice
-from fovea.data.options import parsed, splits_asked, typed
-from fovea.data.places import demand, find
-from fovea.data.samples import DataSet
+from fovea.data.layouts import layout, opened
+from fovea.data.options import splits_asked
+from fovea.data.places import demand
 
 FILES = ("rt-polarity.neg", "rt-polarity.pos")
 SPLITS = ("train", "val", "test")
@@ -54,7 +54,7 @@ class Sentences:
         return Sentences(self.name, texts, tokens, labels, split, self.classes)  # type: ignore[arg-type]
 
 
-def tokenise(text: str) -> tuple[str, ...]:
+def tokenize(text: str) -> tuple[str, ...]:
     """Lower case; words, the clitics n't 's 've 're 'd 'll 'm, and every other character alone. Nothing is lost."""
     return tuple(TOKEN.findall(text.lower()))
 
@@ -65,11 +65,13 @@ def is_mr(folder: Path) -> bool:
 
 def open_sentences(given: str | Path = "mr") -> Sentences:
     """By path, or by name below FOVEA_DATA; 'mr:split=train,seed=1' for a part, and for another division."""
-    name, options = parsed(str(given))
-    arguments = typed("mr", open_mr, options)
-    return open_mr(find(name, USUAL if name in USUAL else (), is_mr), **arguments)
+    sentences: Sentences = opened(given, "texts")
+    return sentences
 
 
+@layout(
+    "mr", holds="texts", about="`rt-polarity.pos`, `rt-polarity.neg`", folders=("rt-polaritydata",), recognizes="is_mr"
+)
 def open_mr(folder: Path, *, split: str | None = None, seed: int = 0) -> Sentences:
     """80 / 10 / 10 % of each class in train, val and test, dealt by the seed. The files are latin-1."""
     splits_asked("mr", split, SPLITS)
@@ -90,9 +92,5 @@ def open_mr(folder: Path, *, split: str | None = None, seed: int = 0) -> Sentenc
         texts += found
         labels += [label] * len(found)
         parts += [SPLITS[i] for i in np.searchsorted(bounds, place, side="right")]
-    whole = Sentences("mr", tuple(texts), tuple(map(tokenise, texts)), tuple(labels), tuple(parts))
+    whole = Sentences("mr", tuple(texts), tuple(map(tokenize, texts)), tuple(labels), tuple(parts))
     return whole if split is None else whole.part(split)
-
-
-def refuse_sentences(folder: Path, *, split: str | None = None, seed: int = 0) -> DataSet:
-    raise BadChoice(f"{folder} holds sentences, not pictures: open it with fovea.data.open_sentences({str(folder)!r})")

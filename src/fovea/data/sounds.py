@@ -6,14 +6,18 @@ first is the event, so that its class and its span are known without making the 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.data.options import parsed, splits_asked, typed
+from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout, opened
+from fovea.data.options import splits_asked
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Wave = NDArray[np.float64]
 Random = np.random.Generator
@@ -25,14 +29,13 @@ RAMP = 0.01  # seconds in which an event comes and goes
 RATE = 8000  # samples a second; HIGHEST is below half of the lowest rate allowed
 
 
-def open_sounds(given: str = "sounds") -> "Sounds":
+def open_sounds(given: str | Path = "sounds") -> "Sounds":
     """'sounds:count=2000,split=train,seed=0'; the other options are those of `make_sounds`."""
-    name, options = parsed(given)
-    if name != "sounds":
-        raise BadChoice(f"sounds made in code are called sounds; got {name!r}{nearest(name, ('sounds',))}")
-    return make_sounds(**typed("sounds", make_sounds, options))
+    sounds: Sounds = opened(given, "sounds")
+    return sounds
 
 
+@layout("sounds", holds="sounds", about="made: events in noise")
 def make_sounds(
     *, split: str | None = None, count: int = 1000, seed: int = 0, rate: int = RATE, length: int = 2000, snr: int = -3
 ) -> "Sounds":
@@ -82,8 +85,10 @@ class Sound:
     def rate(self) -> int:
         return self.scene.rate
 
-    def read(self) -> Tensor:
-        """Values within ±1, one a sample."""
+    def read(self) -> "Tensor":
+        """Values within ±1, one per sample."""
+        import torch  # what a set holds is asked for before it is needed
+
         scene, random = self.scene, self._random()
         label, start, stop = self._placed(random)
         make = tuple(EVENTS.values())[label]

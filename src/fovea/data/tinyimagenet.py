@@ -6,6 +6,7 @@ Boxes are x0 y0 x1 y1 in 64 x 64 pixels, 0-based with the last pixel counted (0 
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice
+from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines
 from fovea.data.samples import Below, Box, DataSet, Sample
@@ -15,6 +16,12 @@ def is_tiny_imagenet(folder: Path) -> bool:
     return (folder / "wnids.txt").is_file() or (folder / "val/val_annotations.txt").is_file()
 
 
+@layout(
+    "tiny-imagenet",
+    about="`wnids.txt`, `words.txt`, `train/`, `val/`",
+    folders=("tiny-imagenet-200",),
+    recognizes="is_tiny_imagenet",
+)
 def open_tiny_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
     """200 classes, split=train or val. Labels are 0 to 199 in the order of the sorted wnids, not that of wnids.txt."""
     if split == "test":

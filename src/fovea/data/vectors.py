@@ -3,8 +3,7 @@
 import gzip
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -24,15 +23,6 @@ CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Sentences as rows of a matrix, and what was lost on the way."""
-
-    ids: NDArray[np.int64]  # L, or N,L
-    unknown: Mapping[str, int]  # words that have no row, and how often they occurred
-    cut: int  # tokens beyond the length
-
-
-@dataclass(frozen=True)
 class Vectors:
     """Row 0 is padding (zeros), row 1 stands for every word that has no row of its own."""
 
@@ -41,26 +31,6 @@ class Vectors:
     index: Mapping[str, int]
     missing: tuple[str, ...]  # words asked for that the file lacks
     rule: Missing  # what became of them: a random vector each, or none, so that they are row 1
-
-    def encode(self, tokens: Sequence[str], length: int) -> Encoded:
-        """One sentence: cut or padded at the end to `length`."""
-        if isinstance(tokens, str):
-            raise BadChoice("a sentence is a sequence of tokens, not one string; fovea.data.tokenise makes them")
-        if length < 1:
-            raise BadChoice(f"a length is at least 1; got {length}")
-        kept = tokens[:length]
-        ids = np.full(length, PADDING, np.int64)
-        ids[: len(kept)] = [self.index.get(word, UNKNOWN) for word in kept]
-        return Encoded(ids, Counter(word for word in kept if word not in self.index), len(tokens) - len(kept))
-
-    def encode_all(self, sentences: Sequence[Sequence[str]], length: int) -> Encoded:
-        """Many sentences, as N,length."""
-        each = [self.encode(tokens, length) for tokens in sentences]
-        ids = np.stack([one.ids for one in each]) if each else np.zeros((0, length), np.int64)
-        unknown: Counter[str] = Counter()
-        for one in each:
-            unknown.update(one.unknown)
-        return Encoded(ids, unknown, sum(one.cut for one in each))
 
 
 def open_vectors(given: str | Path, words: Iterable[str], missing: Missing = "random", seed: int = 0) -> Vectors:

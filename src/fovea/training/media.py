@@ -10,7 +10,7 @@ from torch import nn
 
 from fovea.basics.errors import BadChoice, nearest
 from fovea.data import DataSet, open_data
-from fovea.data.segments import CLIPS
+from fovea.data.layouts import held_by
 from fovea.models.glimpsing import Glimpsing
 from fovea.networks.loading import keep_classes, kind_of, load
 from fovea.networks.network import Network
@@ -19,7 +19,7 @@ from fovea.training.feed import Feed, HeldOut, Progress, feed, preparing
 from fovea.training.recipe import RANKING, NetworkPart, Recipe
 from fovea.training.scoring import Classified, Retrieved
 from fovea.training.sounds import SoundMedium
-from fovea.training.text import TextMedium, holds_sentences
+from fovea.training.text import TextMedium
 from fovea.training.walks import Walked
 
 
@@ -52,10 +52,9 @@ class Medium(Protocol):
 
 
 def medium_of(recipe: Recipe) -> Medium:
-    name = recipe.data.train.partition(":")[0]
-    for belongs, kind in MEDIA:
-        if belongs(name):
-            return kind(recipe)
+    holds = held_by(recipe.data.train)
+    if holds in MEDIA:
+        return MEDIA[holds](recipe)
     if recipe.data.localizer is not None:
         from fovea.training.patches import PatchMedium
 
@@ -94,12 +93,8 @@ class Pictures:
         return Walked(held) if isinstance(network.module, Glimpsing) else Classified(held)
 
 
-# which medium a data set's name belongs to; pictures where none claims it
-MEDIA: list[tuple[Callable[[str], bool], Callable[[Recipe], Medium]]] = [
-    (lambda name: name == "sounds", SoundMedium),
-    (holds_sentences, TextMedium),
-    (lambda name: name in CLIPS, ClipMedium),
-]
+# by what a data set holds; pictures where it is none of these
+MEDIA: dict[str, Callable[[Recipe], Medium]] = {"sounds": SoundMedium, "texts": TextMedium, "clips": ClipMedium}
 
 
 def network_of(part: NetworkPart, labels: tuple[str, ...] | None) -> Network:

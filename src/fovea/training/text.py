@@ -30,14 +30,6 @@ OFTEN = 2  # a word without a vector has a row where the training sentences have
 SPREAD = 0.1
 
 
-def holds_sentences(name: str) -> bool:
-    """Whether a data set's name or path leads to a folder in the layout of MR."""
-    try:
-        return is_mr(find(name, USUAL if name in USUAL else (), is_mr))
-    except BadChoice:
-        return False
-
-
 class TextMedium:
     def __init__(self, recipe: Recipe) -> None:
         if recipe.augment != AugmentPart():
