@@ -151,13 +151,6 @@ def test_a_batch_is_its_maps_one_by_one() -> None:
     assert lip.pick(values[:0], boxes, settings).boxes.shape == (0, 6, 4)
 
 
-def test_many_maps_are_sorted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, boxes = torch.randn(10, 4, 4, generator=torch.Generator().manual_seed(3)), lattice((4, 4), 9, 4)
-    whole = lip.pick(values, boxes, Settings(4, 0.3, 0.6)).cells
-    monkeypatch.setattr(lip, "BLOCK", 40)  # two maps, and a last block that is not full at three
-    assert torch.equal(lip.pick(values, boxes, Settings(4, 0.3, 0.6)).cells, whole)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_nan_is_never_picked_and_infinities_are_numbers(dtype: torch.dtype) -> None:
     values = torch.tensor([[nan, -inf, 3, nan], [nan] * 4, [-inf] * 4, [inf, nan, -inf, inf]], dtype=dtype)
