@@ -1,13 +1,16 @@
-"""Thirteen pictures in batches of four: a kill at any moment costs no finished batch, and the file ends the same."""
+"""Thirteen pictures in batches of four: a kill at any moment costs no finished batch, and the rows end the same."""
 
 import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,57 +58,63 @@ def data() -> DataSet:
     return DataSet("shades", tuple(map(shaded, range(COUNT))), ("shade",))
 
 
-@pytest.fixture
-def whole(data: DataSet, tmp_path: Path) -> bytes:
-    """What an uninterrupted run writes."""
-    extract(data, Logged(tmp_path / "whole.log"), tmp_path / "whole.jsonl", BATCH)
-    return (tmp_path / "whole.jsonl").read_bytes()
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """The rows of finished batches; SQLite itself undoes what a kill left of another."""
+    if not file.is_file():
+        return []
+    with closing(sqlite3.connect(file)) as store:
+        tables = store.execute("SELECT name FROM sqlite_master").fetchall()
+        rows = store.execute("SELECT content FROM pictures ORDER BY place") if tables else ()
+        return [json.loads(content) for (content,) in rows]
 
 
 def finished(file: Path) -> set[int]:
-    """The pictures of whole lines."""
-    lines = file.read_bytes().split(b"\n")[1:-1] if file.is_file() else []
-    return {int(row["name"][2:-4]) for line in lines for row in json.loads(line)["pictures"]}
+    return {int(row["name"][2:-4]) for row in rows_of(file)}
 
 
-def test_a_line_of_settings_then_a_line_a_batch(data: DataSet, whole: bytes) -> None:
-    settings, *batches = [json.loads(line) for line in whole.splitlines()]
-    assert settings["source"] == "logged"
-    assert settings["data"] == "shades"
-    assert settings["batch"] == BATCH
-    assert [len(one["pictures"]) for one in batches] == [4, 4, 4, 1]
-    assert batches[0]["pictures"][1] == {"name": "ä/1.png", "boxes": [[0.33, 0.0, 20.0, 10.0]], "scores": [1 / 7]}
+@pytest.fixture
+def whole(data: DataSet, tmp_path: Path) -> list[dict[str, Any]]:
+    """What an uninterrupted run writes."""
+    extract(data, Logged(tmp_path / "whole.log"), tmp_path / "whole.sqlite", BATCH)
+    return rows_of(tmp_path / "whole.sqlite")
+
+
+def test_one_row_per_picture(whole: list[dict[str, Any]]) -> None:
+    assert len(whole) == COUNT
+    assert whole[1] == {"name": "ä/1.png", "boxes": [[0.33, 0.0, 20.0, 10.0]], "scores": [1 / 7]}
 
 
 def test_read_again_it_is_the_same_and_nothing_is_looked_at(data: DataSet, tmp_path: Path) -> None:
     source, told = Logged(tmp_path / "log"), []
-    first = extract(data, source, tmp_path / "f.jsonl", BATCH, progress=lambda *one: told.append(one))
+    first = extract(data, source, tmp_path / "f.sqlite", BATCH, progress=lambda *one: told.append(one))
     assert (first.already, len(first)) == (0, COUNT)
     assert told == [(0, 13), (4, 13), (8, 13), (12, 13), (13, 13)]
-    again = extract(data, source, tmp_path / "f.jsonl", BATCH)
+    again = extract(data, source, tmp_path / "f.sqlite", BATCH)
     assert again == first
     assert again["ä/3.png"] == Patches(((1.0, 0.0, 20.0, 10.0),), (3 / 7,))
     assert again.already == COUNT
     assert source.looked_at() == list(range(COUNT))
 
 
-def test_cut_off_at_any_byte_it_goes_on_from_the_last_whole_line(data: DataSet, whole: bytes, tmp_path: Path) -> None:
-    file = tmp_path / "cut.jsonl"
-    ends = [0, *(i + 1 for i, byte in enumerate(whole) if byte == ord("\n"))]
-    near = {end + more for end in ends for more in (-2, -1, 0, 1) if 0 <= end + more <= len(whole)}
-    for cut in sorted(near | set(range(0, len(whole), 41))):
-        file.write_bytes(whole[:cut])
-        source, done = Logged(tmp_path / f"{cut}.log"), finished(file)
-        found = extract(data, source, file, BATCH)
-        assert file.read_bytes() == whole
-        assert source.looked_at() == [one for one in range(COUNT) if one not in done]
-        assert (found.already, len(found)) == (len(done), COUNT)
+def test_a_file_cut_off_is_damaged_and_an_empty_one_is_new(
+    data: DataSet, whole: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    file, content = tmp_path / "cut.sqlite", (tmp_path / "whole.sqlite").read_bytes()
+    for cut in sorted({2, 50, 100, 5000, *range(4096, len(content), 4096), len(content) - 1}):
+        file.write_bytes(content[:cut])
+        with pytest.raises(FoveaError, match="damaged"):
+            extract(data, Logged(tmp_path / "log"), file, BATCH)
+        assert file.read_bytes() == content[:cut]
+    assert extract(data, Logged(tmp_path / "log"), file, BATCH, fresh=True).already == 0
+    assert rows_of(file) == whole
+    file.write_bytes(b"")
+    assert extract(data, Logged(tmp_path / "log"), file, BATCH).already == 0
 
 
 def test_killed_at_several_moments_it_ends_as_if_nothing_had_happened(
-    data: DataSet, whole: bytes, tmp_path: Path
+    data: DataSet, whole: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    file, source = tmp_path / "killed.jsonl", Logged(tmp_path / "killed.log", seconds=0.01)
+    file, source = tmp_path / "killed.sqlite", Logged(tmp_path / "killed.log", seconds=0.01)
     for more in (1, 5, 2, 4, 3):  # pictures looked at before the kill
         before, kept = len(source.looked_at()), finished(file)
         work = multiprocessing.get_context("fork").Process(target=extract, args=(data, source, file, BATCH))
@@ -120,12 +129,14 @@ def test_killed_at_several_moments_it_ends_as_if_nothing_had_happened(
     before, kept = len(source.looked_at()), finished(file)
     assert 0 < len(kept) < COUNT
     extract(data, source, file, BATCH)
-    assert file.read_bytes() == whole
+    assert rows_of(file) == whole
     assert set(source.looked_at()[before:]) == set(range(COUNT)) - kept
 
 
-def test_of_several_processes_one_works_and_the_others_read(data: DataSet, whole: bytes, tmp_path: Path) -> None:
-    file, source = tmp_path / "shared.jsonl", Logged(tmp_path / "shared.log", seconds=0.005)
+def test_of_several_processes_one_works_and_the_others_read(
+    data: DataSet, whole: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    file, source = tmp_path / "shared.sqlite", Logged(tmp_path / "shared.log", seconds=0.005)
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=extract, args=(data, source, file, BATCH)) for _ in range(3)]
     for one in workers:
@@ -133,22 +144,22 @@ def test_of_several_processes_one_works_and_the_others_read(data: DataSet, whole
     for one in workers:
         one.join()
     assert [one.exitcode for one in workers] == [0, 0, 0]
-    assert file.read_bytes() == whole
+    assert rows_of(file) == whole
     assert source.looked_at() == list(range(COUNT))
 
 
 def test_a_picture_that_cannot_be_read_is_reported_and_not_tried_again(data: DataSet, tmp_path: Path) -> None:
     bad = replace(data, samples=(*data.samples[:2], Sample("bad.png", 0, Unreadable("bad.png is torn"))))
     for _ in range(2):
-        found = extract(bad, Logged(tmp_path / "log"), tmp_path / "f.jsonl", BATCH)
+        found = extract(bad, Logged(tmp_path / "log"), tmp_path / "f.sqlite", BATCH)
         assert found.skipped == (("bad.png", "bad.png is torn"),)
         assert list(found) == ["ä/0.png", "ä/1.png"]
     with pytest.raises(BadPicture, match=r"no picture of shades could be read: bad\.png is torn"):
-        extract(replace(data, samples=bad.samples[2:]), Logged(tmp_path / "log"), tmp_path / "g.jsonl")
+        extract(replace(data, samples=bad.samples[2:]), Logged(tmp_path / "log"), tmp_path / "g.sqlite")
 
 
 def test_other_settings_are_refused_and_named_until_fresh(data: DataSet, tmp_path: Path) -> None:
-    file, source = tmp_path / "f.jsonl", Logged(tmp_path / "log")
+    file, source = tmp_path / "f.sqlite", Logged(tmp_path / "log")
     extract(data, source, file, BATCH)
     before = file.read_bytes()
     others = [
@@ -176,22 +187,46 @@ def test_what_is_no_file_of_patches_is_left_alone(content: bytes, data: DataSet,
     assert file.read_bytes() == content
 
 
-def test_a_damaged_line_is_told(data: DataSet, whole: bytes, tmp_path: Path) -> None:
-    file = tmp_path / "f.jsonl"
-    lines = whole.splitlines(keepends=True)
-    for damaged in (lines[0] + b"?\n" + lines[2], lines[0] + lines[2], whole + lines[1]):
-        file.write_bytes(damaged)
-        with pytest.raises(FoveaError, match="damaged"):
-            extract(data, Logged(tmp_path / "log"), file, BATCH)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE pictures SET content = '?' WHERE place = 1",
+        "UPDATE pictures SET content = '[]' WHERE place = 1",
+        "DELETE FROM pictures WHERE place = 1",
+        "DELETE FROM pictures WHERE place = 12; DELETE FROM pictures WHERE place = 11",
+        "UPDATE pictures SET place = 99 WHERE place = 12",
+        "INSERT INTO pictures SELECT 13, content FROM pictures WHERE place = 12",
+        "DELETE FROM settings",
+        "DROP TABLE pictures; CREATE TABLE pictures (diary TEXT)",
+    ],
+)
+def test_damaged_rows_are_told(damage: str, data: DataSet, whole: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "whole.sqlite"
+    with closing(sqlite3.connect(file)) as store:
+        store.executescript(damage)
+    with pytest.raises(FoveaError, match="damaged"):
+        extract(data, Logged(tmp_path / "log"), file, BATCH)
+    assert extract(data, Logged(tmp_path / "log"), file, BATCH, fresh=True).already == 0
+    assert rows_of(file) == whole
+
+
+def test_another_database_is_left_alone(data: DataSet, tmp_path: Path) -> None:
+    file = tmp_path / "diary.sqlite"
+    with closing(sqlite3.connect(file)) as store:
+        store.executescript("CREATE TABLE pictures (diary TEXT); INSERT INTO pictures VALUES ('dear')")
+    before = file.read_bytes()
+    with pytest.raises(FoveaError, match="no file of patches"):
+        extract(data, Logged(tmp_path / "log"), file, BATCH)
+    assert file.read_bytes() == before
 
 
 def test_checks_at_the_door(data: DataSet, tmp_path: Path) -> None:
     with pytest.raises(BadChoice, match="at least one picture"):
-        extract(data, "whole", tmp_path / "f.jsonl", batch=0)
+        extract(data, "whole", tmp_path / "f.sqlite", batch=0)
     with pytest.raises(BadChoice, match="same name"):
-        extract(replace(data, samples=data.samples[:1] * 2), "whole", tmp_path / "f.jsonl")
+        extract(replace(data, samples=data.samples[:1] * 2), "whole", tmp_path / "f.sqlite")
     with pytest.raises(BadPicture, match="empty"):
-        extract(replace(data, samples=()), "whole", tmp_path / "f.jsonl")
+        extract(replace(data, samples=()), "whole", tmp_path / "f.sqlite")
 
 
 def test_without_a_file_it_is_kept_below_the_current_folder(
@@ -216,7 +251,7 @@ def test_a_sheet_shows_what_is_outside_of_patches_pale(data: DataSet) -> None:
 
 def test_the_command_line(made: Callable[..., Path], tmp_path: Path) -> None:
     made_pack = str(made("pack"))
-    out, drawn = tmp_path / "p.jsonl", tmp_path / "sheet.png"
+    out, drawn = tmp_path / "p.sqlite", tmp_path / "sheet.png"
     command = ["patches", "--data", made_pack, "--source", "random:count=2", "--out", str(out), "--sheet", str(drawn)]
     first = CliRunner().invoke(cli.app, command)
     assert first.exit_code == 0, first.output

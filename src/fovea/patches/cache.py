@@ -1,29 +1,30 @@
 """The patches of a data set in one file that grows by a batch at a time, so that a kill costs no finished batch.
 
-JSON lines: the settings, then a line a batch. A batch is finished when its line is whole; batches have fixed borders,
-so the file is the same byte for byte however often the work was stopped.
+A SQLite database: the settings, and one row per picture. A batch is one transaction; batches have fixed borders, so
+the rows are the same however often the work was stopped.
 """
 
-import fcntl
 import hashlib
 import json
-import os
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
-from PIL import Image
 
 from fovea.basics.errors import BadChoice, BadPicture, FoveaError
 from fovea.basics.files import plain
 from fovea.data.samples import DataSet, Sample
 from fovea.patches.sources import Patches, Source, open_source
+from fovea.pictures.reading import decoded
 
 FOLDER = Path("out/patches")
 READERS = 4  # pictures decoded at once
+WAIT = 0.2  # seconds between two tries, while another process works
+MARK = 0x666F7661  # tells a file of patches from other databases
 
 Settings = dict[str, str | int]
 
@@ -72,22 +73,16 @@ def extract(
     settings = settings_of(data, opened, batch)
     path = Path(file) if file is not None else _place(data, settings)
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts = [data.samples[start : start + batch] for start in range(0, len(data), batch)]
-    with open(path, "a+b") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)  # let go of when the process ends, however it does
-        lines = [] if fresh else _finished(stream, path, settings, parts)
-        if not lines:
-            stream.truncate(0)
-            _append(stream, settings)
-        rows = [row for line in lines[1:] for row in line["pictures"]]
+    with closing(_locked(path, fresh)) as store:
+        rows = _kept(store, path, settings, names)
         already = len(rows)
         progress(already, len(data))
-        with ThreadPoolExecutor(READERS) as readers:
-            for part in parts[len(lines[1:]) :]:
-                made = _found(opened, part, readers)
-                _append(stream, {"pictures": made})
-                rows += made
-                progress(len(rows), len(data))
+        for start in range(already, len(data), batch):
+            made = _rows(opened, data.samples[start : start + batch])
+            with store:
+                store.executemany("INSERT INTO pictures VALUES (?, ?)", enumerate(map(json.dumps, made), start))
+            rows += made
+            progress(len(rows), len(data))
     patches = {row["name"]: _patches(row) for row in rows if "boxes" in row}
     skipped = tuple((row["name"], row["skipped"]) for row in rows if "boxes" not in row)
     if not patches:
@@ -101,7 +96,7 @@ def default_file(data: DataSet, source: Source, batch: int = 16) -> Path:
 
 
 def settings_of(data: DataSet, source: Source, batch: int) -> Settings:
-    """What the patches in a file hang on."""
+    """What the patches in a file depend on."""
     names = "\n".join(sample.name for sample in data.samples).encode(errors="surrogatepass")
     return {
         "source": source.text,
@@ -114,86 +109,86 @@ def settings_of(data: DataSet, source: Source, batch: int) -> Settings:
 
 
 def _place(data: DataSet, settings: Settings) -> Path:
-    short = hashlib.sha256(_line(settings)).hexdigest()[:10]
-    return FOLDER / f"{plain(data.name)}-{short}.jsonl"
+    short = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]
+    return FOLDER / f"{plain(data.name)}-{short}.sqlite"
 
 
-def _found(source: Source, part: Sequence[Sample], readers: ThreadPoolExecutor) -> list[dict[str, Any]]:
+def _rows(source: Source, samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """A row for every picture of a batch."""
-    images = list(readers.map(_read, part))
-    found = source([one for one in images if not isinstance(one, BadPicture)])
-    good = [sample.name for sample, one in zip(part, images, strict=True) if not isinstance(one, BadPicture)]
-    rows = {
-        name: {
-            "boxes": [[round(float(side), 2) for side in box] for box in own.boxes],
-            "scores": [*map(float, own.scores)],
-        }
-        for name, own in zip(good, found, strict=True)
-    }
-    return [
-        {"name": sample.name, **({"skipped": str(one)} if isinstance(one, BadPicture) else rows[sample.name])}
-        for sample, one in zip(part, images, strict=True)
-    ]
-
-
-def _read(sample: Sample) -> Image.Image | BadPicture:
-    try:
-        return sample.source.read()
-    except BadPicture as reason:
-        return reason
+    skipped: list[tuple[str, str]] = []
+    images = dict(decoded(samples, lambda image: image, skipped, READERS))
+    rows: dict[str, dict[str, Any]] = {name: {"name": name, "skipped": reason} for name, reason in skipped}
+    for place, patches in zip(images, source(list(images.values())), strict=True):
+        boxes = [[round(float(side), 2) for side in box] for box in patches.boxes]
+        name = samples[place].name
+        rows[name] = {"name": name, "boxes": boxes, "scores": [*map(float, patches.scores)]}
+    return [rows[sample.name] for sample in samples]
 
 
 def _patches(row: Mapping[str, Any]) -> Patches:
     return Patches(tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in row["boxes"]), tuple(row["scores"]))
 
 
-def _line(content: Mapping[str, Any]) -> bytes:
-    """In ASCII, since a file's name need not be text."""
-    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+def _locked(path: Path, fresh: bool) -> sqlite3.Connection:
+    """The file, which no other process reads or writes until it is closed or this process ends, however it does."""
+    while True:
+        store = sqlite3.connect(path, timeout=WAIT)
+        try:
+            store.execute("PRAGMA locking_mode = EXCLUSIVE")
+            store.execute("BEGIN EXCLUSIVE")
+            tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            (mark,) = store.execute("PRAGMA application_id").fetchone()
+            if mark != (MARK if tables else 0):
+                raise sqlite3.DatabaseError("somebody else's")
+            for table in tables if fresh else ():
+                store.execute(f"DROP TABLE {table}")
+            if fresh or not tables:
+                store.execute("CREATE TABLE settings (content TEXT)")
+                store.execute("CREATE TABLE pictures (place INTEGER PRIMARY KEY, content TEXT)")
+                store.execute(f"PRAGMA application_id = {MARK}")
+            store.commit()
+        except sqlite3.DatabaseError as error:
+            store.close()
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+                continue
+            if isinstance(error, sqlite3.OperationalError):
+                raise OSError(f"{path} cannot be written: {error}") from None
+            if not fresh:
+                raise _damaged(path) from None
+            for name in (path.name, f"{path.name}-journal"):
+                path.with_name(name).unlink(missing_ok=True)
+        else:
+            return store
 
 
-def _append(stream: IO[bytes], content: Mapping[str, Any]) -> None:
-    stream.write(_line(content))
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-def _finished(
-    stream: IO[bytes], path: Path, settings: Settings, parts: Sequence[Sequence[Sample]]
-) -> list[dict[str, Any]]:
-    """The whole lines of a file, checked, and what a kill left of another cut off; none of a file that is new."""
-    stream.seek(0)
-    content = stream.read()
-    if _line(settings).startswith(content):  # empty, or killed while the settings were written
-        return [] if content != _line(settings) else [settings]
-    kept = content[: content.rfind(b"\n") + 1]
-    lines = [_parsed(line, path) for line in kept.splitlines()]
-    if not lines or set(lines[0]) != set(settings):
-        raise FoveaError(f"{path} is no file of patches: name another, or write over it with fresh=True (--fresh)")
-    differing = [
-        f"{key} {lines[0][key]!r}, not {settings[key]!r}" for key in settings if lines[0][key] != settings[key]
-    ]
+def _kept(store: sqlite3.Connection, path: Path, settings: Settings, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows that the file holds already, checked; a new file is given its settings."""
+    try:
+        written = [json.loads(content) for (content,) in store.execute("SELECT content FROM settings")]
+        found = store.execute("SELECT place, content FROM pictures ORDER BY place").fetchall()
+        rows = [json.loads(content) for _, content in found]
+        kept = [row["name"] for row in rows]
+        batches = len(rows) == len(names) or len(rows) % int(settings["batch"]) == 0
+    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError):
+        raise _damaged(path) from None
+    if not written and not rows:
+        with store:
+            store.execute("INSERT INTO settings VALUES (?)", (json.dumps(settings),))
+        return []
+    if len(written) != 1 or set(written[0]) != set(settings):
+        raise _damaged(path)
+    differing = [f"{key} {old!r}, not {settings[key]!r}" for key, old in written[0].items() if old != settings[key]]
     if differing:
         raise FoveaError(
             f"{path} holds patches of other settings ({'; '.join(differing)}): name another file, or start anew with "
             "fresh=True (--fresh)"
         )
-    names = [[row.get("name") for row in line.get("pictures", ())] for line in lines[1:]]
-    if names != [[sample.name for sample in part] for part in parts[: len(names)]]:
+    if kept != list(names[: len(kept)]) or [place for place, _ in found] != list(range(len(kept))) or not batches:
         raise _damaged(path)
-    stream.truncate(len(kept))
-    return lines
-
-
-def _parsed(line: bytes, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise _damaged(path)
-    return content
+    return rows
 
 
 def _damaged(path: Path) -> FoveaError:
-    return FoveaError(f"{path} is damaged, or no file of patches: start anew with fresh=True (--fresh)")
+    return FoveaError(
+        f"{path} is damaged, or no file of patches: name another, or write over it with fresh=True (--fresh)"
+    )
