@@ -30,7 +30,6 @@ PATHS = {  # old package or module: where it is now; what is below it keeps its 
     "lip": "patches.lip",
     "localizing": "patches.localize",
     "looking": "streams.look",
-    "measure": "measures",
     "nets": "models",
     "network": "networks.network",
     "patching": "patches.patching",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import typer
@@ -40,8 +40,14 @@ def test_options_are_the_glossarys(name: str) -> None:
         assert parameter.multiple == option.many
         assert parameter.default is None, f"{parameter.opts[0]}: the usual value belongs to the declaration"
         assert parameter.is_flag == (option.type is bool)
-        if not option.many and not option.choices and option.type in (int, float):
-            assert option.type.__name__ in type(parameter.type).__name__.lower() + parameter.type.name
+        assert kind(parameter) == (
+            list[str] if option.many else Literal[option.choices] if option.choices else option.type
+        )
+
+
+def kind(parameter: Any) -> Any:
+    """The type that an option is read as."""
+    return parameter.type_descriptor.annotation
 
 
 def run(app: typer.Typer, *words: str) -> tuple[int, str]:

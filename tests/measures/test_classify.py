@@ -1,5 +1,6 @@
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ import fovea
 from fovea import cli
 from fovea.basics.intervals import interval
 from fovea.data import DataSet, Sample, Unreadable
-from fovea.measures.classify import measure, taken_for
+from fovea.measures.classify import taken_for
 from fovea.measures.confusion import Confusion
 from fovea.networks.matching import match
 from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare
 
+measure = partial(fovea.measure, "classify")
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
@@ -64,12 +66,12 @@ def test_three_classes_by_hand() -> None:
     assert row["low"] < 0.5 < row["high"]
     assert found.skipped == [("broken.png", "broken.png is not a picture")]
     assert seen[-1] == (7, 7)
-    assert found.confusion.matrix().tolist() == [[2, 1, 0, 0], [0, 1, 0, 0], [0, 2, 0, 0]]
-    assert found.confusion.pairs(5) == [
+    assert found.extra.matrix().tolist() == [[2, 1, 0, 0], [0, 1, 0, 0], [0, 2, 0, 0]]
+    assert found.extra.pairs(5) == [
         {"class": "blue", "taken_for": "green", "times": 2, "of": 2},
         {"class": "red", "taken_for": "green", "times": 1, "of": 3},
     ]
-    per_class = [(one["class"], one["images"], one["top1"]) for one in found.confusion.per_class()]
+    per_class = [(one["class"], one["images"], one["top1"]) for one in found.extra.per_class()]
     assert per_class == [("red", 3, pytest.approx(2 / 3)), ("green", 1, 1.0), ("blue", 2, 0.0)]
 
 
@@ -116,8 +118,8 @@ def test_names_in_another_order_among_others() -> None:
         network("blue", "cyan", "red", "green"), coloured(("red", "red"), ("blue", "blue"), ("red", "lime"))
     )
     assert found.rows[0]["top1"] == pytest.approx(2 / 3)
-    assert found.confusion.matrix().tolist() == [[1, 0, 0], [0, 1, 1]]  # blue, red as the network has them; green is no
-    assert found.confusion.pairs(1)[0]["taken_for"] == "green"  # class of these pictures, but has a name
+    assert found.extra.matrix().tolist() == [[1, 0, 0], [0, 1, 1]]  # blue, red as the network has them; green is no
+    assert found.extra.pairs(1)[0]["taken_for"] == "green"  # class of these pictures, but has a name
 
 
 def test_imagenet_labels_from_the_rows() -> None:
@@ -193,7 +195,8 @@ def test_the_network_is_left_as_found() -> None:
 def test_matrix_as_a_picture(classes: int, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     true, taken = generator.integers(classes, size=(2, 500))
-    Confusion(true, taken, {i: f"class {i}" for i in range(classes)}).save(tmp_path / "confusion.png", "title")
+    found = Confusion(true, taken, {i: f"class {i}" for i in range(classes)})
+    found.figure("title").savefig(tmp_path / "confusion.png")
     with Image.open(tmp_path / "confusion.png") as drawn:
         assert min(drawn.size) > 300
         assert len(drawn.convert("RGB").getcolors(10**6) or ()) > 10
@@ -217,7 +220,7 @@ def test_command(tmp_path: Path) -> None:
     files = ["--json", str(tmp_path / "figures.json"), "--out", str(tmp_path / "seen" / "confusion.png")]
     done = CliRunner().invoke(cli.app, [*line.split(), *files])
     assert done.exit_code == 0, done.output
-    assert "classification of data" in done.stdout
+    assert "Classification, data, cropped" in done.stdout
     assert "2 classes, 1000 outputs, matched by name" in done.stdout
     assert "bad.png" in done.stderr
     told = json.loads((tmp_path / "figures.json").read_text())

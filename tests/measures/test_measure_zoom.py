@@ -12,7 +12,7 @@ import fovea
 from fovea import cli
 from fovea.basics.intervals import student
 from fovea.data import DataSet, Pixels, Sample, Unreadable
-from fovea.measures import classify, zoom
+from fovea.measures import zoom
 from fovea.models.glimpsing import Pixels as Batch
 from fovea.models.glimpsing import Scene, Walk, boxes_of, running_mean
 from fovea.networks.cost import macs
@@ -121,7 +121,7 @@ def test_tnet_beside_a_network_that_reads_all_of_it() -> None:
     assert (four["macs"] - none["macs"]) / (two["macs"] - none["macs"]) == pytest.approx(2, rel=0.02)
     assert two["macs"] == macs(net, torch.zeros(1, 3, 128, 128))  # two is what it usually reads
     assert all(row["ms_per_picture"] > 0 and row["peak_mb"] > 0 for row in found.rows)
-    assert all_of_it["top1"] == classify.measure(whole, data).rows[0]["top1"]
+    assert all_of_it["top1"] == fovea.measure("classify", whole, data).rows[0]["top1"]
     assert all_of_it["alone"] is all_of_it["levels"] is None
     assert two["first"] == none["top1"]
     assert found.settings["input"] == "squashed to 128 x 128, cropped to 160 x 160"

@@ -260,10 +260,7 @@ def test_weights_that_come_with_fovea() -> None:
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")
 def test_our_birds_are_known() -> None:
-    from fovea.data import open_data
-    from fovea.measures import classify
-
-    found = classify.measure(fovea.load("efficientnet_lite0-cub100"), open_data("cub100:split=test,limit=100"))
+    found = fovea.measure("classify", fovea.load("efficientnet_lite0-cub100"), "cub100:split=test,limit=100")
     assert found.rows[0]["top1"] > 0.7
 
 

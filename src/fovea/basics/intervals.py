@@ -19,6 +19,11 @@ def interval(
     return float(low), float(high)
 
 
+def by_bootstrap(of: str, seed: int, over: str = "the pictures") -> str:
+    """How an interval came about, for the settings of figures."""
+    return f"95 % of {of}, percentiles of {RESAMPLES:,} bootstrap resamples of {over}, seed {seed}"
+
+
 def interval_of_means(values: NDArray[np.float64], seed: int = 0) -> tuple[list[float], list[float]]:
     """The 95 % percentile interval of every column's mean (N,S) over resamples of the rows; NaN counts for nothing."""
     known, count = ~np.isnan(values), len(values)

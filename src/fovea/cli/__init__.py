@@ -14,6 +14,7 @@ from fovea.cli import (
     explaining,
     finer_measuring,
     localizing,
+    measure,
     measuring,
     patch_finding,
     prototyping,
@@ -39,8 +40,10 @@ measuring.app.add_typer(twostream_measuring.app)
 measuring.app.add_typer(finer_measuring.app)
 measuring.app.add_typer(clip_measuring.app)
 measuring.app.add_typer(trusting.app)
-app.add_typer(measuring.app, name="measure")
-app.add_typer(benching.app, name="bench")
+measure.app.add_typer(measuring.app)
+measure.bench.add_typer(benching.app)
+app.add_typer(measure.app, name="measure")
+app.add_typer(measure.bench, name="bench")
 
 
 def _version(wanted: bool) -> None:

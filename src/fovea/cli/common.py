@@ -145,7 +145,12 @@ def write(found: "Figures", json: Path | None, seed: int | None = None, as_shipp
     """
     if json:
         recipe = _recipe(found) if as_shipped else None
-        found.write(json, seed, recipe, " ".join(["fovea", *map(shortened, sys.argv[1:])]))
+        found.write(json, seed, recipe, shortened_command())
+
+
+def shortened_command() -> str:
+    """The command that is running, for those who want to run it again."""
+    return " ".join(["fovea", *map(shortened, sys.argv[1:])])
 
 
 def shortened(word: str) -> str:

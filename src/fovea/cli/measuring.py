@@ -58,55 +58,6 @@ Nets = Annotated[
 Raw = Annotated[bool, typer.Option("--raw", help="Embeddings as they are, instead of scaled to unit length.")]
 
 
-@app.command("classify")
-def measure_classify(
-    data: Data,
-    net: Net = "efficientnet_lite0",
-    json: Json = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw which classes are taken for which, as a picture.")
-    ] = None,
-    split: Split = None,
-    limit: Limit = None,
-    squash: Squash = False,
-    weights: Weights = None,
-    untrained: Untrained = False,
-    batch: Batch = 16,
-    seed: Seed = 0,
-) -> None:
-    """Classification: top-1 and top-5, how sure they are, and which classes are taken for which."""
-    from fovea.data import open_data
-    from fovea.measures import classify
-    from fovea.measures.figures import Figures
-
-    network = load(net, weights, untrained)
-    network = network.squashed() if squash else network
-    opened = open_data(data, split, network.labels).first(limit)
-    with bar(f"classifying {opened.name}") as advance:
-        figures = classify.measure(network, opened, batch, seed, advance)
-    report(
-        part_of(figures, data, split, limit),
-        f"classification of {opened.name}",
-        json,
-        seed,
-        is_shipped(net, weights, untrained),
-    )
-    confusion, settings = figures.confusion, figures.settings
-    pairs = confusion.pairs(10)
-    if pairs:
-        Figures("confused", {}, pairs).show("most often confused", say)
-    shares = sorted((row["top1"], row["class"]) for row in confusion.per_class())
-    (worst, hard), (best, easy) = shares[0], shares[-1]
-    say.print(f"by class: from {worst:.3f} ({hard}) to {best:.3f} ({easy})", markup=False)
-    say.print(f"{settings['classes']} classes, {settings['outputs']} outputs, {settings['labels']}", markup=False)
-    _warn_of_names(figures, opened)
-    if settings["not_finite"]:
-        warn.print(f"the outputs of {settings['not_finite']} pictures hold values that are not numbers")
-    if out:
-        confusion.save(out, f"{figures.rows[0]['net']} on {opened.name}")
-        say.print(str(out), markup=False)
-
-
 def _all(net: list[str] | None, weights: Path | None, untrained: bool, crop: bool) -> "list[Network]":
     """The networks of --net, which show whole pictures unless `crop`."""
     from fovea.basics.errors import BadChoice

@@ -1,54 +1,53 @@
 """Classification: how often a network is right, how sure that is, and which classes it takes for which."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import interval
+from fovea.basics.intervals import RESAMPLES, by_bootstrap, interval
 from fovea.data import DataSet
 from fovea.measures.confusion import Confusion
 from fovea.measures.figures import Figures
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.networks.matching import Matching, match, width_of
 from fovea.networks.network import Network
-from fovea.networks.stream import input_of, outputs, rank_of
+from fovea.networks.stream import outputs, rank_of
 
-SMALL, PAIRS, RESAMPLES = 100, 50, 10_000  # classes whose whole matrix is written; confused pairs written; resamples
-
-
-@dataclass(frozen=True)
-class Classified(Figures):
-    """The figures, and beside them what each picture was taken for."""
-
-    confusion: Confusion = field(kw_only=True)
+SMALL, PAIRS = 100, 50  # classes whose whole matrix is written; confused pairs written
 
 
-def measure(
-    network: Network,
-    data: DataSet,
-    batch: int = 16,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Classified:
+@measure(
+    "classify",
+    title="Classification",
+    about="Classification: top-1 and top-5, how sure they are, and which classes are taken for which.",
+    needs=("labels",),
+    fit="crop",
+    columns=("net", "data", "images", "top1", "top5"),
+    interval="top1",
+    figure="draw",
+)
+def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
     """One row: top-1 with its 95 % interval by bootstrap over the pictures, and top-5. A tie is not a hit."""
+    network = run.network
     if not network.labels:
         raise BadChoice(
             "this network has no labels, so it is taken for an embedding: measure retrieval, or wrap it with labels="
         )
-    skipped: list[tuple[str, str]] = []
     ranks: list[NDArray[np.int64]] = []
     true: list[int] = []
     taken: list[int] = []
     matching, width, lost = Matching({}, ""), 0, 0
-    for samples, output in outputs(network, data, batch, skipped, progress):
+    for samples, output in outputs(network, run.data, batch, run.skipped, run.progress):
         if not ranks:
             width = width_of(output)
-            matching = match(network, data, width)
+            matching = match(network, run.data, width)
         labels = matching.of(samples)
         ranks.append(rank_of(output, labels))
         true += labels.tolist()
@@ -58,7 +57,7 @@ def measure(
     low, high = interval(rank < 1, resamples=RESAMPLES, seed=seed)
     row = {
         "net": network.name or "network",
-        "data": data.name,
+        "data": run.data.name,
         "images": len(rank),
         "top1": float((rank < 1).mean()),
         "top5": float((rank < 5).mean()) if width >= 5 else None,
@@ -66,20 +65,41 @@ def measure(
         "high": high,
     }
     settings = {
-        "data": data.name,
-        "input": input_of(network),
         "labels": f"matched by {matching.how}",
         "outputs": width,
         "classes": len(matching.outputs),
-        "interval": f"95 % of top1, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
+        "interval": by_bootstrap("top1", seed),
         "not_finite": lost,
-        "skipped": len(skipped),
     }
-    confusion = Confusion(np.array(true), np.array(taken), _names(network, data, matching, {*true, *taken}))
+    confusion = Confusion(np.array(true), np.array(taken), _names(network, run.data, matching, {*true, *taken}))
     details: dict[str, Any] = {"per_class": confusion.per_class(), "most_confused": confusion.pairs(PAIRS)}
     if len(confusion.classes) <= SMALL:
         details["confusion"] = confusion.table()
-    return Classified("classify", settings, [row], skipped, details, confusion=confusion)
+    return run.figures(
+        [row],
+        settings,
+        details=details,
+        tables={"most often confused": pairs} if (pairs := confusion.pairs(10)) else {},
+        notes=_notes(confusion, settings),
+        warnings=[f"the outputs of {lost} pictures hold values that are not numbers"] if lost else [],
+        extra=confusion,
+    )
+
+
+def _notes(confusion: Confusion, settings: Mapping[str, Any]) -> list[str]:
+    shares = sorted((row["top1"], row["class"]) for row in confusion.per_class())
+    (worst, hard), (best, easy) = shares[0], shares[-1]
+    return [
+        f"by class: from {worst:.3f} ({hard}) to {best:.3f} ({easy})",
+        f"{settings['classes']} classes, {settings['outputs']} outputs, {settings['labels']}",
+    ]
+
+
+def draw(found: Figures) -> Figure:
+    """Which classes are taken for which."""
+    row = found.rows[0]
+    confusion: Confusion = found.extra
+    return confusion.figure(f"{row['net']} on {row['data']}")
 
 
 def taken_for(output: Tensor, labels: Tensor, rank: NDArray[np.int64]) -> list[int]:

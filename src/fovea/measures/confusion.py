@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 ELSEWHERE = "another class"
@@ -63,10 +63,8 @@ class Confusion:
         names = [self.names[one] for one in self.classes]
         return {"classes": names, "taken_for": [*names, ELSEWHERE], "counts": self.matrix().tolist()}
 
-    def save(self, path: Path, title: str = "") -> None:
+    def figure(self, title: str = "") -> Figure:
         """A picture of the matrix: each row is a class, the brighter, the larger the share taken for the column's."""
-        from matplotlib.figure import Figure
-
         counts = self.matrix()
         names = [self.names[one] for one in self.classes]
         if counts[:, -1].any():
@@ -76,7 +74,7 @@ class Confusion:
         shares = counts / counts.sum(1, keepdims=True)
         few = len(across) <= 60
         side = max(4.0, 0.28 * len(across)) if few else 12.0
-        figure = Figure(figsize=(side + 3.5, side + 2.5), layout="constrained")
+        figure = Figure(figsize=(side + 3.5, side + 2.5), layout="constrained", dpi=120)
         axes = figure.add_subplot()
         drawn = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
         figure.colorbar(drawn, ax=axes, label="share of the class's pictures", shrink=0.8)
@@ -89,5 +87,4 @@ class Confusion:
                 if counts[y, x]:
                     ink = "black" if share > 0.6 else "white"
                     axes.text(x, y, str(counts[y, x]), ha="center", va="center", fontsize=7, color=ink)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=120)
+        return figure

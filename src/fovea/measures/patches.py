@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.intervals import interval
+from fovea.basics.intervals import RESAMPLES, interval
 from fovea.data import DataSet
-from fovea.measures.classify import RESAMPLES
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import (
     EVERY,

@@ -9,18 +9,18 @@ from typing import Any
 from fovea.basics.errors import BadChoice, nearest
 from fovea.basics.intervals import student
 from fovea.measures.figures import text_of
+from fovea.measures.registry import BENCH, titles
 
 PAPERS, TRAINED = "papers.toml", "trained"
-TITLES = {
-    "wsol": "Localisation",
-    "classify": "Classification",
+TITLES = {  # of measures that do not declare theirs yet
+    "wsol": "Localization",
     "retrieval": "Retrieval",
-    "retrieval-loc": "Localisation by retrieval networks",
+    "retrieval-loc": "Localization by retrieval networks",
     "clips": "Clips: retrieval by motion, and maps on what moves",
     "trust": "Which map to trust",
     "faithfulness": "Faithfulness",
     "robustness": "Robustness",
-    "patches": "Classification of localised patches",
+    "patches": "Classification of localized patches",
     "patch-sources": "Patches of several sources",
     "twostream": "Two streams and their parts",
     "zoom": "Accuracy against glimpses",
@@ -38,12 +38,13 @@ MADE = ("recipe", "commit", "seed", "processor", "date")
 
 
 def page(folder: Path) -> str:
-    """The whole page, in the order of the table of contents above, then by name."""
+    """The whole page, by the names of the measures, those of time last."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     if not found:
         raise BadChoice(f"no results (*.json) in {folder}; 'fovea measure WHAT … --json {folder}/NAME.json' writes one")
     papers = figures_of_papers(folder / PAPERS, found)
-    places = {what: i for i, what in enumerate(TITLES)}
+    known = TITLES | titles()
+    places = {what: i for i, what in enumerate(sorted(known, key=lambda what: (what.startswith(BENCH), what)))}
     lines = [
         "# Results",
         "",
@@ -51,7 +52,7 @@ def page(folder: Path) -> str:
         "of one. The papers' figures are theirs, for their set-ups; the last column says what differs here.",
     ]
     for name, result in sorted(found.items(), key=lambda one: (places.get(one[1]["what"], 99), one[0])):
-        lines += ["", f"## {TITLES.get(result['what'], result['what'])}: {name}", "", *_section(result)]
+        lines += ["", f"## {known.get(result['what'], result['what'])}: {name}", "", *_section(result)]
         ours = [one for one in papers if one["result"] == name]
         if ours:
             lines += ["", *_beside(ours, result)]

@@ -16,11 +16,10 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadPicture
-from fovea.basics.intervals import interval, student
+from fovea.basics.intervals import RESAMPLES, interval, student
 from fovea.data import DataSet, Sample
 from fovea.glimpses.walks import at_level, covered, overview_alone, where_it_looked, without_overview
 from fovea.measures import seeds
-from fovea.measures.classify import RESAMPLES
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import Tally, mean
 from fovea.measures.plots import Rows, sheet, style

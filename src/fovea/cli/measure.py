@@ -1,0 +1,123 @@
+"""fovea measure NAME and fovea bench NAME: a command for every measure that is declared."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from fovea.basics.registry import REFERENCE
+from fovea.cli.commands import Asked, Command, Declaration, build
+from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
+from fovea.cli.glossary import OPTIONS, Option
+from fovea.measures.registry import BENCH, Declared, find, titles
+
+if TYPE_CHECKING:
+    from fovea.measures.figures import Figures
+    from fovea.measures.runner import Given
+
+NETWORK = ("weights", "untrained")
+
+
+class Measures(TyperGroup):
+    """The commands of one kind of measures: made from what they declare when they are asked for."""
+
+    prefix = ""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        declared = [name.removeprefix(BENCH) for name in titles() if name.startswith(BENCH) == bool(self.prefix)]
+        return sorted({*super().list_commands(ctx), *declared})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if f"{self.prefix}{cmd_name}" in titles():
+            return made(find(f"{self.prefix}{cmd_name}"), cmd_name)
+        return made(find(cmd_name), cmd_name) if REFERENCE.fullmatch(cmd_name) else super().get_command(ctx, cmd_name)
+
+
+class Benches(Measures):
+    prefix = BENCH
+
+
+app = typer.Typer(cls=Measures, help="Figures for a network on data.", no_args_is_help=True)
+bench = typer.Typer(cls=Benches, help="What it costs, beside others.", no_args_is_help=True)
+
+
+def made(declared: Declared, name: str) -> Any:
+    """The command of a measure."""
+    call = build(declaration(declared), lambda asked: run(declared, asked), declared.about)
+    info = CommandInfo(name=name, callback=call, cls=Command)
+    return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+
+
+def declaration(declared: Declared) -> Declaration:
+    """The options of a measure: of its data, of its networks, its own, and where figures go."""
+    usual, required = dict(declared.usual or {}), []
+    options: list[str] = []
+    if declared.data != "none":
+        options += ["data", "split", "limit"] if declared.data == "pictures" else ["data"]
+        required += [] if "data" in usual else ["data"]
+    if isinstance(declared.nets, tuple):
+        options += declared.roles
+        required += [role for role in declared.nets if role in declared.roles and role not in usual]
+    elif declared.nets != "none":
+        options += ["net", *(NETWORK if declared.nets != "names" and declared.trained else ())]
+    if declared.fit:
+        options.append("fit")
+        usual["fit"] = declared.fit
+    own = {name: _own(declared.name, name, value) for name, value in declared.options.items() if name not in OPTIONS}
+    options += [*declared.options, *(["device"] if declared.nets != "none" else [])]
+    options += [*(["out"] if declared.figure else []), "json"]
+    help = {"out": "Draw the figures into this file."}
+    if declared.nets == "several":
+        help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
+    usual |= {name: value for name, value in declared.options.items() if value is not None}
+    return Declaration(declared.name, (), tuple(dict.fromkeys(options)), required, usual, help, own)
+
+
+def _own(measure: str, name: str, value: Any) -> Option:
+    """An option of a measure that is not fovea's, by its default."""
+    many = isinstance(value, (list, tuple))
+    kind = type(value[0]) if many and value else str if many or value is None else type(value)
+    return Option(f"Of {measure}.", kind, many=many, commas=many)
+
+
+def run(declared: Declared, asked: Asked) -> None:
+    """Take the measure, print its tables, and write what was asked for."""
+    from fovea.measures.runner import draw, recipe_of, take
+
+    given = _given(declared, asked)
+    options = {name: asked.values[name] for name in declared.options}
+    with bar(declared.title or declared.name) as advance:
+        found = take(declared.name, given, options, advance, os.cpu_count() or 1)
+    show(declared, found)
+    if asked.json:
+        seed = options.get("seed", declared.seed)
+        found.write(asked.json, seed, recipe_of(found, given), shortened_command())
+    if declared.figure and asked.out:
+        draw(found, declared, asked.out)
+        say.print(str(asked.out), markup=False)
+
+
+def _given(declared: Declared, asked: Asked) -> "Given":
+    from fovea.measures.runner import Given
+
+    values = asked.values
+    nets: Any = values.get("net") or ()
+    if declared.roles:
+        nets = {role: asked.one(role) if OPTIONS[role].many else values[role] for role in declared.roles}
+    simple = {name: values.get(name) for name in ("data", "split", "limit", "weights")}
+    fit = values["fit"] if "fit" in asked.typed else None
+    return Given(nets, fit=fit, device=values.get("device"), untrained=bool(values.get("untrained")), **simple)
+
+
+def show(declared: Declared, found: "Figures") -> None:
+    """The tables, what was skipped, and the notes."""
+    about = [declared.title or declared.name, *(found.settings.get(key) for key in ("data", "input"))]
+    found.show(", ".join(str(one) for one in about if one), say, declared.columns, declared.interval)
+    tell_skipped(found.skipped)
+    for note in found.notes:
+        say.print(note, markup=False)
+    for words in found.warnings:
+        warn.print(words, markup=False)

@@ -1,0 +1,272 @@
+"""What is the same for every measure: networks and data are opened, what was measured is noted, and checked."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+
+from fovea.basics.errors import BadChoice, BadPicture, nearest
+from fovea.data import DataSet, Sample, open_data, open_sounds
+from fovea.data.options import parsed
+from fovea.data.segments import open_clips
+from fovea.measures.figures import Figures, Row
+from fovea.measures.registry import BENCH, Declared
+from fovea.measures.registry import measure as registry
+from fovea.networks import loading
+from fovea.networks.cost import placed
+from fovea.networks.loading import NetworkLike, as_network, ours
+from fovea.networks.network import Network
+from fovea.networks.stream import batches, input_of
+
+Fit = Literal["crop", "squash"]
+Progress = Callable[[int, int], None]
+Nets = NetworkLike | Sequence[NetworkLike]
+
+
+def quiet(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a measure is taken of, as the user gave it. `weights` and `untrained` go with names."""
+
+    nets: Sequence[NetworkLike] | Mapping[str, NetworkLike | None] = ()  # in order, or by their roles
+    data: Any = None  # a name, a path, or an opened set
+    split: str | None = None
+    limit: int | None = None
+    fit: Fit | None = None
+    device: str | None = None  # auto where None; a Network stays where it is
+    weights: Path | None = None
+    untrained: bool = False
+
+
+@dataclass
+class Run:
+    """One measurement: its networks and data, opened when they are first asked for, so that a measure can refuse a
+    wrong option before that takes its time."""
+
+    declared: Declared
+    given: Given
+    progress: Progress = quiet
+    tell: Callable[[str], None] = lambda words: None  # what is being done, where that changes
+    workers: int = 0  # processes that may help
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    @cached_property
+    def networks(self) -> dict[str, Network]:
+        """By name where there are one or several, by role where they have roles."""
+        if isinstance(self.given.nets, Mapping):
+            return {role: self.load(net) for role, net in self.given.nets.items() if net is not None}
+        found = [self.load(net) for net in self.given.nets]
+        names = [one.name or "network" for one in found]
+        if not names or len(set(names)) < len(names):
+            raise BadChoice(f"name one network or several, each by another name; got {names}")
+        return dict(zip(names, found, strict=True))
+
+    @property
+    def network(self) -> Network:
+        """The one network."""
+        return next(iter(self.networks.values()))
+
+    @property
+    def names(self) -> list[str]:
+        """What the networks are called, of a measure that loads them itself."""
+        assert not isinstance(self.given.nets, Mapping)
+        return [str(net) for net in self.given.nets]
+
+    def load(self, net: NetworkLike, classes: int | None = None, options: Mapping[str, Any] | None = None) -> Network:
+        """A network as this measure takes it. A Network keeps its transform and device unless they are asked for.
+
+        `classes` and `options` are for whoever builds a network by name.
+        """
+        given, made = self.given, isinstance(net, Network)
+        network = self._by_name(net, classes, options) if isinstance(net, (str, Path)) else as_network(net)
+        fit = given.fit or (None if made else self.declared.fit)
+        network = network.squashed() if fit == "squash" else network
+        return network if made and given.device is None else placed(network, self.device)
+
+    def _by_name(self, name: str | Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
+        """A run's weights.safetensors is called as the run's folder."""
+        trained = self.declared.trained and not self.given.untrained
+        network = loading.load(name, self.given.weights, pretrained=trained, classes=classes, options=options)
+        path = Path(name)
+        if path.name == "weights.safetensors":
+            network.name = path.absolute().parent.name
+        return network
+
+    @property
+    def device(self) -> str:
+        asked = self.given.device or (self.declared.usual or {}).get("device", "auto")
+        return str(asked) if asked != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+    @cached_property
+    def opened(self) -> Any:
+        """The data: pictures, clips or sounds."""
+        given = self.given
+        if given.data is None:
+            raise BadChoice(f"measure {self.declared.name!r} needs data: a name or a path, or an opened set")
+        if not isinstance(given.data, (str, Path)):
+            if given.split is not None:
+                raise BadChoice(f"split={given.split!r} is of data given by name; this set is opened already")
+            return given.data if given.limit is None else given.data.first(given.limit)
+        if self.declared.data != "pictures":
+            return (open_clips if self.declared.data == "clips" else open_sounds)(str(given.data))
+        labels = self.network.labels if "labels" in self.declared.needs else None
+        return open_data(given.data, given.split, labels).first(given.limit)
+
+    @cached_property
+    def data(self) -> DataSet:
+        """Pictures; those with boxes where the measure needs them."""
+        found: DataSet = self.opened
+        if "boxes" not in self.declared.needs:
+            return found
+        with_boxes = found.with_boxes()
+        if not len(with_boxes):
+            raise BadChoice(
+                f"{found.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)"
+            )
+        return with_boxes
+
+    def batches(self, size: int) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
+        """The pictures of the data; those that cannot be read are noted, and it is an error if none can."""
+        some = False
+        for batch in batches(self.data, size, self.skipped):
+            some = True
+            yield batch
+        if not some:
+            self.refuse_empty()
+
+    def refuse_empty(self) -> None:
+        reason = self.skipped[0][1] if self.skipped else "it is empty"
+        raise BadPicture(f"no picture of {self.data.name} could be read: {reason}")
+
+    def figures(self, rows: Sequence[Row], settings: Mapping[str, Any], **more: Any) -> Figures:
+        """The figures of this run: its data, how pictures came in, the settings, and what was skipped."""
+        found = {"data": self.data.name, "input": ", ".join(dict.fromkeys(map(input_of, self.networks.values())))}
+        return Figures(
+            self.declared.name, {**found, **settings, "skipped": len(self.skipped)}, rows, self.skipped, **more
+        )
+
+
+# A public door: what is measured, of what, and how pictures come in; the measure's own options follow.
+def measure(
+    name: str,
+    net: Nets | None = None,
+    data: Any = None,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+    fit: Fit | None = None,
+    device: str | None = None,
+    progress: Progress = quiet,
+    workers: int = 0,
+    **options: Any,
+) -> Figures:
+    """The figures of a measure by its name, or `package.module:name` of your own: fovea.measure("wsol", net, "cub100").
+
+    `net`: a name, a module or a Network, or several where the measure takes several; networks in other roles, and the
+    measure's own options, by their names, as `method=["cam"]`. `fit` and `device` are of networks given by name unless
+    they are given. A script that asks for `workers` processes starts from `if __name__ == "__main__":`.
+    """
+    declared = registry.get(name).declared
+    nets: Any = () if net is None else net
+    if declared.roles:
+        nets = {role: net if role == "net" else options.pop(role, None) for role in declared.roles}
+    elif isinstance(net, (str, Path, Network, torch.nn.Module)):
+        nets = (net,)
+    return take(name, Given(nets, data, split, limit, fit, device), options, progress, workers)
+
+
+def take(
+    name: str,
+    given: Given,
+    options: Mapping[str, Any],
+    progress: Progress = quiet,
+    workers: int = 0,
+    tell: Callable[[str], None] = lambda words: None,
+) -> Figures:
+    """Take a measure, and note which part of the data it was of."""
+    measure = registry.get(name)
+    declared = measure.declared
+    for option in options:
+        if option not in declared.options:
+            known = list(declared.options)
+            raise BadChoice(
+                f"measure {declared.name!r} has no option {option!r}{nearest(option, known)} (its options: "
+                f"{', '.join(known)})"
+            )
+    missing = [one for one in declared.nets if one in declared.roles and not _named(given.nets, one)]
+    if missing:
+        raise BadChoice(f"measure {declared.name!r} needs a network as its {missing[0]}: {missing[0]}=NET")
+    if declared.nets == "one" and len(given.nets) > 1:
+        raise BadChoice(f"measure {declared.name!r} is of one network, and {len(given.nets)} are given")
+    if given.weights is not None and len(given.nets) > 1:
+        raise BadChoice(
+            f"--weights is for one network, and {len(given.nets)} are named: name the files themselves by --net"
+        )
+    usual = declared.usual or {}
+    given = replace(
+        given, nets=given.nets or usual.get("net", ()), data=usual.get("data") if given.data is None else given.data
+    )
+    run = Run(declared, given, progress, tell, workers)
+    found = _checked(declared, measure(run, {**declared.options, **options}))
+    if declared.data == "none" or declared.name.startswith(BENCH):
+        return found
+    warnings = [*found.warnings, *_of_other_classes(found, run)]
+    return replace(found, settings={**found.settings, "part": part_of(given)}, warnings=warnings)
+
+
+def _of_other_classes(found: Figures, run: Run) -> Iterator[str]:
+    if str(found.settings.get("labels", "")).endswith("differ"):
+        name = run.data.labels[min(sample.label for sample in run.data.samples)]
+        yield f"the network knows no {name!r}: is it for these classes?"
+
+
+def _named(nets: Any, role: str) -> bool:
+    return isinstance(nets, Mapping) and nets.get(role) is not None
+
+
+def _checked(declared: Declared, found: Any) -> Figures:
+    """What an author gave, or what is wrong with it in words for the author."""
+    words = f"measure {declared.name!r} gives Figures (run.figures(rows, settings))"
+    if not isinstance(found, Figures):
+        raise BadChoice(f"{words}; got {type(found).__name__}")
+    if not found.rows:
+        raise BadChoice(f"{words} with at least one row; got none")
+    for row in found.rows:
+        if not isinstance(row, Mapping) or any(
+            isinstance(value, (Mapping, list, torch.Tensor)) for value in row.values()
+        ):
+            raise BadChoice(f"{words} whose rows are flat: keys with numbers and words; got {row!r}")
+    return found
+
+
+def part_of(given: Given) -> str | None:
+    """Which part of the data was measured, as split=test,limit=200; matched by name, ignoring folders."""
+    typed = {name: str(value) for name, value in (("split", given.split), ("limit", given.limit)) if value is not None}
+    options = typed | (parsed(str(given.data))[1] if isinstance(given.data, (str, Path)) else {})
+    if given.limit is not None:
+        options["limit"] = str(min(given.limit, int(options["limit"])))  # of two, the smaller is what was measured
+    return ",".join(f"{name}={Path(value).name}" for name, value in options.items()) or None
+
+
+def recipe_of(found: Figures, given: Given) -> str | None:
+    """The recipe of what was measured, where every network of --net is one of ours as it comes with fovea."""
+    nets = [given.nets.get("net")] if isinstance(given.nets, Mapping) else given.nets
+    if given.weights is not None or given.untrained or not all(str(net) in ours() for net in nets):
+        return None
+    recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}
+    return recipes.pop() if len(recipes) == 1 else None
+
+
+def draw(found: Figures, declared: Declared, path: Path) -> None:
+    """The measure's picture of its figures: a matplotlib figure or a PIL picture."""
+    drawn = getattr(sys.modules[registry.get(declared.name).function.__module__], declared.figure)(found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn.save(path) if isinstance(drawn, Image.Image) else drawn.savefig(path)

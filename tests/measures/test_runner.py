@@ -1,0 +1,170 @@
+"""Every measure is taken the same way, a stranger's too; what an author gets wrong is refused in words."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner
+
+import fovea
+from fovea.cli import app
+from fovea.cli.glossary import OPTIONS
+from fovea.data import open_data
+from fovea.measures.figures import Figures, cell, giga, printed
+from fovea.measures.registry import Declared, find, measure, titles
+from fovea.measures.runner import Given, Run, part_of
+
+STRANGER = """
+    from fovea.measures import Figures, Run, measure
+
+    @measure("share-of-red", title="Redness", about="How red pictures are.", nets="several", fit="squash",
+             columns=("net", "red"))
+    def share_of_red(run: Run, *, power: float = 1.0, names: tuple = ("red",), batch: int = 4) -> Figures:
+        pixels = [image.resize((1, 1)).getpixel((0, 0))[0] for _, images in run.batches(batch) for image in images]
+        rows = [{"net": net, "red": sum(pixels) / len(pixels) / 255 * power, "hidden": 1} for net in run.networks]
+        return run.figures(rows, {"power": power}, notes=[f"of {','.join(names)}"])
+
+    @measure("empty", title="Empty")
+    def empty(run: Run) -> Figures:
+        return Figures("empty", {}, [])
+
+    @measure("none", title="None")
+    def none(run: Run) -> Figures:
+        return [1, 2]
+
+    @measure("deep", title="Deep")
+    def deep(run: Run) -> Figures:
+        return run.figures([{"values": [1, 2]}], {})
+
+    @measure("needy", title="Needy", needs=("boxs",))
+    def needy(run: Run) -> Figures: ...
+
+    @measure("wrong-word", titel="Wrong")
+    def wrong_word(run: Run) -> Figures: ...
+
+    @measure("positional")
+    def positional(run: Run, batch: int = 4) -> Figures: ...
+
+    @measure("without-default")
+    def without_default(run: Run, *, batch: int) -> Figures: ...
+"""
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file of somebody's measures, and two red pictures of one class."""
+    (tmp_path / "redness.py").write_text(dedent(STRANGER))
+    for name in ("a", "b"):
+        (tmp_path / "data" / "red").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (255, 0, 0)).save(tmp_path / "data" / "red" / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_strangers_measure_in_one_file(stranger: Path) -> None:
+    module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    found = fovea.measure("redness:share-of-red", module, "data:limit=1", power=0.5)
+    assert found.rows == [{"net": "network", "red": 0.5, "hidden": 1}]
+    assert found.settings == {"data": "data", "input": "cropped", "power": 0.5, "skipped": 0, "part": "limit=1"}
+    line = "measure redness:share-of-red --data data --net timm/test_resnet,timm/test_vit --untrained --power 2"
+    done = CliRunner().invoke(app, [*line.split(), "--names", "red,dark", "--json", "red.json"])
+    assert done.exit_code == 0, done.output
+    assert "Redness, data, squashed" in done.stdout
+    assert "hidden" not in done.stdout
+    assert "of red,dark" in done.stdout
+    written = json.loads(Path("red.json").read_text())
+    assert (written["what"], [row["red"] for row in written["rows"]]) == ("share-of-red", [2.0, 2.0])
+    assert titles()["share-of-red"] == "Redness"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("empty", "with at least one row; got none"),
+        ("none", r"measure 'none' gives Figures \(run.figures\(rows, settings\)\); got list"),
+        ("deep", "whose rows are flat: keys with numbers and words; got {'values'"),
+        ("needy", "declares needs='boxs'; did you mean 'boxes'"),
+        ("wrong-word", "declares 'titel', which means nothing; did you mean 'title'"),
+        ("positional", "takes a Run and then keywords alone"),
+        ("without-default", "batch needs a default"),
+    ],
+)
+def test_an_authors_mistakes(stranger: Path, name: str, words: str) -> None:
+    with pytest.raises(fovea.BadChoice, match=words):
+        fovea.measure(f"redness:{name}", nn.Linear(1, 1), "data")
+
+
+def test_what_is_wrong_is_told() -> None:
+    with pytest.raises(fovea.BadChoice, match="no measure 'clasify'; did you mean 'classify'"):
+        fovea.measure("clasify", nn.Linear(1, 1), "data")
+    with pytest.raises(fovea.BadChoice, match="'classify' has no option 'sead'; did you mean 'seed'"):
+        fovea.measure("classify", nn.Linear(1, 1), "data", sead=1)
+    with pytest.raises(fovea.BadChoice, match="is of one network, and 2 are given"):
+        fovea.measure("classify", ["a", "b"], "data")
+    with pytest.raises(fovea.BadChoice, match="'classify' needs data"):
+        fovea.measure("classify", fovea.wrap(nn.Linear(1, 2), labels=2))
+
+
+@pytest.mark.parametrize("name", measure)
+def test_declarations(name: str) -> None:
+    declared = find(name)
+    assert declared.title
+    assert declared.about
+    assert declared.columns or not declared.interval
+    unknown = {*declared.options, *declared.roles} - set(OPTIONS)
+    assert not unknown, "its options are words of the glossary"
+    assert declared == measure.get(name).declared, "what is read off the text is what the file says"
+
+
+def test_part() -> None:
+    assert part_of(Given(data="cub100:split=test,limit=5", limit=9)) == "limit=5,split=test"
+    assert part_of(Given(data="moving:file=/a/b/c.mp4")) == "file=c.mp4"
+    assert part_of(Given(data="cub100")) is None
+
+
+def test_a_network_keeps_its_transform_unless_a_fit_is_asked(lite0: fovea.Network) -> None:
+    squashes = Declared("x", {}, fit="squash")
+    load: Callable[..., Any] = Run(squashes, Given(untrained=True)).load
+    assert load(lite0) is lite0
+    assert load("timm/test_resnet").transform.crop is None
+    assert Run(squashes, Given(fit="squash")).load(lite0).transform.crop is None
+    assert Run(squashes, Given(fit="crop", untrained=True)).load("timm/test_resnet").transform.crop is not None
+
+
+def test_a_runs_weights_are_called_as_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "net-seed1" / "weights.safetensors"
+    fovea.load("timm/test_resnet", pretrained=False).save(file)
+    assert list(Run(Declared("x", {}), Given((file,))).networks) == ["net-seed1"]
+
+
+def test_tables() -> None:
+    rows = [{"net": "a", "top1": 0.5, "low": 0.4, "high": 0.6, "recall_at_1": 0.25, "macs": 492_015_256, "none": None}]
+    assert printed(rows, ("net", "top1", "recall*", "macs", "none", "missing"), "top1") == [
+        {"net": "a", "top1": "0.500 (0.400 to 0.600)", "R@1": 0.25, "macs": "0.492 G"}
+    ]
+    change = {"loc_change": 0.1, "loc_change_low": -0.1, "loc_change_high": 0.3}
+    assert cell(change, "loc_change") == "+0.100 (-0.100 to +0.300)"
+    assert [giga(number) for number in (25_557_032, 1_820_000_000, 999)] == ["25.56 M", "1.82 G", "999 "]
+
+
+def test_figures_show_tables_alone_or_after_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    figures = Figures("x", {}, [{"a": 1.0, "b": 2.0}], tables={"second": [{"c": 3}]})
+    figures.show("first", Console())
+    assert "first" not in capsys.readouterr().out
+    figures.show("first", Console(), ("a",))
+    shown = capsys.readouterr().out
+    assert "first" in shown
+    assert "b" not in shown.split("second")[0]
+
+
+def test_data_by_object_has_no_split(stranger: Path) -> None:
+    with pytest.raises(fovea.BadChoice, match="this set is opened already"):
+        fovea.measure("redness:share-of-red", nn.Linear(1, 1), open_data("data"), split="test")
