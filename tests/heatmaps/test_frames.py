@@ -86,7 +86,7 @@ def test_gradients_of_each_frame_by_hand(clips: Tensor) -> None:
 def test_a_frames_filter_is_the_best_with_the_others_open(clips: Tensor) -> None:
     """No random filter on one frame, the others untouched, beats the one found for that frame."""
     module = seeded(Clip, "batch first")
-    seen = fovea.explain(fovea.wrap(module), clips, fovea.L2CAF(descent=fovea.Descent(tolerance=1e-8)))
+    seen = fovea.explain(fovea.wrap(module, embedding=True), clips, fovea.L2CAF(descent=fovea.Descent(tolerance=1e-8)))
     assert seen.loss is not None
     with torch.no_grad():
         features, wanted = module.cnn(clips.flatten(0, 1)).unflatten(0, (2, 3)), module(clips)

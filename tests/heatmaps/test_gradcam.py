@@ -33,7 +33,7 @@ def test_classes(absolute: bool, pooled: Pooled, batch: Tensor) -> None:
 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_embedding(absolute: bool, pooled: Pooled, batch: Tensor) -> None:
-    seen = fovea.explain(fovea.wrap(pooled), batch, fovea.GradCAM(absolute))
+    seen = fovea.explain(fovea.wrap(pooled, embedding=True), batch, fovea.GradCAM(absolute))
     assert torch.allclose(seen.values[:, 0], by_hand(pooled, batch, None, absolute), atol=1e-6)
 
 

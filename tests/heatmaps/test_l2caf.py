@@ -54,7 +54,7 @@ def test_vanilla_reaches_the_exact_loss(pooled: nn.Module, batch: Tensor) -> Non
 
 
 def test_stopping_does_not_depend_on_the_scale_of_the_output(stacked: nn.Module, batch: Tensor) -> None:
-    net = fovea.wrap(stacked)
+    net = fovea.wrap(stacked, embedding=True)
     before = fovea.explain(net, batch)
     last = stacked.classifier[-1]
     last.weight.data *= 1000
@@ -107,7 +107,7 @@ def test_any_output_can_be_explained(name: str) -> None:
         "volume": nn.Sequential(nn.Conv3d(1, 4, 3, 2, 1), nn.ReLU(), nn.Conv3d(4, 2, 1), nn.Upsample(scale_factor=2)),
     }[name].eval()
     x = torch.randn(2, 1, 8, 8, 8) if name == "volume" else torch.randn(2, 3, 16, 16)
-    seen = fovea.explain(fovea.wrap(module), x)
+    seen = fovea.explain(fovea.wrap(module, embedding=name in ("logits", "embedding")), x)
     assert seen.targets == (("output",), ("output",))
     assert seen.grid == ((4, 4, 4) if name == "volume" else (4, 4))
     assert seen.solver == ("iterative" if name == "reconstruction" else "exact")

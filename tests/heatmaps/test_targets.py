@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import Tensor, nn
 
 import fovea
+from conftest import Pooled, seeded
 
 NAMES = ("tabby", "tiger cat", "lynx", "crane", "crane")
 
@@ -20,9 +22,51 @@ def test_the_top_class_is_the_default_of_a_classifier(net: fovea.Network, batch:
 
 
 def test_the_whole_output_is_the_default_of_an_embedding(pooled: nn.Module, batch: Tensor) -> None:
-    seen = fovea.explain(fovea.wrap(pooled), batch)
+    seen = fovea.explain(fovea.wrap(pooled, embedding=True), batch)
     assert seen.targets == (("output",),) * 3
     assert torch.equal(seen.values, fovea.explain(fovea.wrap(pooled), batch, target="embedding").values)
+
+
+class Ended(nn.Module):
+    """A trunk, and something after its linear layer."""
+
+    def __init__(self, end: nn.Module) -> None:
+        super().__init__()
+        self.end, self.inner = end, seeded(Pooled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.inner(x))
+
+
+class Unit(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.normalize(x)
+
+
+@pytest.mark.parametrize(
+    ("end", "classifies"),
+    [
+        (nn.Identity(), True),
+        (nn.LogSoftmax(1), True),
+        (Unit(), False),
+        (nn.BatchNorm1d(5), False),
+        (nn.Linear(5, 1), False),
+        (nn.Linear(5, 2), True),
+        (nn.Sequential(nn.Unflatten(1, (5, 1, 1)), nn.Conv2d(5, 3, 1), nn.Flatten()), True),
+    ],
+)
+def test_a_module_that_ends_in_a_linear_layer_is_a_classifier(end: nn.Module, classifies: bool, batch: Tensor) -> None:
+    module = Ended(end).eval()
+    seen = fovea.explain(module, batch)
+    best = [str(i) for i in module(batch).argmax(1).tolist()]
+    assert [row[0] for row in seen.targets] == (best if classifies else ["output"] * 3)
+    assert [bool(shown.predictions) for shown in seen.shown] == [classifies] * 3
+
+
+def test_a_classifier_of_torchvision_explains_its_top_class() -> None:
+    module = torchvision.models.resnet18().eval()
+    batch = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    assert fovea.explain(module, batch).targets == ((str(int(module(batch).argmax())),),)
 
 
 def test_names_indices_and_lists(net: fovea.Network, batch: Tensor) -> None:

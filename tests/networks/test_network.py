@@ -126,6 +126,36 @@ def test_explaining_leaves_the_network_as_it_was(batch: Tensor) -> None:
     assert not any(part._forward_hooks for part in module.modules())
 
 
+def test_labels_must_fit_the_outputs(pooled: nn.Module, batch: Tensor) -> None:
+    for count in (4, 6):
+        with pytest.raises(fovea.BadNetwork, match=f"gives 5 numbers per picture and has {count} labels"):
+            fovea.wrap(pooled, labels=count)(batch)
+    with pytest.raises(fovea.BadChoice, match="an embedding has no classes"):
+        fovea.wrap(pooled, labels=5, embedding=True)
+
+
+def test_a_network_prints_in_one_line(pooled: nn.Module) -> None:
+    assert repr(fovea.wrap(pooled, Prepare((24, 32)), labels=5)) == "<Network Pooled: 5 classes, 32 x 24 pixels, cpu>"
+    assert repr(fovea.wrap(pooled)) == "<Network Pooled: no labels, cpu>"
+
+
+def test_the_whole_picture_in_its_proportions(pooled: nn.Module) -> None:
+    """Of 60 x 30 in 24 x 24 the middle twelve rows are the picture, and the others the mean color: zero."""
+    net = fovea.wrap(pooled, Prepare((24, 24), crop=0.9), labels=5)
+    tensor, placement = net.fitted("whole").prepare(Image.new("RGB", (60, 30), "white"))
+    assert tensor[:, 6:18].min() > 2
+    assert tensor[:, :6].abs().max() < 0.01
+    assert tensor[:, 18:].abs().max() < 0.01
+    assert (placement.scale, placement.offset) == ((2.5, 2.5), (0, -15))
+    assert placement.window == (0, 0, 60, 30)
+    assert net.fitted("squash").transform == net.squashed().transform
+    assert net.fitted("crop") is net
+    with pytest.raises(fovea.BadChoice, match="no fit 'squish'; did you mean 'squash'"):
+        net.fitted("squish")
+    with pytest.raises(fovea.BadChoice, match="transform is not fovea's own"):
+        fovea.wrap(pooled, lambda image: torch.zeros(3, 24, 24)).fitted("whole")
+
+
 def test_only_a_named_network_is_saved(pooled: nn.Module, tmp_path: object) -> None:
     with pytest.raises(fovea.BadNetwork, match=r"only a network made by fovea.load has a name"):
         fovea.wrap(pooled).save(f"{tmp_path}/a.safetensors")

@@ -13,8 +13,8 @@ from fovea.basics.errors import BadChoice, BadPicture
 from fovea.glimpses.answer import After, Answer, Answers, Cost, Glimpse
 from fovea.glimpses.costing import macs_of_walk
 from fovea.glimpses.reading import Box, Counted, PictureScene, clipped
-from fovea.heatmaps.explain import predictions
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
+from fovea.networks.classes import predictions
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS, Given, gather, tell_skipped

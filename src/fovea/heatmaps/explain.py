@@ -20,6 +20,7 @@ from fovea.heatmaps.methods.l2caf import L2CAF
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
 from fovea.models.twostream import TwoStream
+from fovea.networks.classes import labeled, predictions
 from fovea.networks.cutting import Opened, cut
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.network import Network, as_found, wrap
@@ -192,6 +193,7 @@ def look_at(
     _one_stream(network)
     with as_found(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
+        network = labeled(network, batch, parts)
         made = cut(network, batch, layer, parts)
         opened = made.open(batch, differentiable)
         found, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
@@ -266,14 +268,3 @@ def _heatmap(
         classes=tuple(tuple(None if aim.classes is None else aim.key[i] for aim in aims) for i in range(len(shown))),
         frames=frames,
     )
-
-
-def predictions(network: Network, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
-    """The best labels with their probabilities; nothing for a network without labels."""
-    if network.labels is None or output.ndim != 2 or output.shape[1] < 2:
-        return [()] * len(output)
-    shares, indices = output.detach().float().softmax(1).topk(min(most, output.shape[1]), dim=1)
-    return [
-        tuple((network.label(i), share) for i, share in zip(row, own, strict=True))
-        for row, own in zip(indices.tolist(), shares.tolist(), strict=True)
-    ]

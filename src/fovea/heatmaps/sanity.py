@@ -15,8 +15,9 @@ from torch import nn
 from fovea.basics.errors import BadNetwork, BadPicture
 from fovea.heatmaps.explain import Method, explain, find
 from fovea.heatmaps.heatmap import HeatMap
+from fovea.networks import classes
 from fovea.networks.inputs import Inputs, groups
-from fovea.networks.network import Network, as_found, wrap
+from fovea.networks.network import Network, wrap
 from fovea.pictures import Picture
 from fovea.results import drawing
 
@@ -149,21 +150,10 @@ def randomised(module: nn.Module, what: str, seed: int, last: str | None = None)
 
 def last_to_run(network: Network, pictures: Inputs) -> str | None:
     """The name of the last layer with a matrix of weights that runs: the logits layer."""
-    ran: list[str] = []
-    handles = [
-        one.register_forward_hook(lambda *_, name=name: ran.append(name))
-        for name, one in network.module.named_modules()
-        if any(p.ndim > 1 for p in one.parameters(recurse=False))
-    ]
-    try:
-        with as_found(network), torch.no_grad():
-            group = next((one for one in groups(network, pictures, 1, sys.maxsize) if one.batch is not None), None)
-            if group is not None and group.batch is not None:
-                network(group.batch.to(network.device, network.dtype))
-    finally:
-        for handle in handles:
-            handle.remove()
-    return ran[-1] if ran else None
+    for group in groups(network, pictures, 1, sys.maxsize):
+        if group.batch is not None:
+            return classes.last_to_run(network, group.batch, axes=2)[0]
+    return None
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

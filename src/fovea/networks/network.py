@@ -38,6 +38,13 @@ ABILITIES = {
 }
 
 
+FITS = {
+    "crop": "as the network was trained: usually the middle of the picture",
+    "squash": "the whole picture, squashed into the input",
+    "whole": "the whole picture in its proportions, padded with the mean color",
+}
+
+
 @dataclass(frozen=True)
 class Origin:
     """What builds the network again: a name that `fovea.load` knows, and its options."""
@@ -46,7 +53,7 @@ class Origin:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Network:
     """`.module` with `.transform` (picture to tensor, or text to words' numbers) and `.labels`; calling it gives the
     output of a batch."""
@@ -61,6 +68,13 @@ class Network:
     abilities: frozenset[str] = frozenset()  # declared beside those of the module itself
     _cuts: dict[Any, "Cut"] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
+    _classes: dict[Any, int | None] = field(default_factory=dict, repr=False)  # of one without labels, once it has run
+
+    def __repr__(self) -> str:
+        size = getattr(self.transform, "size", None)
+        classes = "no labels" if self.labels is None else f"{len(self.labels)} classes"
+        parts = [classes, *([f"{size[1]} x {size[0]} pixels"] if size else []), str(self.device)]
+        return f"<Network {self.name or type(self.module).__name__}: {', '.join(parts)}>"
 
     def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
         """The output for a batch of tensors, or for pictures or texts, which are prepared first."""
@@ -75,7 +89,13 @@ class Network:
         """The one tensor to explain among what the module returned: its `logits`, unless `output` picks another."""
         out = getattr(out, "logits", out) if self.output is None else self.output(out)
         if isinstance(out, Tensor):
-            return out.reshape(-1, 1) if out.ndim < 2 else out  # one number a picture
+            output = out.reshape(-1, 1) if out.ndim < 2 else out  # one number per picture
+            if self.labels is not None and output.ndim == 2 and output.shape[1] != len(self.labels):
+                raise BadNetwork(
+                    f"the network gives {output.shape[1]} numbers per picture and has {len(self.labels)} labels: "
+                    "name as many classes as it has outputs, fovea.wrap(module, labels=[...])"
+                )
+            return output
         if isinstance(out, dict):
             how = f'output=lambda out: out["{next(iter(out), "logits")}"]'
         elif isinstance(out, (tuple, list)):
@@ -174,14 +194,22 @@ class Network:
         """The pixels of the network's input that a cell (row, column) can see: x0 y0 x1 y1, half open."""
         return self.geometry(layer, branch).region(cell)
 
-    def squashed(self) -> "Network":
-        """The same network, pictures squashed whole into the input instead of cropped (the localisation protocol)."""
-        if not isinstance(self.transform, Prepare):
+    def fitted(self, fit: str) -> "Network":
+        """The same network with pictures of other proportions than its input's taken otherwise: FITS."""
+        if fit not in FITS:
+            raise BadChoice(f"no fit {fit!r}{nearest(fit, FITS)} (there are: {', '.join(FITS)})")
+        if fit == "crop" or (fit == "squash" and not isinstance(self.transform, Prepare)):
             return self
-        whole = Prepare(
-            self.transform.size, self.transform.mean, self.transform.std, None, self.transform.interpolation
-        )
-        return replace(self, transform=whole, _placements={})
+        if not isinstance(self.transform, Prepare):
+            raise BadChoice(
+                f"fit={fit!r}: this network's transform is not fovea's own, so how pictures come in is up to it; give "
+                "fovea.wrap a transform that pads, or fovea.pictures.transforms.Prepare"
+            )
+        return replace(self, transform=replace(self.transform, crop=None, whole=fit == "whole"), _placements={})
+
+    def squashed(self) -> "Network":
+        """The same network, pictures squashed whole into the input instead of cropped (the localization protocol)."""
+        return self.fitted("squash")
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Weights as safetensors, with the network's name and labels, so that `fovea.load(path)` needs nothing else.
@@ -262,12 +290,15 @@ def wrap(
     labels: Sequence[str] | int | None = None,
     layer: str | nn.Module | None = None,
     output: Callable[[Any], Tensor] | None = None,
+    *,
+    embedding: bool = False,
 ) -> Network:
     """Any module as a network.
 
-    `labels` are the class names, or their number where they have no names; without labels the network is taken for an
-    embedding, and what is explained by default is its whole output. `output` picks the tensor to explain when the
-    module returns a tuple, a dict or an object.
+    `labels` are the class names, or their number where they have no names. Without labels a module that ends in a
+    linear layer is taken for a classifier, and its classes are numbers; `embedding` says that it is none, and that what
+    is explained by default is its whole output. `output` picks the tensor to explain when the module returns a tuple,
+    a dict or an object.
     """
     if not isinstance(module, nn.Module):
         raise BadChoice(f"fovea.wrap takes a torch.nn.Module; got {type(module).__name__}")
@@ -275,8 +306,11 @@ def wrap(
         raise BadChoice(
             f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}"
         )
+    if embedding and labels is not None:
+        raise BadChoice("an embedding has no classes: give labels= or embedding=True, not both")
     names = tuple(map(str, range(labels))) if isinstance(labels, int) else None if labels is None else tuple(labels)
-    return Network(module, transform, names, layer, "", output)
+    abilities = frozenset({"embedding"} if embedding else ())
+    return Network(module, transform, names, layer, "", output, abilities=abilities)
 
 
 def layers(module: nn.Module) -> list[nn.Module]:

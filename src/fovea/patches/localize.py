@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
-from fovea.heatmaps.explain import predictions
 from fovea.models.anchoring import AnchorNetOutput
+from fovea.networks.classes import predictions
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.network import Network, as_found, wrap
 from fovea.patches.found import Answer, Found, Patch, Regions

@@ -31,13 +31,15 @@ class Placing(Protocol):
 
 @dataclass(frozen=True)
 class Prepare:
-    """Resize the middle (`crop`: the share of the short side kept), or squash the whole picture in (`crop=None`)."""
+    """Resize the middle (`crop`: the share of the short side kept), or squash the whole picture in (`crop=None`);
+    `whole` keeps its proportions then, and pads it with the mean color."""
 
     size: tuple[int, int]  # height, width
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     crop: float | None = 0.875
     interpolation: Interpolation = "bicubic"
+    whole: bool = False
 
     def __call__(self, image: Image.Image) -> Tensor:
         return self.normalise(self.pixels(image))
@@ -45,8 +47,14 @@ class Prepare:
     def pixels(self, image: Image.Image) -> Tensor:
         """What is left to do is the same for every pixel, so this may be kept, in a byte a value (C,H,W)."""
         height, width = self.size
-        window = self.placement(*image.size).window
-        small = image.resize((width, height), Image.Resampling[self.interpolation.upper()], box=window)
+        resampling = Image.Resampling[self.interpolation.upper()]
+        if self.whole:
+            inner, corner = self._inside(*image.size)
+            mean = tuple(round(255 * share) for share in self.mean * (3 // len(self.mean)))
+            small = Image.new("RGB", (width, height), mean)
+            small.paste(image.resize(inner, resampling), corner)
+        else:
+            small = image.resize((width, height), resampling, box=self.placement(*image.size).window)
         if len(self.mean) == 1:
             small = small.convert("L")
         return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
@@ -58,10 +66,21 @@ class Prepare:
 
     def placement(self, width: int, height: int) -> Placement:
         h, w = self.size
+        if self.whole:
+            inner, corner = self._inside(width, height)
+            x, y = width / inner[0], height / inner[1]
+            return Placement((width, height), (w, h), (x, y), (-x * corner[0], -y * corner[1]))
         if self.crop is None:
             return Placement((width, height), (w, h), (width / w, height / h), (0.0, 0.0))
         scale = self.crop * min(width / w, height / h)
         return Placement((width, height), (w, h), (scale, scale), ((width - scale * w) / 2, (height - scale * h) / 2))
+
+    def _inside(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The whole picture in its proportions: its size in the input, and where it begins there."""
+        h, w = self.size
+        shrink = max(width / w, height / h)
+        inner = max(round(width / shrink), 1), max(round(height / shrink), 1)
+        return inner, ((w - inner[0]) // 2, (h - inner[1]) // 2)
 
 
 def placement_of(transform: Transform, width: int, height: int) -> Placement:

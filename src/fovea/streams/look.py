@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
-from fovea.heatmaps.explain import predictions
+from fovea.networks.classes import predictions
 from fovea.networks.inputs import Group, Inputs, groups
 from fovea.networks.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS, tell_skipped

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture, FoveaError
-from fovea.heatmaps.explain import Method, Target, find, look_at, predictions
+from fovea.heatmaps.explain import Method, Target, find, look_at
 from fovea.heatmaps.heatmap import HeatMap, concat
 from fovea.heatmaps.targets import Each, check
+from fovea.networks.classes import predictions
 from fovea.networks.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS
 from fovea.pictures.clips import Clip, Frames, Taken, choose, take

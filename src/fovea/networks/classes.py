@@ -1,0 +1,68 @@
+"""What a network's output says: whether its numbers are classes, and which are the best."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fovea.networks.network import Network, as_found, layers
+
+POINTWISE = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def labeled(network: Network, batch: Tensor, parts: Sequence[nn.Module] | None = None) -> Network:
+    """The network with numbers for class names if it has no labels and plainly is a classifier, else as it is.
+
+    Plainly a classifier is what is not declared an embedding, and whose last layer that runs is linear, or a 1x1
+    convolution, with one output per number of the network's own. An output of unit length is an embedding's.
+    """
+    if network.labels is not None or network.can("embedding"):
+        return network
+    key = tuple(map(id, parts or layers(network.module)))  # a replaced layer makes another network
+    if key not in network._classes:
+        network._classes.clear()
+        network._classes[key] = _classes(network, batch[:1])
+    count = network._classes[key]
+    return network if count is None else replace(network, labels=tuple(map(str, range(count))))
+
+
+def _classes(network: Network, batch: Tensor) -> int | None:
+    name, output = last_to_run(network, batch)
+    if name is None or output.ndim != 2 or output.shape[1] < 2:
+        return None
+    layer = network.module.get_submodule(name)
+    if isinstance(layer, POINTWISE):
+        width = layer.out_channels if max(layer.kernel_size) == 1 else None
+    else:
+        width = layer.out_features if isinstance(layer, nn.Linear) else None
+    unit = bool((output.norm(dim=1) - 1).abs().max() < 1e-3) and bool((output < 0).any())
+    return width if width == output.shape[1] and not unit else None
+
+
+def last_to_run(network: Network, batch: Tensor, axes: int = 1) -> tuple[str | None, Tensor]:
+    """The name of the last layer that runs, of those with weights of at least so many axes; and the output."""
+    ran: list[str] = []
+    handles = [
+        layer.register_forward_hook(lambda *_, name=name: ran.append(name))
+        for name, layer in network.module.named_modules()
+        if any(weights.ndim >= axes for weights in layer.parameters(recurse=False))
+    ]
+    try:
+        with as_found(network), torch.no_grad():
+            output = network(batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return (ran[-1] if ran else None), output
+
+
+def predictions(network: Network, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
+    """The best labels with their probabilities; nothing for a network without labels."""
+    if network.labels is None or output.ndim != 2 or output.shape[1] < 2:
+        return [()] * len(output)
+    shares, indices = output.detach().float().softmax(1).topk(min(most, output.shape[1]), dim=1)
+    return [
+        tuple((network.label(i), share) for i, share in zip(row, row_shares, strict=True))
+        for row, row_shares in zip(indices.tolist(), shares.tolist(), strict=True)
+    ]
