@@ -8,8 +8,7 @@ from torch import Tensor
 
 import fovea
 from fovea.models.erasing import ADL, ACoL, ErasingBranch, zero_to_one
-from fovea.training.complementary import Complementary
-from fovea.training.recipe import LossPart
+from fovea.training.losses.acol import Complementary
 
 # two channels whose mean is 0, 1, 2, 4
 FEATURES = torch.tensor([[[[0.0, 2.0], [2.0, 6.0]], [[0.0, 0.0], [2.0, 2.0]]]])
@@ -119,7 +118,7 @@ def test_the_loss_is_of_both_classifiers_and_the_mask_has_no_gradient() -> None:
     network = small("acol")
     x, target = torch.randn(4, 3, 32, 32), torch.tensor([0, 1, 2, 0])
     out = network.module(x)
-    loss = Complementary(LossPart(name="acol"))(out, target)
+    loss = Complementary()(out, target)
     acol = network.module
     second = acol.second(acol.erased(out.features, out.maps, target))  # type: ignore[operator]
     entropy = torch.nn.functional.cross_entropy
@@ -129,11 +128,6 @@ def test_the_loss_is_of_both_classifiers_and_the_mask_has_no_gradient() -> None:
         assert isinstance(branch, ErasingBranch)
         assert branch.last.weight.grad is not None
         assert bool(branch.last.weight.grad.any())
-
-
-def test_the_loss_needs_two_classifiers() -> None:
-    with pytest.raises(fovea.BadChoice, match="acol/<backbone>"):
-        Complementary(LossPart(name="acol"))(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["cam", "l2caf", "gradcam"])

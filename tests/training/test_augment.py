@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from fovea.training.augment import crops, cut_out, draw, hidden, mixed, recolour
+from fovea.training.augment import crops, cut_out, draw, hidden, recolor
 from fovea.training.recipe import AugmentPart
+from fovea.training.repeatable import mixed
 
 
 def test_draws_follow_from_seed_and_step_alone() -> None:
@@ -40,20 +41,20 @@ def test_a_window_is_cut_out_and_flipped() -> None:
     assert torch.allclose(flipped[0, 0, 0], torch.tensor([7.0, 6, 5, 4]))
 
 
-def test_colours() -> None:
+def test_colors() -> None:
     pixels = torch.full((1, 3, 2, 2), 100.0)
     pixels[0, 0] = 200
     middle = torch.full((1, 8), 0.5)
     part = AugmentPart(brightness=0.5, contrast=0.5, saturation=0.5)
-    assert torch.allclose(recolour(pixels, middle, part), pixels)  # a factor of 1
-    assert recolour(pixels, middle, AugmentPart()) is pixels
+    assert torch.allclose(recolor(pixels, middle, part), pixels)  # a factor of 1
+    assert recolor(pixels, middle, AugmentPart()) is pixels
     brightest = middle.clone()
     brightest[0, 5] = 1
-    assert float(recolour(pixels, brightest, part)[0, 1, 0, 0]) == pytest.approx(150)
-    grey = middle.clone()
-    grey[0, 7] = 0
-    dull = recolour(pixels, grey, AugmentPart(saturation=1.0))
-    assert float(dull.std(1).max()) == pytest.approx(0, abs=1e-4)  # no colour is left
+    assert float(recolor(pixels, brightest, part)[0, 1, 0, 0]) == pytest.approx(150)
+    gray = middle.clone()
+    gray[0, 7] = 0
+    dull = recolor(pixels, gray, AugmentPart(saturation=1.0))
+    assert float(dull.std(1).max()) == pytest.approx(0, abs=1e-4)  # no color is left
 
 
 def test_hide_and_seek_hides_whole_squares() -> None:

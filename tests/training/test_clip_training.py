@@ -15,7 +15,9 @@ from fovea.training import loop
 from fovea.training.clips import ClipFeed, ClipTest, Looked
 from fovea.training.feed import Wanted
 from fovea.training.log import read
-from fovea.training.recipe import Recipe, check
+from fovea.training.recipe import Recipe
+from fovea.training.repeatable import mixed
+from made_recipes import recipe
 
 TINY = {"channels": [8, 8, 16, 16], "stem_width": 8, "layer": "layer1", "size": 32, "hidden": 16, "dimensions": 8}
 SMALL = "moving:source=digits,canvas=32,digit=14,step=7"
@@ -23,8 +25,6 @@ SMALL = "moving:source=digits,canvas=32,digit=14,step=7"
 
 def tiny(**changes: Any) -> Recipe:
     content: dict[str, Any] = {
-        "about": "a test",
-        "command": "fovea train recipes/tiny.toml",
         "epochs": 25,
         "batch": 32,
         "per_class": 8,
@@ -37,9 +37,9 @@ def tiny(**changes: Any) -> Recipe:
             "test": f"{SMALL},count=32,motions=0+5+10+15,split=test",
         },
         "loss": {"name": "triplet", "margin": 0.2},
-        "optimiser": {"name": "adam", "lr": 0.005},
+        "optimizer": {"name": "adam", "lr": 0.005},
     }
-    return check(content | changes)
+    return recipe(**content | changes)
 
 
 def network(**options: object) -> Network:
@@ -67,7 +67,7 @@ def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) ->
 
 def test_the_frozen_part_is_not_trained(tmp_path: Path) -> None:
     done = loop.train(tiny(epochs=1), tmp_path, "tiny", device="cpu")
-    torch.manual_seed(loop.mixed(0))
+    torch.manual_seed(mixed(0))
     first = video_of(fovea.load("video/timm/resnet10t", pretrained=False, options=TINY)).state_dict()
     after = video_of(done.network).state_dict()
     for key, value in first.items():

@@ -23,9 +23,10 @@ from fovea.networks.network import hash_of
 from fovea.training import loop, media
 from fovea.training.averaging import averages, settled
 from fovea.training.log import read
-from fovea.training.losses import Step
-from fovea.training.optimising import set_rates
-from fovea.training.recipe import Recipe, check
+from fovea.training.optimizers import set_rates
+from fovea.training.recipe import Recipe
+from fovea.training.step import Step
+from made_recipes import recipe
 
 pytest.importorskip("sklearn")
 DATA = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count={count},split={split}"
@@ -47,7 +48,7 @@ test = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=20,split=test"
 area = [0.6, 1.0]
 flip = true
 mixup = {mixup}
-[optimiser]
+[optimizer]
 name = "sgd"
 lr = 0.05
 momentum = 0.9
@@ -56,16 +57,14 @@ momentum = 0.9
 
 def tiny(**changes: Any) -> Recipe:
     content: dict[str, Any] = {
-        "about": "a test",
-        "command": "fovea train recipes/tiny.toml",
         "epochs": 2,
         "batch": 16,
         "log_every": 1,
         "network": {"name": "smallnet", "options": {"side": 32, "widths": [8, 8]}},
         "data": {"train": DATA.format(count=64, split="train"), "test": DATA.format(count=20, split="test")},
-        "optimiser": {"lr": 0.05, "momentum": 0.9},
+        "optimizer": {"lr": 0.05, "momentum": 0.9},
     }
-    return check(content | changes)
+    return recipe(**content | changes)
 
 
 def run(recipe: Recipe, out: Path, **options: Any) -> loop.Trained:
@@ -128,11 +127,11 @@ def test_going_on_ends_with_the_same_weights(hold: bool, tmp_path: Path, monkeyp
     whole = run(recipe, tmp_path / "whole")
     steps: list[float] = []
 
-    def stop(optimiser: torch.optim.Optimizer, by: float) -> None:
+    def stop(optimizer: torch.optim.Optimizer, by: float) -> None:
         steps.append(by)
         if len(steps) == 4:
             raise KeyboardInterrupt
-        set_rates(optimiser, by)
+        set_rates(optimizer, by)
 
     monkeypatch.setattr("fovea.training.loop.set_rates", stop)
     with pytest.raises(KeyboardInterrupt):
@@ -148,8 +147,8 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run(tiny(epochs=1), tmp_path)
     with pytest.raises(fovea.BadChoice, match="--resume goes on with it"):
         run(tiny(epochs=1), tmp_path)
-    with pytest.raises(fovea.BadChoice, match=r"another recipe \(seed, optimiser differ\)"):
-        run(tiny(epochs=1, seed=1, optimiser={"lr": 0.1}), tmp_path, resume=True)
+    with pytest.raises(fovea.BadChoice, match=r"another recipe \(seed, optimizer differ\)"):
+        run(tiny(epochs=1, seed=1, optimizer={"lr": 0.1}), tmp_path, resume=True)
     run(tiny(epochs=1, seed=1), tmp_path, fresh=True)
     assert len([row for row in read(tmp_path) if "top1" in row]) == 1
 

@@ -17,7 +17,8 @@ from fovea.training.augment import draw, draw_more
 from fovea.training.feed import Wanted
 from fovea.training.media import medium_of
 from fovea.training.patches import PatchFeed, PatchMedium
-from fovea.training.recipe import Recipe, check
+from fovea.training.recipe import Recipe
+from made_recipes import recipe
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def recipe(folder: Path, **changes: Any) -> Recipe:
+def tiny(folder: Path, **changes: Any) -> Recipe:
     content: dict[str, Any] = {
-        "about": "a test",
-        "command": "fovea train recipes/tiny.toml",
         "epochs": 3,
         "batch": 6,
         "network": {"name": "smallnet", "options": {"side": 120, "widths": [4, 8]}},
@@ -50,13 +49,13 @@ def recipe(folder: Path, **changes: Any) -> Recipe:
             "test": str(folder / "train"),
             "localizer": str(folder / "localizer.safetensors"),
         },
-        "optimiser": {"name": "adam", "lr": 0.02},
+        "optimizer": {"name": "adam", "lr": 0.02},
     }
-    return check(content | changes)
+    return recipe(**content | changes)
 
 
 def test_a_classifier_learns_from_patches_alone(folder: Path, tmp_path: Path) -> None:
-    done = loop.train(recipe(folder, epochs=6), tmp_path / "out")
+    done = loop.train(tiny(folder, epochs=6), tmp_path / "out")
     assert done.score["top1"] > 0.9
     localizer = fovea.load(folder / "localizer.safetensors")
     answers = fovea.classify_patches(localizer, done.network, str(folder / "train"))
@@ -65,7 +64,7 @@ def test_a_classifier_learns_from_patches_alone(folder: Path, tmp_path: Path) ->
 
 
 def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
-    medium = medium_of(recipe(folder))
+    medium = medium_of(tiny(folder))
     assert isinstance(medium, PatchMedium)
     feed = medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
     assert isinstance(feed, PatchFeed)
@@ -85,7 +84,7 @@ def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
 
 
 def test_the_same_patches_as_localise_gives(folder: Path) -> None:
-    medium = PatchMedium(recipe(folder))
+    medium = PatchMedium(tiny(folder))
     tested = medium.tested(medium.network(), torch.device("cpu"), lambda done, total: None)
     assert tested is not None
     assert len(tested) == 12
@@ -98,8 +97,8 @@ def test_refused(folder: Path, tmp_path: Path) -> None:
     fovea.load("smallnet", pretrained=False, classes=2).save(tmp_path / "small.safetensors")
     data = {"train": str(folder / "train"), "localizer": str(tmp_path / "small.safetensors")}
     with pytest.raises(fovea.BadChoice, match="no branches that localise"):
-        medium_of(recipe(folder, data=data))
+        medium_of(tiny(folder, data=data))
     other = fovea.load("anchornet", pretrained=False, classes=2, options={"side": 120})
     other.save(tmp_path / "other.safetensors")
     with pytest.raises(fovea.BadChoice, match="knows other classes"):
-        medium_of(recipe(folder, data=data | {"localizer": str(tmp_path / "other.safetensors")}))
+        medium_of(tiny(folder, data=data | {"localizer": str(tmp_path / "other.safetensors")}))

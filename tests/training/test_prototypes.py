@@ -1,4 +1,3 @@
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,66 +10,19 @@ from torch import nn
 import fovea
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet, open_data
-from fovea.models.protopnet import ProtoPNet, ProtoPNetOutput
+from fovea.models.protopnet import ProtoPNet
 from fovea.models.trunks import Trunk
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 from fovea.training import loop
-from fovea.training.prototypes import Prototypes, place, project
-from fovea.training.recipe import LossPart, Recipe, check
+from fovea.training.prototypes import place, project
+from fovea.training.recipe import Recipe
+from made_recipes import SMALLNET, TEN_T, digits, recipe
 
 pytest.importorskip("lightning")
 
-# two pictures, two classes with two prototypes each; the first picture is of class 0, the second of class 1
-DISTANCES = torch.tensor([[0.5, 0.2, 0.9, 0.7], [0.1, 0.3, 0.6, 0.4]])
-LOGITS = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
-WEIGHTS = torch.tensor([[1.0, 1.0, -0.5, 0.25], [-0.5, 0.0, 1.0, 1.0]])
-OUT = ProtoPNetOutput(
-    LOGITS, torch.zeros(2, 4, 1, 1), torch.zeros(2, 4), DISTANCES, torch.tensor([0, 0, 1, 1]), WEIGHTS
-)
-ENTROPY = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
 
-
-def loss(**settings: Any) -> float:
-    return float(Prototypes(LossPart(name="prototypes", **settings))(OUT, torch.tensor([0, 1])))
-
-
-def test_the_loss_by_hand() -> None:
-    cluster, separation = (0.2 + 0.4) / 2, (0.7 + 0.1) / 2
-    others = 0.5 + 0.25 + 0.5  # the last layer's weights of a class for another's prototypes
-    expected = ENTROPY + 0.8 * cluster - 0.08 * separation + 1e-4 * others
-    assert loss() == pytest.approx(expected, rel=1e-6)
-
-
-def test_each_part_of_the_loss_alone() -> None:
-    none = {"cluster": 0.0, "separation": 0.0, "l1": 0.0}
-    assert loss(**none) == pytest.approx(ENTROPY, rel=1e-6)
-    assert loss(**none | {"cluster": 1.0}) - loss(**none) == pytest.approx(0.3, rel=1e-5)
-    assert loss(**none | {"separation": 1.0}) - loss(**none) == pytest.approx(-0.4, rel=1e-5)
-    assert loss(**none | {"l1": 1.0}) - loss(**none) == pytest.approx(1.25, rel=1e-5)
-
-
-def test_only_the_nearest_prototypes_are_pulled_and_pushed() -> None:
-    distances = DISTANCES.clone().requires_grad_()
-    out = ProtoPNetOutput(LOGITS, OUT.maps, OUT.similarity, distances, OUT.owner, WEIGHTS)
-    Prototypes(LossPart(name="prototypes"))(out, torch.tensor([0, 1])).backward()
-    expected = torch.tensor([[0.0, 0.4, 0.0, -0.04], [-0.04, 0.0, 0.0, 0.4]])
-    assert distances.grad is not None
-    assert torch.allclose(distances.grad, expected)
-
-
-def test_shares_of_classes_count_as_their_largest() -> None:
-    part = LossPart(name="prototypes", cluster=1.0, separation=0.0, l1=0.0)
-    shares = torch.tensor([[0.8, 0.2], [0.0, 1.0]])
-    entropy = torch.nn.functional.cross_entropy(LOGITS, shares)
-    assert float(Prototypes(part)(OUT, shares) - entropy) == pytest.approx(0.3, rel=1e-5)
-
-
-def test_other_networks_and_other_settings_are_refused() -> None:
-    with pytest.raises(BadChoice, match="protopnet/NAME"):
-        Prototypes(LossPart(name="prototypes"))(LOGITS, torch.tensor([0, 1]))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cluster belongs to the loss 'prototypes'"):
-        LossPart(cluster=1.0)
+def test_other_networks_are_refused() -> None:
     with pytest.raises(BadChoice, match="no prototypes"):
         project(fovea.load("smallnet", classes=2), DataSet("none", ()))
 
@@ -157,36 +109,28 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert [name.endswith("0.png") for name, _ in found.skipped] == [True]
 
 
-def recipe(**changes: Any) -> Recipe:
-    data = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count={count},split={split}"
+def tiny(**changes: Any) -> Recipe:
+    options = {**TEN_T, "in_chans": 1, "width": 4, "prototypes": 2}
     content: dict[str, Any] = {
-        "about": "a test",
-        "command": "fovea train recipes/tiny.toml",
-        "epochs": 1,
         "batch": 16,
         "half": True,
         "ema": 0.5,
         "place": True,
         "project": True,
-        "network": {
-            "name": "protopnet/timm/resnet10t",
-            "pretrained": False,
-            "options": {"channels": [8, 8, 16, 16], "stem_width": 8, "in_chans": 1, "width": 4, "prototypes": 2},
-            "size": 32,
-        },
-        "data": {"train": data.format(count=48, split="train"), "test": data.format(count=10, split="test")},
+        "network": {"name": "protopnet/timm/resnet10t", "pretrained": False, "options": options, "size": 32},
+        "data": digits(48, 10),
         "loss": {"name": "prototypes"},
-        "optimiser": {"name": "adam", "lr": 3e-3, "groups": [{"match": "last.*", "lr": 0}]},
+        "optimizer": {"name": "adam", "lr": 3e-3, "groups": [{"match": "last.*", "lr": 0}]},
     }
-    return check(content | changes)
+    return recipe(**content | changes)
 
 
 def test_a_run_ends_with_prototypes_on_pictures_and_a_second_moves_the_last_layer_alone(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    first = loop.train(recipe(), tmp_path / "first", device="cpu")
+    first = loop.train(tiny(), tmp_path / "first", device="cpu")
     module = fovea.load(first.weights).module
     assert isinstance(module, ProtoPNet)
-    data = open_data(recipe().data.train)
+    data = open_data(tiny().data.train)
     assert int(module.picture.max()) < len(data)
     for label, k in ((0, 0), (7, 1)):
         sample = data.samples[int(module.picture[label, k])]
@@ -195,10 +139,10 @@ def test_a_run_ends_with_prototypes_on_pictures_and_a_second_moves_the_last_laye
         apart = module.distances(module.embedded(tensor[None])).detach()[0, label * 2 + k]
         assert float(apart[tuple(module.cell[label, k].tolist())]) < 1e-5  # what fp16 in the file leaves
     frozen = [{"match": one, "lr": 0} for one in ("features.*", "add_on.*", "prototypes")]
-    network = recipe().network.model_dump() | {"weights": str(first.weights)}
-    optimiser = {"name": "adam", "lr": 1e-2, "groups": frozen}
+    network = tiny().network.model_dump() | {"weights": str(first.weights)}
+    optimizer = {"name": "adam", "lr": 1e-2, "groups": frozen}
     second = loop.train(
-        recipe(place=False, project=False, network=network, optimiser=optimiser), tmp_path / "b", device="cpu"
+        tiny(place=False, project=False, network=network, optimizer=optimizer), tmp_path / "b", device="cpu"
     )
     state = fovea.load(second.weights).module.state_dict()
     moved = {key for key, value in module.state_dict().items() if not torch.equal(value, state[key])}
@@ -207,9 +151,8 @@ def test_a_run_ends_with_prototypes_on_pictures_and_a_second_moves_the_last_laye
 
 def test_only_networks_with_prototypes_are_projected(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    network = {"name": "smallnet", "options": {"side": 32, "widths": [8, 8]}}
-    with pytest.raises(BadChoice, match="no prototypes"):
-        loop.train(recipe(network=network, loss={}, optimiser={}), tmp_path, device="cpu")
+    with pytest.raises(BadChoice, match="smallnet has no prototypes"):
+        loop.train(tiny(network=SMALLNET, loss={}, optimizer={}), tmp_path, device="cpu")
 
 
 def test_prototypes_begin_as_the_strongest_cells_of_pictures_of_their_class(tmp_path: Path) -> None:

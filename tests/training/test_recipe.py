@@ -37,8 +37,8 @@ def test_recipes_that_come_with_fovea(path: Path) -> None:
 
 def test_a_typo_names_the_nearest_key() -> None:
     assert "no key 'epoch'; did you mean 'epochs'" in said(epoch=3)
-    assert "no key 'optimiser.momentm'; did you mean 'momentum'" in said(optimiser={"momentm": 0.9})
-    assert "no key 'optimiser.groups.0.mtch'; did you mean 'match'" in said(optimiser={"groups": [{"mtch": "a*"}]})
+    assert "no key 'optimizer.momentm'; did you mean 'momentum'" in said(optimizer={"momentm": 0.9})
+    assert "no key 'optimizer.groups.0.mtch'; did you mean 'match'" in said(optimizer={"groups": [{"mtch": "a*"}]})
     assert "no key 'loss.distil.temprature'; did you mean 'temperature'" in said(
         loss={"distil": {"teacher": "x", "temprature": 2.0}}
     )
@@ -46,10 +46,10 @@ def test_a_typo_names_the_nearest_key() -> None:
 
 def test_a_wrong_type_says_what_was_expected() -> None:
     assert "batch should be a valid integer; got 'many'" in said(batch="many")
-    assert "optimiser.lr should be a valid number; got 'fast'" in said(optimiser={"lr": "fast"})
+    assert "optimizer.lr should be a valid number; got 'fast'" in said(optimizer={"lr": "fast"})
     assert "batch should be greater than or equal to 1; got 0" in said(batch=0)
-    wrong = said(optimiser={"name": "sdg"})
-    assert "optimiser.name should be 'sgd', 'adam'" in wrong
+    wrong = said(optimizer={"name": "sdg"})
+    assert "optimizer.name should be 'sgd', 'adam'" in wrong
     assert "did you mean 'sgd'" in wrong
     assert "area is [least, most]" in said(augment={"area": [0.9, 0.1]})
     assert "at belongs to the schedule 'step'; this one is 'cosine'" in said(schedule={"at": [3.0]})
@@ -68,9 +68,9 @@ def test_changes(tmp_path: Path) -> None:
     path.write_text(
         'about = "a"\ncommand = "b"\nepochs = 2\n[network]\nname = "smallnet"\n[data]\ntrain = "megapixel"\n'
     )
-    found = read(path, ["optimiser.lr=0.05", "optimiser.name=adamw", "augment.area=[0.5, 1.0]", "epochs=3", "seed=7"])
+    found = read(path, ["optimizer.lr=0.05", "optimizer.name=adamw", "augment.area=[0.5, 1.0]", "epochs=3", "seed=7"])
     assert isinstance(found, Recipe)
-    assert (found.optimiser.lr, found.optimiser.name, found.epochs, found.seed) == (0.05, "adamw", 3, 7)
+    assert (found.optimizer.lr, found.optimizer.name, found.epochs, found.seed) == (0.05, "adamw", 3, 7)
     assert found.augment.area == [0.5, 1.0]
     for change, words in (("epochs", "key=value"), ("epochs.more=1", "no keys of its own"), ("sed=1", "mean 'seed'")):
         with pytest.raises(fovea.BadChoice, match=words):

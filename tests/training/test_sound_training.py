@@ -12,14 +12,13 @@ from fovea.models.anchornet_sound import Spectrogram, build, spans
 from fovea.training import loop
 from fovea.training.feed import Wanted
 from fovea.training.log import read
-from fovea.training.recipe import Recipe, check
+from fovea.training.recipe import Recipe
 from fovea.training.sounds import SoundFeed, Spectrograms
+from made_recipes import recipe
 
 
 def tiny(**changes: Any) -> Recipe:
     content: dict[str, Any] = {
-        "about": "a test",
-        "command": "fovea train recipes/tiny.toml",
         "epochs": 10,
         "batch": 20,
         "log_every": 1,
@@ -29,9 +28,9 @@ def tiny(**changes: Any) -> Recipe:
             "train": "sounds:count=200,length=1000,snr=15",
             "test": "sounds:count=30,length=1000,snr=15,split=test",
         },
-        "optimiser": {"name": "adam", "lr": 0.01},
+        "optimizer": {"name": "adam", "lr": 0.01},
     }
-    return check(content | changes)
+    return recipe(**content | changes)
 
 
 def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) -> None:

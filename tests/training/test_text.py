@@ -13,8 +13,9 @@ from fovea.models.anchornet_text import localized
 from fovea.networks.network import reading_of
 from fovea.training import loop
 from fovea.training.media import medium_of
-from fovea.training.recipe import Recipe, check
+from fovea.training.recipe import Recipe
 from fovea.training.text import SPREAD, TextMedium
+from made_recipes import recipe
 
 GOOD, BAD, PLAIN = ("fine", "witty", "moving"), ("dull", "tedious", "silly"), ("film", "plot", "cast", "it", "was")
 
@@ -40,17 +41,15 @@ def reviews(tmp_path: Path) -> Path:
 
 def tiny(folder: Path, name: str = "anchornet_text", **changes: Any) -> Recipe:
     content: dict[str, Any] = {
-        "about": "a test",
-        "command": "fovea train recipes/tiny.toml",
         "epochs": 2,
         "batch": 8,
         "precision": "fp32",
         "half": True,
         "network": {"name": name, "options": {"length": 12}},
         "data": {"train": f"{folder}:split=train,seed=1", "test": f"{folder}:split=test,seed=1"},
-        "optimiser": {"name": "adam", "lr": 0.01},
+        "optimizer": {"name": "adam", "lr": 0.01},
     }
-    return check(content | changes)
+    return recipe(**content | changes)
 
 
 def run(recipe: Recipe, out: Path, **options: Any) -> loop.Trained:
@@ -86,7 +85,7 @@ def test_a_run_is_saved_with_its_vocabulary_and_repeats(name: str, reviews: Path
 
 def test_a_run_goes_on_and_learns(reviews: Path, tmp_path: Path) -> None:
     data = {"train": f"{reviews}:split=train", "test": f"{reviews}:split=train"}  # what it was shown, it knows
-    recipe = tiny(reviews, epochs=15, data=data, optimiser={"name": "adam", "lr": 0.003})
+    recipe = tiny(reviews, epochs=15, data=data, optimizer={"name": "adam", "lr": 0.003})
     done = run(recipe, tmp_path / "out")
     assert done.score["top1"] > 0.9
     assert run(recipe, tmp_path / "out", resume=True).hash == done.hash

@@ -35,7 +35,7 @@ test = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=21,split=test"
 area = [0.6, 1.0]
 flip = true
 brightness = 0.2
-[optimiser]
+[optimizer]
 lr = 0.05
 momentum = 0.9
 """

@@ -48,15 +48,15 @@ def test_score_weights_and_curves_are_said(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("optimser.lr=1", "no key 'optimser'; did you mean 'optimiser'"),
+        ("optimser.lr=1", "no key 'optimser'; did you mean 'optimizer'"),
         ("epochs=soon", "epochs should be a valid number; got 'soon'"),
         ("data.train=megapixel:cavnas=3", "did you mean 'canvas'"),
         ("data.train=birds", "no data 'birds'"),
-        ("optimiser={name = 'sgd', nesterov = true}", "Nesterov momentum requires a momentum"),
+        ("optimizer={name = 'sgd', nesterov = true}", "Nesterov momentum requires a momentum"),
         ("network.options={sid = 3}", "cannot be built with the options {'sid': 3}"),
         ("network.name=smalnet", "did you mean 'smallnet'"),
         ("loss.distil.teacher=efficientnet_lite0", "has 1000 classes and the data 10"),
-        ("optimiser.groups=[{match = 'head.*', lr = 1.0}]", "no parameter is called 'head.*'"),
+        ("optimizer.groups=[{match = 'head.*', lr = 1.0}]", "no parameter is called 'head.*'"),
     ],
 )
 def test_mistakes_are_said_with_their_mending(

@@ -1,82 +1,15 @@
-"""Eqs. 3.8 to 3.11, worked by hand; and training with patches, end to end on a few pictures."""
+"""Training with patches, end to end on a few pictures."""
 
-import math
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 import fovea
 from fovea.basics.errors import BadChoice
-from fovea.models.localstream import Steps
-from fovea.models.twostream import TwoStream, TwoStreamOutput
+from fovea.models.twostream import TwoStream
 from fovea.training import loop, recipe
-from fovea.training.recipe import LossPart
-from fovea.training.two_streams import TwoStreams
-
-
-def out_of(whole: Tensor, local: Tensor, each: Tensor | None = None, weight: float = 1.0) -> TwoStreamOutput:
-    each = local.unsqueeze(1) if each is None else each
-    steps = Steps(each, torch.ones(each.shape[:2]), each, local)
-    window = torch.zeros(len(whole), 4)
-    return TwoStreamOutput(
-        whole + weight * local, whole, local, weight, steps, window, window.unsqueeze(1), each.shape[1] > 1
-    )
-
-
-def loss_of(**settings: object) -> TwoStreams:
-    return TwoStreams(LossPart.model_validate({"name": "two_streams", **settings}))
-
-
-def logits(share: float) -> Tensor:
-    """Of two classes, the first of which has this probability."""
-    return torch.tensor([[math.log(share / (1 - share)), 0.0]])
-
-
-TRUE = torch.tensor([0])
-
-
-def test_the_sum_of_all_three_by_hand() -> None:
-    """p_global 0.8, p_local 0.5: -ln 0.8 - ln 0.5 + 0.5 * (0.8 - 0.5 + 0.5)."""
-    found = loss_of()(out_of(logits(0.8), logits(0.5)), TRUE)
-    assert found.item() == pytest.approx(-math.log(0.8) - math.log(0.5) + 0.5 * 0.8)
-
-
-def test_ranking_is_zero_once_the_local_stream_is_surer_by_the_margin() -> None:
-    """As printed: p_local = p_global + margin gives nothing more to gain; equal probabilities cost the margin."""
-    plain = loss_of(rank=0.0)
-    for whole, local, by_hand in ((0.3, 0.8, 0.0), (0.6, 0.6, 0.5), (0.9, 0.2, 1.2)):
-        out = out_of(logits(whole), logits(local))
-        difference = loss_of(rank=1.0)(out, TRUE) - plain(out, TRUE)
-        assert difference.item() == pytest.approx(by_hand, abs=1e-6)
-
-
-@pytest.mark.parametrize("detach", [False, True])
-def test_ranking_lowers_the_global_stream_unless_it_is_detached(detach: bool) -> None:
-    whole = logits(0.6).requires_grad_()
-    out = out_of(whole, logits(0.6))
-    difference = loss_of(rank=1.0, detach_global=detach)(out, TRUE) - loss_of(rank=0.0)(out, TRUE)
-    (gradient,) = torch.autograd.grad(difference, whole, allow_unused=True)
-    by_hand = 0.0 if detach else 0.6 * 0.4  # dp/dz of the true class
-    assert gradient[0, 0].item() == pytest.approx(by_hand, abs=1e-6)
-
-
-def test_the_local_weight_is_the_networks_own() -> None:
-    found = loss_of(rank=0.0)(out_of(logits(0.8), logits(0.5), weight=0.3), TRUE)
-    assert found.item() == pytest.approx(-math.log(0.8) - 0.3 * math.log(0.5))
-
-
-def test_a_stream_trained_at_every_step_has_the_mean_of_their_losses() -> None:
-    each = torch.stack([logits(0.5), logits(0.9)], 1)
-    found = loss_of(rank=0.0)(out_of(logits(0.8), logits(0.9), each), TRUE)
-    assert found.item() == pytest.approx(-math.log(0.8) - (math.log(0.5) + math.log(0.9)) / 2, rel=1e-5)
-
-
-def test_the_global_stream_alone() -> None:
-    alone = TwoStreamOutput(logits(0.8), logits(0.8), None, 0.0, None, torch.zeros(1, 4), None)
-    assert loss_of()(alone, TRUE).item() == pytest.approx(-math.log(0.8))
 
 
 def coloured_squares(folder: Path, classes: int = 3, each: int = 4, side: int = 48) -> Path:
@@ -109,7 +42,7 @@ patch_area = [0.7, 1.0]
 flip = true
 [loss]
 name = "two_streams"
-[optimiser]
+[optimizer]
 lr = 0.01
 """
     file = folder.parent / "squares.toml"
@@ -153,7 +86,7 @@ def test_a_local_stream_beside_a_frozen_classifier(tmp_path: Path, monkeypatch: 
     name = f"local/{tmp_path / 'mine.safetensors'}"
     options = '{ patch = 32, hidden = 8, steps = 3, source = "whole" }'
     changes = [f"network.name={name}", f"network.options={options}", "network.pretrained=true", "network.size=32"]
-    changes += ['optimiser.groups=[{match="whole.*", lr=0}]']
+    changes += ['optimizer.groups=[{match="whole.*", lr=0}]']
     done = loop.train(read(pictures, changes), tmp_path / "out")
     assert isinstance(done.network.module, TwoStream)
     after = done.network.module.whole.state_dict()

@@ -22,7 +22,7 @@ app = typer.Typer()
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe (TOML). Those that come with fovea are in recipes/.")],
     set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as optimiser.lr=0.05. Repeat.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as optimizer.lr=0.05. Repeat.")
     ] = None,
     out: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""Random crops, flips and colours of a batch, on the device that holds it.
+"""Random crops, flips and colors of a batch, on the device that holds it.
 
 Everything random is drawn as plain numbers per picture before anything is decoded, from the seed and the step alone: a
 run that goes on after a kill, or in more processes, sees the same pictures. What is hidden of a batch is drawn by each
@@ -6,12 +6,15 @@ process from the common generator, which the step seeds, as mixing is.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torchvision.transforms import v2
 
 from fovea.pictures.windows import cut
 from fovea.training.recipe import AugmentPart
+from fovea.training.repeatable import generator
 
 DRAWS = 8  # random numbers a picture: area, aspect, x, y, flip, brightness, contrast, saturation
 
@@ -24,21 +27,6 @@ def draw(count: int, seed: int, step: int) -> Tensor:
 def draw_more(count: int, seed: int, step: int) -> Tensor:
     """Two more for every picture, beside which the others stay as they are."""
     return torch.rand(count, 2, generator=generator(seed, step, 2))  # N,2
-
-
-def generator(*numbers: int) -> torch.Generator:
-    return torch.Generator().manual_seed(mixed(*numbers))
-
-
-def mixed(*numbers: int) -> int:
-    """One seed out of several numbers, unlike that of any near ones (splitmix64)."""
-    state = 0
-    for number in numbers:
-        state = (state ^ number) + 0x9E3779B97F4A7C15 & (1 << 64) - 1
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
-        state ^= state >> 31
-    return state >> 1
 
 
 def crops(draws: Tensor, sizes: Tensor, part: AugmentPart) -> Tensor:
@@ -64,22 +52,22 @@ def cut_out(pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, i
     return cut(pictures.float(), windows, size, flips)
 
 
-def recolour(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
+def recolor(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
     """Brightness, contrast and saturation of each picture by a factor in 1 ± its setting (N,C,H,W in 0..255)."""
     if not (part.brightness or part.contrast or part.saturation):
         return pixels
     factor = 1 + (2 * draws[:, 5:8] - 1) * draws.new_tensor([part.brightness, part.contrast, part.saturation])
-    light, contrast, colour = (one.view(-1, 1, 1, 1) for one in factor.unbind(1))
+    light, contrast, color = (one.view(-1, 1, 1, 1) for one in factor.unbind(1))
     pixels = (pixels * light).clamp(0, 255)
-    mean = _grey(pixels).mean((2, 3), keepdim=True)
+    mean = _gray(pixels).mean((2, 3), keepdim=True)
     pixels = (mean + (pixels - mean) * contrast).clamp(0, 255)
-    grey = _grey(pixels)
-    return (grey + (pixels - grey) * colour).clamp(0, 255)
+    gray = _gray(pixels)
+    return (gray + (pixels - gray) * color).clamp(0, 255)
 
 
 def hidden(inputs: Tensor, part: AugmentPart) -> Tensor:
     """Hide-and-Seek (Singh and Lee 2017): a grid over each picture, of a size drawn for it, whose squares are each
-    hidden with the chance `hide`. Inputs are normalised, N,C,H,W: what is hidden has the mean colour, 0."""
+    hidden with the chance `hide`. Inputs are normalized, N,C,H,W: what is hidden has the mean color, 0."""
     if not part.hide:
         return inputs
     count, _, height, width = inputs.shape
@@ -93,7 +81,17 @@ def hidden(inputs: Tensor, part: AugmentPart) -> Tensor:
     return inputs * shown
 
 
-def _grey(pixels: Tensor) -> Tensor:
+def mixing(part: AugmentPart, classes: int) -> Any:
+    """Mixup, cutmix, or either in turn (torchvision); targets become shares of classes."""
+    chosen = [
+        kind(alpha=alpha, num_classes=classes)
+        for kind, alpha in ((v2.MixUp, part.mixup), (v2.CutMix, part.cutmix))
+        if alpha > 0
+    ]
+    return v2.RandomChoice(chosen) if chosen else lambda inputs, target: (inputs, target)
+
+
+def _gray(pixels: Tensor) -> Tensor:
     """Luma (ITU-R 601)."""
     if pixels.shape[1] != 3:
         return pixels

@@ -1,5 +1,6 @@
 """Checkpoints that are whole or not there: written beside the good one, which they replace when complete."""
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -9,9 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fovea.basics.errors import FoveaError
+from fovea.basics.errors import BadChoice, FoveaError
+from fovea.training.losses import Loss
+from fovea.training.parts import Part
+from fovea.training.recipe import Recipe, spelled
 
 NAME = "checkpoint.pt"
+FREE = {"about", "command", "expected", "took", "save_every", "log_every", "test_every"}  # keys that may change
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> Path:
@@ -40,6 +45,42 @@ def load(folder: Path) -> dict[str, Any] | None:
     except Exception as error:  # torch has no error of its own for a damaged file
         raise FoveaError(f"{path} cannot be read ({_reason(error)}); start anew with --fresh") from None
     return state
+
+
+def same_run(known: Mapping[str, Any], recipe: Recipe, data: Mapping[str, Any], folder: Path) -> None:
+    """A run goes on with the recipe and the data that it began with. Nothing that a checkpoint names is imported."""
+    if not {"recipe", "data", "stepper"} <= set(known):
+        raise FoveaError(f"{folder / NAME} is not a checkpoint of fovea train; name another --out")
+    before, now = spelled(json.loads(known["recipe"])), json.loads(recipe.model_dump_json())
+    _fill(before, recipe)
+    for content in (before, now):
+        content["data"].pop("workers", None)
+    differ = [key for key in now if key not in FREE and before.get(key) != now[key]]
+    if differ:
+        raise BadChoice(
+            f"{folder} was trained by another recipe ({', '.join(differ)} differ): --resume goes on with the "
+            "same one, its --set included; name another --out, or --fresh"
+        )
+    if known["data"] != data:
+        raise BadChoice(
+            f"the data has changed since {folder} was begun ({known['data']['pictures']} pictures of "
+            f"{len(known['data']['labels'])} classes then, {data['pictures']} of {len(data['labels'])} "
+            "now, or other names): name another --out, or --fresh"
+        )
+
+
+def _fill(before: dict[str, Any], part: Part) -> None:
+    """A recipe of an earlier version has the defaults of what has come since; it had the settings of all losses."""
+    fields = type(part).model_fields
+    if isinstance(part, Loss):
+        for name in [name for name, value in before.items() if name not in fields or value is None]:
+            del before[name]
+    for name, about in fields.items():
+        value = getattr(part, name)
+        if name not in before:
+            before[name] = about.get_default(call_default_factory=True)  # type: ignore[call-arg]
+        elif isinstance(value, Part) and isinstance(before[name], dict):
+            _fill(before[name], value)
 
 
 def room_for(folder: Path, needed: int) -> None:

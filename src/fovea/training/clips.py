@@ -12,13 +12,16 @@ from fovea.models.videonet import Features, video_of
 from fovea.networks.loading import load
 from fovea.networks.network import Network, fit_for_half
 from fovea.training.feed import Batch, Progress, Wanted, preparing, room
-from fovea.training.recipe import RANKING, AugmentPart, Recipe
+from fovea.training.losses import loss
+from fovea.training.recipe import AugmentPart, Recipe
 from fovea.training.scoring import Retrieved
 
 TOGETHER = 8  # frames looked at in one pass: more of them fall out of the cache of a CPU
 
 
 class ClipMedium:
+    pictures = None
+
     def __init__(self, recipe: Recipe) -> None:
         part = recipe.network
         if recipe.augment != AugmentPart():
@@ -28,8 +31,9 @@ class ClipMedium:
                 "network.size, network.crop, network.squash and data.side are for pictures; frames are squashed whole "
                 "to network.options = { size = SIDE }"
             )
-        if recipe.loss.name not in RANKING:
-            raise BadChoice(f"clips are told by their embeddings: set loss.name to {' or '.join(sorted(RANKING))}")
+        if recipe.loss.reads != "embedding":
+            known = [name for name, entry in loss.entries().items() if entry.traits.get("reads") == "embedding"]
+            raise BadChoice(f"clips are told by their embeddings: set loss.name to {' or '.join(known)}")
         self.recipe, self.data = recipe, open_clips(recipe.data.train)
         self.name, self.labels = self.data.name, self.data.labels
         self.test = None if recipe.data.test is None else open_clips(recipe.data.test)

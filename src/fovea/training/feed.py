@@ -19,7 +19,7 @@ from fovea.models.twostream import Views
 from fovea.networks.network import Network
 from fovea.pictures.placement import inwards
 from fovea.pictures.transforms import Prepare
-from fovea.training.augment import crops, cut_out, recolour
+from fovea.training.augment import crops, cut_out, recolor
 from fovea.training.recipe import AugmentPart, DataPart
 
 Progress = Callable[[int, int], None]
@@ -129,7 +129,7 @@ class Held:
             windows = crops(draws, self.sizes[index], self.augment)
             flips = (draws[:, 4] < 0.5) & self.augment.flip
             pixels = cut_out(self.pixels[index], windows, flips, self.prepare.size)
-            pixels = recolour(pixels, draws, self.augment)
+            pixels = recolor(pixels, draws, self.augment)
             yield Batch(self.prepare.normalise(pixels), self.labels[index], one.index)
 
 
@@ -157,7 +157,7 @@ class Streamed:
             self.skipped += [reason for reason in bad if reason[0] not in seen]
             seen |= {name for name, _ in bad}
             pixels = pixels.to(self.device, non_blocking=True).float()
-            pixels = recolour(pixels, turns.draws.to(self.device), self.augment)
+            pixels = recolor(pixels, turns.draws.to(self.device), self.augment)
             yield Batch(self.prepare.normalise(pixels), labels.to(self.device, non_blocking=True), turns.index)
 
 

@@ -13,7 +13,7 @@ from fovea.networks.network import Network
 from fovea.patches.patching import Extracted
 from fovea.pictures.windows import inside
 from fovea.streams.taken import in_shares, patches_of
-from fovea.training.augment import crops, recolour
+from fovea.training.augment import crops, recolor
 from fovea.training.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing, room
 from fovea.training.media import Pictures, Tested
 from fovea.training.recipe import AugmentPart, Recipe
@@ -29,7 +29,7 @@ class TwoStreamMedium(Pictures):
             raise BadChoice("patches are cut out of pictures held in memory: leave data.hold out")
         if recipe.augment.mixup or recipe.augment.cutmix:
             raise BadChoice("two streams see two windows of one picture: mixup and cutmix have no meaning there")
-        if recipe.loss.distil is not None:
+        if recipe.loss.model_dump().get("distil") is not None:
             raise BadChoice("a teacher sees one picture, and two streams two windows of it: leave loss.distil out")
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
@@ -97,7 +97,7 @@ class TwoStreamFeed:
             whole = crops(draws, sizes, self.augment)
             boxes = None if self.boxes is None else self._patch(index, draws, more, sizes).unsqueeze(1)
             flips = (draws[:, 4] < 0.5) & self.augment.flip
-            pixels = self.prepare.normalise(recolour(self.pixels[index].float(), draws, self.augment))
+            pixels = self.prepare.normalise(recolor(self.pixels[index].float(), draws, self.augment))
             yield Batch(Views(pixels, boxes, whole, flips), self.labels[index], one.index)
 
     def _patch(self, index: Tensor, draws: Tensor, more: Tensor, sizes: Tensor) -> Tensor:

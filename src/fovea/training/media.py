@@ -16,7 +16,7 @@ from fovea.networks.loading import keep_classes, kind_of, load
 from fovea.networks.network import Network
 from fovea.training.clips import ClipMedium
 from fovea.training.feed import Feed, HeldOut, Progress, feed, preparing
-from fovea.training.recipe import RANKING, NetworkPart, Recipe
+from fovea.training.recipe import NetworkPart, Recipe
 from fovea.training.scoring import Classified, Retrieved
 from fovea.training.sounds import SoundMedium
 from fovea.training.text import TextMedium
@@ -41,6 +41,9 @@ class Medium(Protocol):
 
     name: str
     labels: tuple[str, ...]
+
+    @property
+    def pictures(self) -> DataSet | None: ...
 
     def __len__(self) -> int: ...
 
@@ -69,9 +72,10 @@ def medium_of(recipe: Recipe) -> Medium:
 class Pictures:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.data = recipe, open_data(recipe.data.train)
+        self.pictures: DataSet | None = self.data
         self.name, self.labels = self.data.name, self.data.labels
         _known_labels(self.data)
-        ranking = recipe.loss.name in RANKING  # classes that are not trained are what embeddings are tested on
+        ranking = recipe.loss.reads == "embedding"  # classes that are not trained are what embeddings are tested on
         test = None if recipe.data.test is None else open_data(recipe.data.test, names=None if ranking else self.labels)
         self.test = test if test is None or ranking else numbered_as(test, self.labels)
 
@@ -79,7 +83,7 @@ class Pictures:
         return len(self.data)
 
     def network(self) -> Network:
-        return network_of(self.recipe.network, None if self.recipe.loss.name in RANKING else self.labels)
+        return network_of(self.recipe.network, None if self.recipe.loss.reads == "embedding" else self.labels)
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         return feed(network, self.data, self.recipe.data, self.recipe.augment, device, progress)
@@ -88,7 +92,7 @@ class Pictures:
         if self.test is None:
             return None
         held = HeldOut(network, self.test, device, progress)
-        if self.recipe.loss.name in RANKING:
+        if self.recipe.loss.reads == "embedding":
             return Retrieved(held)
         return Walked(held) if isinstance(network.module, Glimpsing) else Classified(held)
 

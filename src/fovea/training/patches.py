@@ -14,7 +14,7 @@ from fovea.patches.classify import Patches, added, patches
 from fovea.patches.lip import for_test, for_training, pick
 from fovea.patches.scales import Anchored, look
 from fovea.pictures.transforms import Prepare
-from fovea.training.augment import crops, cut_out, recolour
+from fovea.training.augment import crops, cut_out, recolor
 from fovea.training.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing
 from fovea.training.media import Pictures, Tested
 from fovea.training.recipe import AugmentPart, Recipe
@@ -78,7 +78,7 @@ class PatchFeed:
             inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
             windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
             flips = (draws[:, 4] < 0.5) & self.augment.flip
-            pixels = recolour(cut_out(self.pixels[index], windows, flips, (side, side)), draws, self.augment)
+            pixels = recolor(cut_out(self.pixels[index], windows, flips, (side, side)), draws, self.augment)
             yield Batch(self.prepare.normalise(pixels), self.labels[index], one.index)
 
 

@@ -1,41 +1,13 @@
-"""How ProtoPNet is trained (Chen et al. 2019): what is minimised, and the projection of prototypes on pictures."""
+"""Where prototypes begin, and their projection on the training pictures (ProtoPNet, Chen et al. 2019)."""
 
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
 from fovea.data import DataSet
-from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of
+from fovea.models.protopnet import NOWHERE, prototypes_of
 from fovea.networks.network import Network, as_found
 from fovea.prototypes.reading import Progress, batches
-from fovea.training.recipe import LossPart
-
-
-class Prototypes(nn.Module):
-    """Cross-entropy + cluster * Clst - separation * Sep + l1 * |weights of other classes' prototypes|_1.
-
-    Clst is the mean over pictures of the smallest squared distance between a cell and a prototype of the picture's own
-    class, Sep that of the smallest one between a cell and any other class's.
-    """
-
-    def __init__(self, part: LossPart) -> None:
-        super().__init__()
-        self.part = part
-
-    def forward(self, out: ProtoPNetOutput, target: Tensor) -> Tensor:
-        if not isinstance(out, ProtoPNetOutput):
-            raise BadChoice("the loss 'prototypes' is for a network that has some: give a protopnet/NAME")
-        part, label = self.part, target.argmax(1) if target.ndim > 1 else target
-        own = out.owner == label.unsqueeze(1)  # N,P
-        cluster = out.distances.masked_fill(~own, torch.inf).amin(1).mean()
-        separation = out.distances.masked_fill(own, torch.inf).amin(1).mean()
-        classes = torch.arange(len(out.weights), device=out.owner.device)
-        others = out.weights[out.owner != classes.unsqueeze(1)]  # of classes,P
-        entropy = F.cross_entropy(out.logits, target, label_smoothing=part.smoothing)
-        return entropy + part.cluster * cluster - part.separation * separation + part.l1 * others.abs().sum()
 
 
 @dataclass(frozen=True)

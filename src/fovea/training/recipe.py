@@ -2,27 +2,18 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from fovea.basics.errors import BadChoice, nearest
+from fovea.training.losses import DEFAULT, Loss, chosen, settings_of
+from fovea.training.parts import Count, Name, NotNegative, Part, Positive, Range, Share
 
-Name = Annotated[str, Field(min_length=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Range = Annotated[list[float], Field(min_length=2, max_length=2)]
-
-
-class Part(BaseModel):
-    """No unknown keys, no guessing of types: a recipe that is read is a recipe that was meant."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
 
 
 class NetworkPart(Part):
@@ -70,63 +61,13 @@ class AugmentPart(Part):
         return self
 
 
-class DistilPart(Part):
-    teacher: str  # a name that fovea.load knows, or a weights file
-    weight: Share = 0.5  # of the teacher's part in the loss
-    temperature: Positive = 1.0
-
-
-RANKING = frozenset({"triplet", "npair"})  # losses that compare embeddings
-OWN: dict[str, frozenset[str]] = {  # the settings of each loss
-    "acol": frozenset({"smoothing"}),
-    "cross_entropy": frozenset({"smoothing", "distil", "weights"}),
-    "npair": frozenset({"l2"}),
-    "prototypes": frozenset({"smoothing", "cluster", "separation", "l1"}),
-    "reinforce": frozenset({"smoothing", "policy", "whole", "whole_reward", "upto", "baseline"}),
-    "sorted_locations": frozenset(),
-    "triplet": frozenset({"margin"}),
-    "two_streams": frozenset({"smoothing", "rank", "margin", "detach_global"}),
-}
-
-
-class LossPart(Part):
-    name: Literal[
-        "acol", "cross_entropy", "npair", "prototypes", "reinforce", "sorted_locations", "triplet", "two_streams"
-    ] = "cross_entropy"
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    distil: DistilPart | None = None
-    weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given
-    policy: NotNegative = 0.1  # of reinforce: the weight of REINFORCE beside cross-entropy
-    whole: Share = 1.0  # of cross-entropy, the share of the answer as a whole; the rest is of what was read alone
-    whole_reward: Share = 1.0  # likewise of REINFORCE
-    upto: Count | None = None  # the deepest level whose glimpses are judged alone
-    baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
-    cluster: NotNegative = 0.8  # of prototypes: how much it counts that each picture is near one of its own class's
-    separation: NotNegative = 0.08  # and far from those of others
-    l1: NotNegative = 1e-4  # of the last layer's weights between classes and others' prototypes
-
-    rank: NotNegative = 0.5  # of two_streams: the weight of the ranking loss (lambda)
-    margin: NotNegative | None = None  # by which it wants the local stream surer of the true class than the global one
-    # (0.5 unless given); of triplet, by which another class should be farther than the same one (0.2)
-    detach_global: bool = False  # the ranking loss teaches the local stream alone
-    l2: NotNegative = 2e-3  # of npair: how much the embeddings' squared length counts
-
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> "LossPart":
-        stray = sorted(self.model_fields_set - {"name"} - OWN[self.name])
-        if stray:
-            whose = " or ".join(repr(name) for name, own in OWN.items() if stray[0] in own)
-            raise ValueError(f"{stray[0]} belongs to the loss {whose}; this one is {self.name!r}")
-        return self
-
-
 class GroupPart(Part):
     match: str  # a glob over parameter names
     lr: NotNegative | None = None  # 0 freezes them
     weight_decay: NotNegative | None = None
 
 
-class OptimiserPart(Part):
+class OptimizerPart(Part):
     name: Literal["sgd", "adam", "adamw", "adadelta", "rmsprop"] = "sgd"
     lr: Positive = 0.1
     weight_decay: NotNegative = 0.0
@@ -187,29 +128,29 @@ class Recipe(Part):
     network: NetworkPart
     data: DataPart
     augment: AugmentPart = AugmentPart()
-    loss: LossPart = LossPart()
-    optimiser: OptimiserPart = OptimiserPart()
+    # which loss, by its name, says which settings there are
+    loss: Annotated[SerializeAsAny[Loss], PlainValidator(chosen)] = Field(default_factory=lambda: chosen({}))
+    optimizer: OptimizerPart = OptimizerPart()
     schedule: SchedulePart = SchedulePart()
     expected: dict[str, float] = {}  # the score, as measured on the test data
     took: TookPart | None = None
 
     @model_validator(mode="after")
     def _comparable(self) -> "Recipe":
-        """Ranking losses compare pictures of the same class, and mixed pictures are of none."""
-        if self.loss.name in RANKING:
-            if self.per_class is None or self.per_class < 2:
-                raise ValueError(
-                    f"the loss {self.loss.name!r} compares pictures of a class: give per_class = 2 or more"
-                )
-            if self.loss.name == "npair" and self.per_class != 2:
-                raise ValueError(f"the loss 'npair' takes one pair a class: per_class is 2; got {self.per_class}")
-            if self.augment.mixup or self.augment.cutmix:
-                raise ValueError(f"the loss {self.loss.name!r} needs pictures of one class: leave mixup and cutmix out")
+        """Losses that compare embeddings need pictures of the same class, and mixed pictures are of none."""
+        name, own = self.loss.name, self.loss.traits
+        least = own.get("per_class")
+        if least is not None and (self.per_class is None or self.per_class < least):
+            raise ValueError(f"the loss {name!r} compares pictures of a class: give per_class = {least} or more")
+        if own.get("pairs") and self.per_class != least:
+            raise ValueError(f"the loss {name!r} takes one pair per class: per_class is {least}; got {self.per_class}")
+        if own["reads"] == "embedding" and (self.augment.mixup or self.augment.cutmix):
+            raise ValueError(f"the loss {name!r} needs pictures of one class: leave mixup and cutmix out")
         return self
 
 
 def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """A recipe from its file, with `key=value` changes such as `optimiser.lr=0.05`."""
+    """A recipe from its file, with `key=value` changes such as `optimizer.lr=0.05`."""
     path = Path(path)
     if not path.is_file():
         near = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
@@ -218,27 +159,38 @@ def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadChoice(f"{path} is not TOML: {error}") from None
+    content = spelled(content)
     for change in changes:
         _change(content, change)
     return check(content, str(path))
 
 
 def check(content: dict[str, Any], source: str = "the recipe") -> Recipe:
+    content = spelled(content)
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        raise BadChoice(f"{source}: " + "; ".join(_said(one) for one in error.errors())) from None
+        raise BadChoice(f"{source}: " + "; ".join(_said(one, content) for one in error.errors())) from None
+
+
+def spelled(content: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with today's spelling of its keys; that of earlier versions is taken, too."""
+    for old, key in OLD_KEYS.items():
+        if old in content and key in content:
+            raise BadChoice(f"{old} and {key} are the same: give {key} alone")
+    return {OLD_KEYS.get(key, key): value for key, value in content.items()}
 
 
 def _change(content: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
-        raise BadChoice(f"a change is written key=value, such as optimiser.lr=0.05; got {change!r}")
+        raise BadChoice(f"a change is written key=value, such as optimizer.lr=0.05; got {change!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a plain word needs no quotes on a command line
-    *above, last = key.strip().split(".")
+    first, *rest = key.strip().split(".")
+    *above, last = OLD_KEYS.get(first, first), *rest
     place = content
     for name in above:
         place = place.setdefault(name, {})
@@ -247,12 +199,11 @@ def _change(content: dict[str, Any], change: str) -> None:
     place[last] = value
 
 
-def _said(error: ErrorDetails) -> str:
+def _said(error: ErrorDetails, content: dict[str, Any]) -> str:
     where = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         *above, last = error["loc"]
-        part = _part_at(Recipe, tuple(above))
-        return f"no key {where!r}{nearest(str(last), part.model_fields)}"
+        return f"no key {where!r}{nearest(str(last), _part_at(above, content).model_fields)}"
     if error["type"] == "missing":
         return f"{where} is missing"
     if error["type"] == "value_error":
@@ -262,10 +213,14 @@ def _said(error: ErrorDetails) -> str:
     return f"{where} should {said}; got {error['input']!r}{near}"
 
 
-def _part_at(model: type[Part], path: tuple[int | str, ...]) -> type[Part]:
+def _part_at(path: Sequence[int | str], content: dict[str, Any]) -> type[Part]:
     """The part of the recipe that a key stands in."""
+    model: type[Part] = Recipe
     for key in path:
         if isinstance(key, int):
+            continue
+        if key == "loss" and model is Recipe:
+            model = settings_of(content["loss"].get("name", DEFAULT))
             continue
         wanted: Any = model.model_fields[key].annotation
         choices = [wanted, *get_args(wanted)] if get_origin(wanted) else [wanted]

@@ -17,6 +17,8 @@ from fovea.training.recipe import AugmentPart, Recipe
 
 
 class SoundMedium:
+    pictures = None
+
     def __init__(self, recipe: Recipe) -> None:
         part = recipe.network
         if recipe.augment != AugmentPart():

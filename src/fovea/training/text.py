@@ -31,6 +31,8 @@ SPREAD = 0.1
 
 
 class TextMedium:
+    pictures = None
+
     def __init__(self, recipe: Recipe) -> None:
         if recipe.augment != AugmentPart():
             raise BadChoice("[augment] is for pictures: text takes network.options.dropout, which drops words' vectors")

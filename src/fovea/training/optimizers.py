@@ -1,4 +1,4 @@
-"""Optimisers, groups of parameters with settings of their own, and learning rates as a function of the step alone."""
+"""Optimizers, groups of parameters with settings of their own, and learning rates as a function of the step alone."""
 
 import math
 from fnmatch import fnmatchcase
@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.training.recipe import OptimiserPart, SchedulePart
+from fovea.training.recipe import OptimizerPart, SchedulePart
 
-OPTIMISERS: dict[str, tuple[type[torch.optim.Optimizer], frozenset[str]]] = {
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], frozenset[str]]] = {
     "sgd": (torch.optim.SGD, frozenset({"momentum", "nesterov"})),
     "adam": (torch.optim.Adam, frozenset({"betas", "eps"})),
     "adamw": (torch.optim.AdamW, frozenset({"betas", "eps"})),
@@ -19,9 +19,9 @@ OPTIMISERS: dict[str, tuple[type[torch.optim.Optimizer], frozenset[str]]] = {
 }
 
 
-def optimiser_of(part: OptimiserPart, module: nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(part: OptimizerPart, module: nn.Module) -> torch.optim.Optimizer:
     """Each group keeps its learning rate as `base_lr`, which the schedule multiplies."""
-    kind, known = OPTIMISERS[part.name]
+    kind, known = OPTIMIZERS[part.name]
     given = {key: getattr(part, key) for key in ("momentum", "nesterov", "betas", "rho", "eps")}
     given = {key: tuple(value) if key == "betas" else value for key, value in given.items() if value is not None}
     unknown = sorted(set(given) - known)
@@ -31,10 +31,10 @@ def optimiser_of(part: OptimiserPart, module: nn.Module) -> torch.optim.Optimize
     try:
         return kind(groups, lr=part.lr, **given)  # type: ignore[call-arg]
     except ValueError as error:  # values that do not go together, as nesterov without momentum
-        raise BadChoice(f"optimiser {part.name}: {error}") from None
+        raise BadChoice(f"optimizer {part.name}: {error}") from None
 
 
-def parameter_groups(part: OptimiserPart, module: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(part: OptimizerPart, module: nn.Module) -> list[dict[str, Any]]:
     """Parameters by learning rate and weight decay: the first group whose pattern matches, else the recipe's own.
 
     Biases and norms (fewer than two dimensions) are not decayed unless the recipe says so.
@@ -78,6 +78,6 @@ def share(part: SchedulePart, epoch: float, epochs: float) -> float:
     return part.floor + (1 - part.floor) * (1 + math.cos(math.pi * min(past, 1.0))) / 2
 
 
-def set_rates(optimiser: torch.optim.Optimizer, by: float) -> None:
-    for group in optimiser.param_groups:
+def set_rates(optimizer: torch.optim.Optimizer, by: float) -> None:
+    for group in optimizer.param_groups:
         group["lr"] = group["base_lr"] * by

@@ -1,18 +1,28 @@
 """The learning rule of networks that choose what to read: cross-entropy and REINFORCE (TNet, Eqs. 1, 2 and 7)."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
 from fovea.models.glimpsing import Walk
-from fovea.training.recipe import LossPart
+from fovea.training.losses import Loss, loss
+from fovea.training.parts import Count, NotNegative, Share, Smoothing
 
 FORGETS, BEGINS = 0.9, 0.5  # of the baseline, Eq. 7
 
 
-class Reinforce(nn.Module):
-    """What is minimised is -L_r of Eq. 2, per picture, averaged over the batch:
+@loss(
+    "reinforce",
+    about="cross-entropy and REINFORCE, for networks that choose what to read",
+    reads="output",
+    needs=("each", "log_probability", "levels"),
+    such_as="tnet/NAME",
+)
+class Reinforce(Loss):
+    """What is minimized is -L_r of Eq. 2, per picture, averaged over the batch:
 
         whole        * CE(all)      + (1 - whole)        * mean over what was read of CE(it alone)
       - policy * whole_reward       * (R - b)   * sum over glimpses of log p
@@ -23,9 +33,23 @@ class Reinforce(nn.Module):
     deepest level whose glimpses are judged alone (2 in the paper's second stage).
     """
 
+    smoothing: Smoothing = 0.0
+    policy: NotNegative = 0.1  # the weight of REINFORCE beside cross-entropy
+    whole: Share = 1.0  # of cross-entropy, the share of the answer as a whole; the rest is of what was read alone
+    whole_reward: Share = 1.0  # likewise of REINFORCE
+    upto: Count | None = None  # the deepest level whose glimpses are judged alone
+    baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
+
+    def made(self) -> "Rewarded":
+        return Rewarded(self)
+
+
+class Rewarded(nn.Module):
+    """The loss with its baseline, which follows the rewards of the steps so far."""
+
     baseline: Tensor
 
-    def __init__(self, part: LossPart) -> None:
+    def __init__(self, part: Reinforce) -> None:
         super().__init__()
         self.part = part
         self.register_buffer("baseline", torch.tensor(BEGINS))

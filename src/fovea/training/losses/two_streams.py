@@ -1,15 +1,22 @@
 """What a two-stream network is trained by: Eqs. 3.8 to 3.11 of the thesis, as printed."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadNetwork
 from fovea.models.twostream import TwoStreamOutput
-from fovea.training.recipe import LossPart
+from fovea.training.losses import Loss, loss
+from fovea.training.parts import NotNegative, Smoothing
 
 
-class TwoStreams(nn.Module):
+@loss(
+    "two_streams",
+    about="both streams' cross-entropy, and the local one surer than the global one",
+    reads="output",
+    needs=("whole", "local", "steps"),
+    such_as="twostream/NAME",
+)
+class TwoStreams(Loss):
     """L = L_XE(global) + lambda' L_XE(local) + lambda L_r, L_r = max(0, p_global - p_local + margin), batch means.
 
     p is the probability of the true class. As printed, L_r is 0 once the local stream is surer of it than the global
@@ -18,15 +25,12 @@ class TwoStreams(nn.Module):
     trained at all its steps, by the mean of their cross-entropies.
     """
 
-    def __init__(self, part: LossPart) -> None:
-        super().__init__()
-        self.smoothing, self.rank = part.smoothing, part.rank
-        self.margin = 0.5 if part.margin is None else part.margin
-        self.detach_global = part.detach_global
+    smoothing: Smoothing = 0.0
+    rank: NotNegative = 0.5  # the weight of the ranking loss (lambda)
+    margin: NotNegative = 0.5  # by which it wants the local stream surer of the true class than the global one
+    detach_global: bool = False  # the ranking loss teaches the local stream alone
 
-    def forward(self, out: TwoStreamOutput, target: Tensor) -> Tensor:
-        if not isinstance(out, TwoStreamOutput):
-            raise BadNetwork("the loss 'two_streams' is of a two-stream network: network.name is twostream/<backbone>")
+    def __call__(self, out: TwoStreamOutput, target: Tensor) -> Tensor:
         whole = out.whole.float()
         loss = F.cross_entropy(whole, target, label_smoothing=self.smoothing)  # Eq. 3.10
         if out.local is None or out.steps is None:

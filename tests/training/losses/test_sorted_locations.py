@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fovea.models.saccader import Cell, CellWalk, Policy, Saccader
-from fovea.training.sorted_locations import SortedLocations
+from fovea.training.losses.sorted_locations import SortedLocations
 
 
 def walk_over(mixed: Tensor, evidence: Tensor, glimpses: int) -> CellWalk:

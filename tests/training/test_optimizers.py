@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 import fovea
-from fovea.training.optimising import optimiser_of, parameter_groups, set_rates, share
-from fovea.training.recipe import GroupPart, OptimiserPart, SchedulePart
+from fovea.training.optimizers import optimizer_of, parameter_groups, set_rates, share
+from fovea.training.recipe import GroupPart, OptimizerPart, SchedulePart
 
 
 @pytest.fixture
@@ -26,36 +26,36 @@ def test_steps_and_constant() -> None:
 
 
 def test_groups_have_their_own_rates_and_norms_do_not_decay(module: nn.Module) -> None:
-    part = OptimiserPart(lr=0.1, weight_decay=0.01, groups=[GroupPart(match="head.*", lr=1.0)])
+    part = OptimizerPart(lr=0.1, weight_decay=0.01, groups=[GroupPart(match="head.*", lr=1.0)])
     groups = parameter_groups(part, module)
     found = {(group["lr"], group["weight_decay"]): sum(p.numel() for p in group["params"]) for group in groups}
     assert found == {(0.1, 0.01): 18, (0.1, 0.0): 2 + 4, (1.0, 0.01): 6, (1.0, 0.0): 3}
-    optimiser = optimiser_of(part, module)
-    set_rates(optimiser, 0.5)
-    assert sorted({group["lr"] for group in optimiser.param_groups}) == [0.05, 0.5]
+    optimizer = optimizer_of(part, module)
+    set_rates(optimizer, 0.5)
+    assert sorted({group["lr"] for group in optimizer.param_groups}) == [0.05, 0.5]
 
 
 def test_frozen_parameters(module: nn.Module) -> None:
-    parameter_groups(OptimiserPart(groups=[GroupPart(match="trunk.*", lr=0)]), module)
+    parameter_groups(OptimizerPart(groups=[GroupPart(match="trunk.*", lr=0)]), module)
     assert not any(p.requires_grad for p in module["trunk"].parameters())  # type: ignore[index]
     with pytest.raises(fovea.BadChoice, match="every parameter is frozen"):
-        parameter_groups(OptimiserPart(groups=[GroupPart(match="*", lr=0)]), module)
+        parameter_groups(OptimizerPart(groups=[GroupPart(match="*", lr=0)]), module)
 
 
 def test_a_pattern_that_matches_nothing(module: nn.Module) -> None:
     with pytest.raises(fovea.BadChoice, match=r"no parameter is called 'heads\.\*'; did you mean 'head'"):
-        parameter_groups(OptimiserPart(groups=[GroupPart(match="heads.*")]), module)
+        parameter_groups(OptimizerPart(groups=[GroupPart(match="heads.*")]), module)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adadelta", "rmsprop"])
-def test_every_optimiser_steps(name: str, module: nn.Module) -> None:
-    optimiser = optimiser_of(OptimiserPart(name=name, lr=0.1), module)  # type: ignore[arg-type]
+def test_every_optimizer_steps(name: str, module: nn.Module) -> None:
+    optimizer = optimizer_of(OptimizerPart(name=name, lr=0.1), module)  # type: ignore[arg-type]
     before = module["head"].weight.clone()  # type: ignore[index]
     module["head"](torch.ones(1, 2)).square().sum().backward()  # type: ignore[index]
-    optimiser.step()
+    optimizer.step()
     assert not torch.equal(before, module["head"].weight)  # type: ignore[index]
 
 
-def test_an_option_of_another_optimiser(module: nn.Module) -> None:
+def test_an_option_of_another_optimizer(module: nn.Module) -> None:
     with pytest.raises(fovea.BadChoice, match="adamw takes no momentum"):
-        optimiser_of(OptimiserPart(name="adamw", momentum=0.9), module)
+        optimizer_of(OptimizerPart(name="adamw", momentum=0.9), module)

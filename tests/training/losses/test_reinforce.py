@@ -6,8 +6,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.models.glimpsing import Walk
-from fovea.training.recipe import LossPart
-from fovea.training.reinforce import Reinforce
+from fovea.training.losses.reinforce import Reinforce, Rewarded
 
 
 def walk(each: Tensor, probability: Tensor, levels: tuple[int, ...]) -> Walk:
@@ -15,8 +14,8 @@ def walk(each: Tensor, probability: Tensor, levels: tuple[int, ...]) -> Walk:
     return Walk(each.mean(1), each, each, torch.zeros(n, v, 4), levels, (-1,) * v, probability.log())
 
 
-def loss_of(**settings: object) -> Reinforce:
-    return Reinforce(LossPart(name="reinforce", **settings))  # type: ignore[arg-type]
+def loss_of(**settings: object) -> Rewarded:
+    return Reinforce(**settings).made()  # type: ignore[arg-type]
 
 
 # one picture, two classes, the overview and two glimpses; the truth is class 0

@@ -1,0 +1,107 @@
+"""One forward pass of training, and what is looked at of it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fovea.basics.errors import BadChoice, FoveaError, nearest
+from fovea.networks.network import Network
+from fovea.training.losses import Loss, loss
+
+
+@runtime_checkable
+class ManyHeaded(Protocol):
+    """The output of a network that is trained at several places, each group of them with a name."""
+
+    def heads(self) -> Mapping[str, tuple[Tensor, ...]]: ...
+
+
+def loss_of(part: Loss) -> Loss:
+    """The loss that a recipe's part has the settings of."""
+    try:
+        kind = loss.get(part.name)
+    except ModuleNotFoundError as error:
+        raise FoveaError(f"the loss {part.name!r} needs the package {error.name}: pip install 'fovea[train]'") from None
+    return kind.model_validate(part.model_dump())
+
+
+class Step(nn.Module):
+    """The loss of a batch, and the logits. This is what is wrapped for many processes.
+
+    Of a network with several heads the loss is the sum of theirs, each times the weight of its group.
+    """
+
+    def __init__(self, network: Network, part: Loss, device: torch.device | None = None) -> None:
+        super().__init__()
+        settings = loss_of(part)
+        self.module, self.loss = network.module, settings.made()
+        self._name, self._weights, self._traits = part.name, part.weights, part.traits
+        self._read = network.read
+        self._teacher = settings.teacher(network, device or network.device)  # no part of what is trained or saved
+
+    def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.module(inputs)
+        logits = self._read(out)
+        if self._traits["reads"] == "output":
+            self._fits(out)
+            with torch.autocast(inputs.device.type, enabled=False):
+                return self._number(self.loss(out, target)), logits
+        groups = out.heads() if isinstance(out, ManyHeaded) else {"logits": (logits,)}
+        stray = [name for name in self._weights if name not in groups]
+        if stray:
+            raise BadChoice(f"loss.weights: the network has no output {stray[0]!r}{nearest(stray[0], groups)}")
+        more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
+        with torch.autocast(inputs.device.type, enabled=False):
+            weighed = [(self._weights.get(name, 1.0), head) for name, heads in groups.items() for head in heads]
+            losses = [
+                weight * self._number(self.loss(_whole(head), target, *more)) for weight, head in weighed if weight > 0
+            ]
+            return torch.stack(losses).sum(), logits
+
+    def _fits(self, out: Any) -> None:
+        """Whether the network's output has what the loss reads of it."""
+        needs: Iterable[str] = self._traits.get("needs", ())
+        if not all(hasattr(out, name) for name in needs):
+            such_as = f": network.name is {self._traits['such_as']}" if "such_as" in self._traits else ""
+            raise BadChoice(
+                f"the loss {self._name!r} reads {', '.join(needs)} of the network's output, and this network gives a "
+                f"{type(out).__name__} without{such_as}"
+            )
+
+    def _number(self, value: Any) -> Tensor:
+        """What a loss gave, once it is known to be something that can be minimized."""
+        if not isinstance(value, Tensor):
+            raise BadChoice(f"the loss {self._name!r} gives a {type(value).__name__}: a loss is a tensor of one number")
+        if value.ndim:
+            raise BadChoice(
+                f"the loss {self._name!r} gives {tuple(value.shape)} numbers: a loss is one number per batch, "
+                "so take their mean() or sum()"
+            )
+        if torch.is_grad_enabled() and not value.requires_grad:
+            raise BadChoice(
+                f"the loss {self._name!r} has no gradient: it does not depend on what the network gave, or only by "
+                "detach(), item(), argmax() or torch.no_grad()"
+            )
+        return value
+
+
+def hits(part: Loss, output: Tensor, target: Tensor) -> Tensor:
+    """The share of a batch that is right: of embeddings, whose nearest in the batch is of the same class."""
+    if part.reads == "embedding":
+        return nearest_alike(output, target)
+    return (output.detach().argmax(1) == (target.argmax(1) if target.ndim > 1 else target)).float().mean()
+
+
+@torch.no_grad()
+def nearest_alike(embeddings: Tensor, target: Tensor) -> Tensor:
+    """Of which share of a batch the nearest other one is of the same class."""
+    unit = F.normalize(embeddings.detach().float())
+    likeness = (unit @ unit.T).fill_diagonal_(-torch.inf)
+    return (target[likeness.argmax(1)] == target).float().mean()
+
+
+def _whole(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
