@@ -1,6 +1,7 @@
 import json
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ from typer.testing import CliRunner
 import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample, Unreadable, open_data
-from fovea.measures import retrieval_loc
-from fovea.measures.retrieval import measure
 from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
 from fovea.pictures.transforms import Prepare
 from fovea.retrieval.recall import lengths, nmi, ranks
 
+measure, measure_boxes = partial(fovea.measure, "retrieval"), partial(fovea.measure, "retrieval-loc")
 LINE = np.array([[0.0], [1.0], [2.5], [3.0], [9.0]])
 LETTERS = np.array([0, 0, 1, 0, 1])  # a a b a b
 
@@ -152,7 +152,7 @@ def test_length_counts_only_if_asked() -> None:
     samples = [Sample(str(i), i // 2, Spot(*pair)) for i, pair in enumerate(pairs)]
     data = DataSet("sizes", tuple(samples), ("a", "b"))
     assert measure(colours_net(), data).rows[0]["recall_at_1"] == 1
-    assert measure(colours_net(), data, unit=False).rows[0]["recall_at_1"] < 1
+    assert measure(colours_net(), data, raw=True).rows[0]["recall_at_1"] < 1
 
 
 def test_too_little_to_retrieve() -> None:
@@ -219,7 +219,7 @@ def test_no_single_last_layer() -> None:
 
 def test_boxes_of_a_retrieval_network() -> None:
     seen: list[tuple[int, int]] = []
-    found = retrieval_loc.measure(colours_net(), spots(), batch=3, progress=lambda *now: seen.append(now))
+    found = measure_boxes(colours_net(), spots(), batch=3, progress=lambda *now: seen.append(now))
     assert [row["method"] for row in found.rows] == ["gradcam", "gradcam-abs", "l2caf-oblivious"]
     for row in found.rows:
         assert list(row)[:5] == ["net", "method", "data", "images", "nmi"]
@@ -232,12 +232,12 @@ def test_boxes_of_a_retrieval_network() -> None:
 
 def test_a_right_box_counts_only_with_a_right_neighbour() -> None:
     three = DataSet("spots", spots().samples[:3], ("a", "b"))  # the third is alone in its class
-    (row,) = retrieval_loc.measure(colours_net(), three, ["l2caf-oblivious"]).rows
+    (row,) = measure_boxes(colours_net(), three, method=["l2caf-oblivious"]).rows
     assert (row["recall_at_1"], row["gt_known"]) == (pytest.approx(2 / 3), 1)
     assert row["loc"] == pytest.approx(2 / 3)
     moved = [Sample(one.name, one.label, one.source, ((70, 50, 79, 59),)) for one in three.samples[:1]]
-    (row,) = retrieval_loc.measure(
-        colours_net(), DataSet("spots", (*moved, *three.samples[1:]), ("a", "b")), ["l2caf-oblivious"]
+    (row,) = measure_boxes(
+        colours_net(), DataSet("spots", (*moved, *three.samples[1:]), ("a", "b")), method=["l2caf-oblivious"]
     ).rows
     assert (row["gt_known"], row["loc"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
 
@@ -245,7 +245,7 @@ def test_a_right_box_counts_only_with_a_right_neighbour() -> None:
 def test_no_boxes() -> None:
     bare = [Sample(one.name, one.label, one.source) for one in spots().samples]
     with pytest.raises(fovea.BadChoice, match="no boxes"):
-        retrieval_loc.measure(colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
+        measure_boxes(colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
 
 
 def folder(where: Path) -> Path:
@@ -264,11 +264,11 @@ def test_commands(tmp_path: Path) -> None:
     options = ["--net", "timm/test_resnet", "--untrained", "--data", str(folder(tmp_path))]
     done = CliRunner().invoke(cli.app, ["measure", "retrieval", *options, "--json", str(tmp_path / "one.json")])
     assert done.exit_code == 0, done.output
-    assert "retrieval in data, pooled features" in done.stdout
+    assert "features: pooled" in done.stdout
     told = json.loads((tmp_path / "one.json").read_text())
     assert (told["what"], told["seed"], told["rows"][0]["images"]) == ("retrieval", 0, 4)
     done = CliRunner().invoke(
-        cli.app, ["measure", "retrieval-loc", *options, "--methods", "gradcam", "--json", str(tmp_path / "two.json")]
+        cli.app, ["measure", "retrieval-loc", *options, "--method", "gradcam", "--json", str(tmp_path / "two.json")]
     )
     assert done.exit_code == 0, done.output
     told = json.loads((tmp_path / "two.json").read_text())
@@ -292,7 +292,7 @@ def test_real_birds(lite0: fovea.Network) -> None:
 def test_several_retrieval_networks_make_a_table() -> None:
     """L2-CAF's Table 3: networks by methods, with the gain over Grad-CAM on the same network."""
     networks = [replace(colours_net(), name=name) for name in ("tl-seed0", "tl-seed1", "np")]
-    found = retrieval_loc.measure(networks, spots(), ["gradcam", "l2caf-oblivious"])
+    found = measure_boxes(networks, spots(), method=["gradcam", "l2caf-oblivious"])
     assert [(row["net"], row["seeds"], row["method"]) for row in found.rows] == [
         ("tl", 2, "gradcam"), ("tl", 2, "l2caf-oblivious"), ("np", 1, "gradcam"), ("np", 1, "l2caf-oblivious"),
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from fovea.data import open_data
 from fovea.measures.figures import Figures, cell, giga, printed
 from fovea.measures.registry import Declared, find, measure, titles
 from fovea.measures.runner import Given, Run, part_of
+from fovea.pictures.transforms import Prepare
 
 STRANGER = """
     from fovea.measures import Figures, Run, measure
@@ -25,7 +26,8 @@ STRANGER = """
     @measure("share-of-red", title="Redness", about="How red pictures are.", nets="several", fit="squash",
              columns=("net", "red"))
     def share_of_red(run: Run, *, power: float = 1.0, names: tuple = ("red",), batch: int = 4) -> Figures:
-        pixels = [image.resize((1, 1)).getpixel((0, 0))[0] for _, images in run.batches(batch) for image in images]
+        images = [shown.image() for groups in run.groups(batch) for shown in groups[0].shown]
+        pixels = [image.resize((1, 1)).getpixel((0, 0))[0] for image in images]
         rows = [{"net": net, "red": sum(pixels) / len(pixels) / 255 * power, "hidden": 1} for net in run.networks]
         return run.figures(rows, {"power": power}, notes=[f"of {','.join(names)}"])
 
@@ -69,7 +71,8 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_strangers_measure_in_one_file(stranger: Path) -> None:
     module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
-    found = fovea.measure("redness:share-of-red", module, "data:limit=1", power=0.5)
+    net = fovea.wrap(module, Prepare((8, 8)))
+    found = fovea.measure("redness:share-of-red", net, "data:limit=1", power=0.5)
     assert found.rows == [{"net": "network", "red": 0.5, "hidden": 1}]
     assert found.settings == {"data": "data", "input": "cropped", "power": 0.5, "skipped": 0, "part": "limit=1"}
     line = "measure redness:share-of-red --data data --net timm/test_resnet,timm/test_vit --untrained --power 2"

@@ -13,15 +13,15 @@ from typing import Any
 from fovea.basics.errors import BadChoice
 
 
-def writable(path: Path) -> None:
+def writable(option: str, path: Path) -> None:
     """Refused before hours of work, not after."""
     if os.path.isdir(path):
-        raise BadChoice(f"{path} is a folder; name a file")
+        raise BadChoice(f"{option} {path} is a folder; name a file")
     above = next(parent for parent in path.absolute().parents if os.path.exists(parent))
     if not os.path.isdir(above):
-        raise BadChoice(f"{path} cannot be written: {above} is a file")
+        raise BadChoice(f"{option} {path} cannot be written: {above} is a file")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise BadChoice(f"{path} cannot be written: {above} does not allow it")
+        raise BadChoice(f"{option} {path} cannot be written: {above} does not allow it")
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Option:
     commas: bool = False
     least: int | None = None
     choices: tuple[str, ...] = ()
-    check: Callable[[Any], None] | None = None
+    check: Callable[[str, Any], None] | None = None
 
     def values(self, name: str, given: Any) -> Any:
         """What was typed as what a command works with: checked, lists as tuples."""
         if given is not None and self.check is not None:
-            self.check(given)
+            self.check(spelled(name), given)
         if not self.many:
             return given
         words = [word for text in given for word in _words(text, self.commas)]

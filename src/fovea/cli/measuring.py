@@ -1,9 +1,8 @@
 """fovea measure WHAT: figures for a network on data."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +31,6 @@ from fovea.cli.common import (
 if TYPE_CHECKING:
     from fovea.data import DataSet
     from fovea.measures.figures import Figures
-    from fovea.networks.network import Network
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
 app.add_typer(patching.app)
@@ -58,123 +56,10 @@ Nets = Annotated[
 Raw = Annotated[bool, typer.Option("--raw", help="Embeddings as they are, instead of scaled to unit length.")]
 
 
-def _all(net: list[str] | None, weights: Path | None, untrained: bool, crop: bool) -> "list[Network]":
-    """The networks of --net, which show whole pictures unless `crop`."""
-    from fovea.basics.errors import BadChoice
-
-    names = net or ["efficientnet_lite0"]
-    if weights is not None and len(names) > 1:
-        raise BadChoice(f"--weights is for one network, and {len(names)} are named: name the files themselves by --net")
-    found = [load(one, weights, untrained) for one in names]
-    return found if crop else [one.squashed() for one in found]
-
-
-def _shipped(net: list[str] | None, weights: Path | None, untrained: bool) -> bool:
-    return all(is_shipped(one, weights, untrained) for one in net or ["efficientnet_lite0"])
-
-
-def side_by_side(
-    rows: Sequence[Mapping[str, Any]], keys: Sequence[str], told: Sequence[str], change: Sequence[str] = ()
-) -> list[dict[str, Any]]:
-    """Rows of seeds as they are printed: intervals behind figures, and what changes beside the first network."""
-    changes = change or told
-    found = []
-    for row in rows:
-        line = {key: _with_interval(row, key) if key in told else row.get(key) for key in keys}
-        line |= {f"{key} change": _with_interval(row, f"{key}_change", "+") for key in changes}
-        found.append(line)
-    return found
-
-
-def _with_interval(row: Mapping[str, Any], key: str, sign: str = "") -> str | None:
-    if row.get(key) is None:
-        return None
-    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    return f"{row[key]:{sign}.3f}" + ("" if low is None else f" ({low:{sign}.3f} to {high:{sign}.3f})")
-
-
 def _warn_of_names(found: "Figures", data: "DataSet") -> None:
     if found.settings["labels"].endswith("differ"):
         name = data.labels[min(sample.label for sample in data.samples)]
         warn.print(f"the network knows no {name!r}: is it for these classes?", markup=False)
-
-
-@app.command("retrieval")
-def measure_retrieval(
-    data: Data,
-    net: Net = "efficientnet_lite0",
-    json: Json = None,
-    split: Split = None,
-    limit: Limit = None,
-    features: Features = None,
-    raw: Raw = False,
-    squash: Squash = False,
-    weights: Weights = None,
-    untrained: Untrained = False,
-    batch: Batch = 16,
-    seed: Seed = 0,
-) -> None:
-    """Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?"""
-    from fovea.data import open_data
-    from fovea.measures import retrieval
-    from fovea.measures.figures import Figures
-
-    network = load(net, weights, untrained)
-    network = network.squashed() if squash else network
-    opened = open_data(data, split).first(limit)
-    with bar(f"embedding {opened.name}") as advance:
-        figures = retrieval.measure(network, opened, batch, features, not raw, seed, advance)
-    row = figures.rows[0]
-    short = {f"R@{k}": row[f"recall_at_{k}"] for k in retrieval.NEIGHBOURS}
-    shown = {"net": row["net"], **{key: row[key] for key in ("images", "classes", "dimensions")}, **short}
-    printed = Figures("retrieval", {}, [{**shown, "NMI": row["nmi"]}], figures.skipped)
-    report(printed, f"retrieval in {opened.name}, {figures.settings['features']} features", None)
-    say.print(f"distance: {figures.settings['distance']}", markup=False)
-    say.print(f"NMI: {figures.settings['nmi']}", markup=False)
-    write(part_of(figures, data, split, limit), json, seed, is_shipped(net, weights, untrained))
-
-
-@app.command("retrieval-loc")
-def measure_retrieval_loc(
-    data: Data,
-    net: Nets = None,
-    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "gradcam,gradcam-abs,l2caf-oblivious",
-    json: Json = None,
-    split: Split = None,
-    limit: Limit = None,
-    features: Features = None,
-    raw: Raw = False,
-    crop: Crop = False,
-    weights: Weights = None,
-    untrained: Untrained = False,
-    batch: Batch = 16,
-    seed: Seed = 0,
-) -> None:
-    """Localisation of retrieval networks: is the nearest picture of the same class, and the map's box right?
-
-    With several --net, L2-CAF's Table 3: networks, methods, NMI, recall and localisation. Those called the same but for
-    a last -seed<N> are told as one, with an interval.
-    """
-    from fovea.data import open_data
-    from fovea.measures import retrieval_loc
-    from fovea.measures.figures import Figures
-    from fovea.measures.wsol import named
-
-    found = named(listed(methods))
-    networks = _all(net, weights, untrained, crop)
-    opened = open_data(data, split).first(limit)
-    with bar(f"localising in {opened.name}") as advance:
-        figures = retrieval_loc.measure(
-            networks, opened, found, batch, features, not raw, seed, advance, os.cpu_count() or 1
-        )
-    keys = ("net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "gain", "gt_known", "threshold")
-    several = len(networks) > 1
-    rows = side_by_side(figures.rows, keys, retrieval_loc.TOLD, ("loc",)) if several else figures.rows
-    shown = [{"R@1" if key == "recall_at_1" else key: row[key] for key in row if key != "data"} for row in rows]
-    title = f"localisation of {'retrieval networks' if several else 'a retrieval network'} in {opened.name}"
-    report(Figures("retrieval-loc", {}, shown, figures.skipped), f"{title}, {figures.settings['input']}", None)
-    say.print(f"threshold: {figures.settings['threshold']}", markup=False)
-    write(part_of(figures, data, split, limit), json, seed, _shipped(net, weights, untrained))
 
 
 @app.command("cost")
@@ -248,42 +133,6 @@ def _options(given: list[str]) -> dict[str, object]:
         except tomllib.TOMLDecodeError:
             options[key.strip()] = text.strip()  # a plain word needs no quotes
     return options
-
-
-@app.command("wsol")
-def measure_wsol(
-    data: Data,
-    net: Nets = None,
-    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "cam,gradcam,l2caf",
-    json: Json = None,
-    split: Split = None,
-    limit: Limit = None,
-    crop: Crop = False,
-    weights: Weights = None,
-    untrained: Untrained = False,
-    batch: Batch = 16,
-) -> None:
-    """Weakly supervised localisation: are the boxes of the maps right?
-
-    With several --net, classification and localisation stand side by side (L2-CAF's Table 2), with what each network
-    changes beside the first. Those called the same but for a last -seed<N> are told as one, with an interval.
-    """
-    from fovea.data import open_data
-    from fovea.measures import wsol
-    from fovea.measures.figures import Figures
-
-    found = wsol.named(listed(methods))
-    networks = _all(net, weights, untrained, crop)
-    opened = open_data(data, split, networks[0].labels).first(limit)
-    with bar(f"localising in {opened.name}") as advance:
-        figures = wsol.measure(networks, opened, found, batch, advance, os.cpu_count() or 1)
-    keys = ("net", "seeds", "method", "images", "top1", "top1_loc", "gt_known", "max_box_acc_v2", "threshold")
-    shown = side_by_side(figures.rows, keys, wsol.TOLD) if len(networks) > 1 else figures.rows
-    title = f"localisation on {opened.name}, {figures.settings['input']}"
-    report(Figures("wsol", {}, shown, figures.skipped), title, None)
-    write(part_of(figures, data, split, limit), json, None, _shipped(net, weights, untrained))
-    say.print(f"threshold: {figures.settings['threshold']}", markup=False)
-    _warn_of_names(figures, opened)
 
 
 @app.command("faithfulness")

@@ -13,8 +13,8 @@ from fovea.data.samples import Box
 from fovea.heatmaps.explain import Method, look_at
 from fovea.heatmaps.heatmap import HeatMap
 from fovea.measures.figures import Figures
+from fovea.measures.localized import named
 from fovea.measures.retrieval import distance_of
-from fovea.measures.wsol import named
 from fovea.models.videonet import video_of
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement

@@ -13,9 +13,6 @@ from fovea.measures.registry import BENCH, titles
 
 PAPERS, TRAINED = "papers.toml", "trained"
 TITLES = {  # of measures that do not declare theirs yet
-    "wsol": "Localization",
-    "retrieval": "Retrieval",
-    "retrieval-loc": "Localization by retrieval networks",
     "clips": "Clips: retrieval by motion, and maps on what moves",
     "trust": "Which map to trust",
     "faithfulness": "Faithfulness",

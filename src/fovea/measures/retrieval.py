@@ -1,6 +1,5 @@
 """Retrieval: is the nearest picture of the same class, and do the classes form clusters? (L2-CAF supplement, S2)."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,59 +8,55 @@ from numpy.typing import NDArray
 from fovea.basics.errors import BadChoice, FoveaError
 from fovea.data import DataSet
 from fovea.measures.figures import Figures
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.networks.embedding import embedding
-from fovea.networks.network import Network
-from fovea.networks.stream import input_of, outputs
+from fovea.networks.stream import outputs
 from fovea.retrieval.recall import STARTS, lengths, nmi, ranks
 
-NEIGHBOURS = (1, 2, 4, 8)
+NEIGHBORS = (1, 2, 4, 8)
 
 
-def measure(
-    network: Network,
-    data: DataSet,
-    batch: int = 16,
-    features: str | None = None,
-    unit: bool = True,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Figures:
+@measure(
+    "retrieval",
+    title="Retrieval",
+    about="Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?",
+    fit="crop",
+    columns=("net", "images", "classes", "dimensions", "recall_at_*", "nmi"),
+)
+def retrieval(run: Run, *, features: str | None = None, raw: bool = False, batch: int = 16, seed: int = 0) -> Figures:
     """One row: Recall@1, 2, 4, 8 among the pictures themselves, and NMI of K-means.
 
     `features`: 'output', or 'pooled' for what a classifier's last layer reads, which is the default for one.
-    `unit` scales embeddings to length 1 first, so that only their directions count.
+    Embeddings are scaled to length 1 first, so that only their directions count, unless `raw`.
     """
     if find_spec("sklearn") is None:
         raise FoveaError("K-means comes from a package that is not installed: pip install 'fovea[train]'")
-    check(data)
-    own, features = embedding(network, features)
-    skipped: list[tuple[str, str]] = []
+    check(run.data)
+    own, features = embedding(run.network, features)
     vectors: list[NDArray[np.float64]] = []
     labels: list[int] = []
-    for samples, output in outputs(own, data, batch, skipped, progress):
+    for samples, output in outputs(own, run.data, batch, run.skipped, run.progress):
         vectors.append(output.flatten(1).double().cpu().numpy())
         labels += [sample.label for sample in samples]
-    found, classes = lengths(np.concatenate(vectors), unit), np.array(labels)  # N,D  N
+    found, classes = lengths(np.concatenate(vectors), not raw), np.array(labels)  # N,D  N
     rank = ranks(found, classes)
     row = {
-        "net": network.name or "network",
-        "data": data.name,
+        "net": run.network.name or "network",
+        "data": run.data.name,
         "images": len(found),
         "classes": len(np.unique(classes)),
         "dimensions": found.shape[1],
-        **{f"recall_at_{k}": float((rank < k).mean()) for k in NEIGHBOURS},
+        **{f"recall_at_{k}": float((rank < k).mean()) for k in NEIGHBORS},
         "nmi": nmi(found, classes, seed),
     }
     settings = {
-        "data": data.name,
-        "input": input_of(network),
         "features": features,
-        "distance": distance_of(unit),
+        "distance": distance_of(not raw),
         "nmi": f"I / sqrt(H H), K-means with K the number of classes, best of {STARTS} starts, seed {seed}",
         "alone": int((np.unique(classes, return_counts=True)[1] == 1).sum()),
-        "skipped": len(skipped),
     }
-    return Figures("retrieval", settings, [row], skipped)
+    return run.figures([row], settings, notes=[f"{key}: {settings[key]}" for key in ("features", "distance", "nmi")])
 
 
 def check(data: DataSet) -> None:

@@ -1,83 +1,75 @@
-"""Localisation of retrieval networks: are the boxes right that embeddings' heatmaps give? (L2-CAF 4.2, Table 3)."""
+"""Localization of retrieval networks: are the boxes right that embeddings' heatmaps give? (L2-CAF 4.2, Table 3)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fovea.basics.errors import BadPicture
-from fovea.data import DataSet
-from fovea.heatmaps.explain import Method, look_at
+from fovea.data import Sample
 from fovea.measures import seeds
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.figures import Figures
+from fovea.measures.localized import THRESHOLD, look, named
+from fovea.measures.registry import measure
 from fovea.measures.retrieval import check, distance_of
-from fovea.measures.wsol import THRESHOLD, Job, Prepared, boxed, localised, named, names_of
+from fovea.measures.runner import Run
 from fovea.networks.embedding import embedding
 from fovea.networks.network import Network
-from fovea.networks.stream import batches, input_of
 from fovea.retrieval.recall import lengths, nmi, ranks
 
-TOLD = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval over seeds
-METHODS = ("gradcam", "gradcam-abs", "l2caf-oblivious")  # Eqs. 6, 7 and 1
+SURE = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval over seeds
 
 
-def measure(
-    network: Network | Sequence[Network],
-    data: DataSet,
-    methods: Sequence[str | Method] = METHODS,
-    batch: int = 16,
+@measure(
+    "retrieval-loc",
+    title="Localization by retrieval networks",
+    about="Localization of retrieval networks: is the nearest picture of the same class, and the map's box right? With "
+    "several --net, L2-CAF's Table 3: networks, methods, NMI, recall and localization. Those called the same but for a "
+    "last -seed<N> share a row, with an interval.",
+    nets="several",
+    needs=("boxes",),
+    fit="squash",
+    columns=(
+        "net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "loc_change", "gain", "gt_known", "threshold",
+    ),
+)  # fmt: skip
+def retrieval_loc(
+    run: Run,
+    *,
+    method: Sequence[str] = ("gradcam", "gradcam-abs", "l2caf-oblivious"),  # Eqs. 6, 7 and 1
     features: str | None = None,
-    unit: bool = True,
+    raw: bool = False,
+    batch: int = 16,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    workers: int = 0,
 ) -> Figures:
-    """One row of figures a method, of one network or of several side by side; pictures are decoded once for all.
+    """One row per network and method; pictures are decoded once for all.
 
     `loc`: the nearest picture is of the same class, and the box is right; `gain` is over Grad-CAM's where that is
     among the methods. Maps are of the whole embedding as the network gives it, whatever its length; no class is asked
-    for. Networks called the same but for a last -seed<N> share a row. `workers` processes draw the boxes; a script
-    that asks for any starts from `if __name__ == "__main__":`.
+    for.
     """
-    networks = [network] if isinstance(network, Network) else list(network)
-    own_methods, names = named(methods), names_of(networks)
-    with_boxes = boxed(data)
-    check(with_boxes)
-    own = [embedding(one, features) for one in networks]
-    total = 2 * len(with_boxes)  # every picture is looked at, then its boxes are drawn
-    skipped: list[tuple[str, str]] = []
-    vectors: list[list[NDArray[np.float64]]] = [[] for _ in networks]
-    labels: list[int] = []
-    maps: dict[tuple[str, str], list[Job]] = {(name, one.name): [] for name in names for one in own_methods}
-    for samples, images in batches(with_boxes, batch, skipped):
-        ready = Prepared(samples, images)
-        for name, (one, _), found in zip(names, own, vectors, strict=True):
-            tensors, shown, places = ready.of(one)
-            seen, output = look_at(one, tensors, shown, own_methods, "output")
-            found.append(output.flatten(1).double().cpu().numpy())
-            for label, maps_of in seen.items():
-                maps[name, label] += [(maps_of.map(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
-        labels += [sample.label for sample in samples]
-        progress(len(labels) + len(skipped), total)
-    if not labels:
-        raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
-    drawn = localised(maps, lambda done, of: progress(total // 2 + done * (total // 2) // of, total), workers)
-    classes, rows = np.array(labels), []
-    for name, found in zip(names, vectors, strict=True):
-        units = lengths(np.concatenate(found), unit)
+    methods = named(method)
+    check(run.data)
+    kinds = {name: embedding(network, features) for name, network in run.networks.items()}
+    embedders = {name: _Embedder(network) for name, (network, _) in kinds.items()}
+    drawn = look(run, embedders, methods, batch)
+    rows: list[dict[str, Any]] = []
+    for name, embedder in embedders.items():
+        classes, units = np.array(embedder.labels), lengths(np.concatenate(embedder.vectors), not raw)
         hits, clusters = ranks(units, classes) < 1, nmi(units, classes, seed) if find_spec("sklearn") else None
         of_net: list[dict[str, Any]] = []
-        for method in own_methods:
-            boxes = drawn[name, method.name]
+        for one in methods:
+            boxes = drawn[name, one.name]
             gt_known, best = max_box_acc(boxes.largest)
             of_net.append(
                 {
                     "net": name,
-                    "method": method.name,
-                    "data": data.name,
+                    "method": one.name,
+                    "data": run.data.name,
                     "images": len(hits),
                     "nmi": clusters,
                     "recall_at_1": float(hits.mean()),
@@ -88,16 +80,30 @@ def measure(
             )
         base = next((row["loc"] for row in of_net if row["method"] == "gradcam"), None)
         rows += [row | ({} if base is None else {"gain": row["loc"] - base}) for row in of_net]
-    several = len(networks) > 1
+    several = len(embedders) > 1
     settings = {
-        "data": data.name,
-        "input": ", ".join(dict.fromkeys(map(input_of, networks))),
-        "features": ", ".join(dict.fromkeys(kind for _, kind in own)),
-        "distance": distance_of(unit),
+        "features": ", ".join(dict.fromkeys(kind for _, kind in kinds.values())),
+        "distance": distance_of(not raw),
         "threshold": THRESHOLD,
         "correct": "the nearest picture is of the same class, and IoU of at least 0.5 with any true box",
         "gain": "of loc over that of gradcam on the same network",
-        **(seeds.told(names) if several else {}),
-        "skipped": len(skipped),
+        **(seeds.told(list(embedders)) if several else {}),
     }
-    return Figures("retrieval-loc", settings, seeds.together(rows, TOLD) if several else rows, skipped)
+    found = seeds.together(rows, SURE) if several else rows
+    return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"])
+
+
+@dataclass
+class _Embedder:
+    """Maps of the whole embedding, which is kept."""
+
+    network: Network
+    vectors: list[NDArray[np.float64]] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+
+    def target(self, samples: Sequence[Sample], batch: Tensor) -> str:
+        return "output"
+
+    def keep(self, samples: Sequence[Sample], output: Tensor) -> None:
+        self.vectors.append(output.flatten(1).double().cpu().numpy())
+        self.labels += [sample.label for sample in samples]

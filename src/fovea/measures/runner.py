@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from PIL import Image
 
 from fovea.basics.errors import BadChoice, BadPicture, nearest
-from fovea.data import DataSet, Sample, open_data, open_sounds
+from fovea.data import DataSet, open_data, open_sounds
 from fovea.data.options import parsed
 from fovea.data.segments import open_clips
 from fovea.measures.figures import Figures, Row
@@ -19,9 +19,10 @@ from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
 from fovea.networks import loading
 from fovea.networks.cost import placed
+from fovea.networks.inputs import Group, groups_for
 from fovea.networks.loading import NetworkLike, as_network, ours
 from fovea.networks.network import Network
-from fovea.networks.stream import batches, input_of
+from fovea.networks.stream import input_of
 
 Fit = Literal["crop", "squash"]
 Progress = Callable[[int, int], None]
@@ -133,16 +134,21 @@ class Run:
             )
         return with_boxes
 
-    def batches(self, size: int) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
-        """The pictures of the data; those that cannot be read are noted, and it is an error if none can."""
+    def groups(self, size: int, networks: Sequence[Network] = ()) -> Iterator[list[Group]]:
+        """The pictures of the data as batches, one for every network: decoded once for all of them.
+
+        Those that cannot be read are noted, and it is an error if none can. `group.of(run.data.samples)`: the samples.
+        """
         some = False
-        for batch in batches(self.data, size, self.skipped):
-            some = True
-            yield batch
+        for groups in groups_for(networks or list(self.networks.values()), self.data, size):
+            self.skipped += groups[0].skipped
+            if groups[0].batch is not None:
+                some = True
+                yield groups
         if not some:
             self.refuse_empty()
 
-    def refuse_empty(self) -> None:
+    def refuse_empty(self) -> NoReturn:
         reason = self.skipped[0][1] if self.skipped else "it is empty"
         raise BadPicture(f"no picture of {self.data.name} could be read: {reason}")
 

@@ -23,12 +23,12 @@ from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curve_kinds import KINDS, filling
 from fovea.measures.curves import area_under, best, places
 from fovea.measures.figures import Figures
+from fovea.measures.localized import THRESHOLD, localised
 from fovea.measures.random_control import RANDOM, method_or_control
 from fovea.measures.timing import Call, forward, seconds
 from fovea.measures.timing import compare as compare_times
 from fovea.measures.trust_maps import Looking, Part, Progress, Score, mapped, parts_of, same_maps
 from fovea.measures.trust_rules import AS_QUICK, MARGIN, UNCHANGED, Comparison, Measured, advise, compare
-from fovea.measures.wsol import THRESHOLD, localised
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import input_of
 

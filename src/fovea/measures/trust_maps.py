@@ -12,8 +12,8 @@ from fovea.basics.errors import BadChoice, FoveaError
 from fovea.data import DataSet
 from fovea.heatmaps.explain import Method, look_at
 from fovea.heatmaps.heatmap import HeatMap
+from fovea.measures.localized import Job
 from fovea.measures.random_control import RANDOM
-from fovea.measures.wsol import Job
 from fovea.networks.matching import Matching, match_by_trying
 from fovea.networks.network import Network
 from fovea.networks.stream import batches, prepared

@@ -1,0 +1,106 @@
+"""The boxes of heatmaps beside the true ones: what every measure of localization does with its networks."""
+
+import multiprocessing
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import starmap
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fovea.basics.boxes import THRESHOLD_RULE
+from fovea.basics.errors import BadChoice
+from fovea.data import Box, Sample
+from fovea.heatmaps.explain import METHODS, Method, Target, find, look_at
+from fovea.heatmaps.heatmap import HeatMap
+from fovea.measures.boxes import Localised, ious_of
+from fovea.measures.runner import Run
+from fovea.networks.inputs import Group
+from fovea.networks.network import Network
+from fovea.pictures.placement import Placement
+
+Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
+Drawn = tuple[NDArray[np.float64], NDArray[np.float64]]  # best IoUs by threshold: of the largest segment, of any
+CHUNK = 16  # jobs that are handed over at a time; fewer are not worth a process
+Key = TypeVar("Key", bound=Hashable)
+THRESHOLD = f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}"
+
+
+class Looker(Protocol):
+    """A network whose heatmaps are drawn: what they are of, and what is kept of its outputs."""
+
+    network: Network
+
+    def target(self, samples: Sequence[Sample], batch: Tensor) -> Target: ...
+
+    def keep(self, samples: Sequence[Sample], output: Tensor) -> None: ...
+
+
+def look(
+    run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int
+) -> dict[tuple[str, str], Localised]:
+    """How the boxes of every method's heatmaps agree with the true ones, by names of network and method.
+
+    Every picture is looked at by all networks, then its boxes are drawn: half of the progress each.
+    """
+    maps: dict[tuple[str, str], list[Job]] = {(name, method.name): [] for name in lookers for method in methods}
+    half = len(run.data)
+    for groups in run.groups(batch, [looker.network for looker in lookers.values()]):
+        samples = groups[0].of(run.data.samples)
+        for (name, looker), group in zip(lookers.items(), groups, strict=True):
+            assert group.batch is not None
+            target = looker.target(samples, group.batch)
+            heatmaps, output = look_at(looker.network, group.batch, group.shown, methods, target)
+            looker.keep(samples, output)
+            for method, heatmap in heatmaps.items():
+                maps[name, method] += _jobs(heatmap, group, samples)
+        run.progress(groups[0].done, 2 * half)
+    return localised(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
+
+
+def _jobs(heatmap: HeatMap, group: Group, samples: Sequence[Sample]) -> Iterator[Job]:
+    for i, (shown, sample) in enumerate(zip(group.shown, samples, strict=True)):
+        assert shown.placement is not None  # a picture has pixels to go back to
+        yield heatmap.map(i), shown.placement, sample.boxes
+
+
+def named(methods: Sequence[str | Method]) -> list[Method]:
+    """One method or more."""
+    if not methods:
+        raise BadChoice(f"no method was named (there are: {', '.join(METHODS)})")
+    return [find(method) for method in methods]
+
+
+def localised(
+    maps: Mapping[Key, Sequence[Job]],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    workers: int = 0,
+) -> dict[Key, Localised]:
+    """The boxes of every method's maps against the true ones, worked out here or by so many processes."""
+    total, done = sum(map(len, maps.values())), 0
+    found: dict[Key, Localised] = {}
+    with _mapping(min(workers, total // CHUNK)) as drawn:
+        for name, jobs in maps.items():
+            results = []
+            for one in drawn(jobs):
+                results.append(one)
+                done += 1
+                progress(done, total)
+            found[name] = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
+    return found
+
+
+@contextmanager
+def _mapping(workers: int) -> Iterator[Callable[[Sequence[Job]], Iterator[Drawn]]]:
+    """What draws the boxes of jobs."""
+    if workers < 1:
+        yield lambda jobs: starmap(ious_of, jobs)
+        return
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    try:
+        yield lambda jobs: pool.map(ious_of, *zip(*jobs, strict=True), chunksize=CHUNK)
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever stops this does not wait for maps no longer wanted
