@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 import fovea
 from fovea import cli
-from fovea.measures.families import FAMILIES, WAYS, Timed, draw, family, measure
+from fovea.measures.families import WAYS, Timed, draw, family
 from fovea.measures.figures import Figures
+from fovea.measures.registry import find
 
 
 def test_seconds_of_any_number_of_iterations() -> None:
@@ -19,7 +20,7 @@ def test_seconds_of_any_number_of_iterations() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> Figures:
-    return measure(["timm/test_resnet", "timm/test_convnext"], rounds=1)
+    return fovea.measure("bench families", ["timm/test_resnet", "timm/test_convnext"], rounds=1)
 
 
 def test_vanilla_and_fast_take_as_many_iterations_and_only_gap_is_exact(found: Figures) -> None:
@@ -47,14 +48,14 @@ def test_the_figure_has_a_bar_a_way_and_a_log_axis(found: Figures) -> None:
 
 
 def test_the_names_of_the_paper() -> None:
-    assert [family(name) for name in FAMILIES] == [
+    assert [family(name) for name in find("bench families").usual["net"]] == [
         "vgg16", "vgg16, gap", "googlenet", "resnet50", "densenet161", "efficientnet_lite0",
     ]  # fmt: skip
 
 
 def test_the_command(tmp_path: Path) -> None:
     out, file, seen = tmp_path / "families.png", tmp_path / "families.json", []
-    measure(["timm/test_resnet"], 1, progress=lambda *now: seen.append(now))
+    fovea.measure("bench families", "timm/test_resnet", rounds=1, progress=lambda *now: seen.append(now))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     done = CliRunner().invoke(
         cli.app, f"bench families --nets timm/test_resnet --rounds 1 --out {out} --json {file}".split()
@@ -65,4 +66,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert [row["method"] for row in content["rows"]] == list(WAYS)
     assert Image.open(out).width > 200
     with pytest.raises(fovea.BadChoice, match="one or more networks"):
-        measure([])
+        fovea.measure("bench families", rounds=0)

@@ -73,7 +73,7 @@ def test_rows_by_hand() -> None:
 
     Red and green are equally much, so that every step alone says neither: a tie is not a hit.
     """
-    found = finer.measure(made(), data(0, 0, 1, bad=True))
+    found = fovea.measure("finer", made(), data(0, 0, 1, bad=True))
     change, *steps = found.rows
     assert (change["change"], change["low"], change["high"], change["narrowed"]) == (0, 0, 0, 0)
     assert (change["attention"], change["blank"], change["images"]) == ("does not change", 0, 3)
@@ -104,7 +104,7 @@ def test_which_way_it_comes_out(areas: tuple[float, ...], attention: str, monkey
         ]
 
     monkeypatch.setattr(Streams, "step_maps", step_maps)
-    change, *steps = finer.measure(made(), data(0, 1), ["gradcam"]).rows
+    change, *steps = fovea.measure("finer", made(), data(0, 1), method=["gradcam"]).rows
     assert [row["area"] for row in steps] == pytest.approx(areas)
     assert change["attention"] == attention
     assert change["change"] == pytest.approx(areas[-1] - areas[0])
@@ -115,12 +115,12 @@ def test_which_way_it_comes_out(areas: tuple[float, ...], attention: str, monkey
 def test_blank_maps_are_left_out_and_counted() -> None:
     """Two patches, one of them empty: areas are those of the other. All empty: there are none."""
     box, empty = (8.0, 8.0, 24.0, 24.0), (0.0, 0.0, 8.0, 8.0)
-    change, *steps = finer.measure(made(boxes=(box, empty)), data(0, 0)).rows
+    change, *steps = fovea.measure("finer", made(boxes=(box, empty)), data(0, 0)).rows
     assert change["blank"] == 2 * STEPS
     assert [row["blank"] for row in steps] == [2] * STEPS
     assert [row["area"] for row in steps] == pytest.approx([float(finer.area(one_hot(1, 2, 4), 16))] * STEPS)
     assert (change["measured"], change["change"]) == (2, 0)
-    change, *steps = finer.measure(made(boxes=(empty,)), data(0)).rows
+    change, *steps = fovea.measure("finer", made(boxes=(empty,)), data(0)).rows
     assert (change["change"], change["attention"], change["blank"]) == (None, None, STEPS)
     assert [row["area"] for row in steps] == [None] * STEPS
     assert "nothing can be said" in finer.sentence(change, STEPS)
@@ -129,7 +129,7 @@ def test_blank_maps_are_left_out_and_counted() -> None:
 def test_only_patches_with_a_first_and_a_last_map_are_compared() -> None:
     """One patch goes from 0.5 to 0.25; the other, of 0.1, has no map at first: it would make a change of its own."""
     areas = np.array([[[0.5, 0.4, 0.25], [np.nan, 0.1, 0.1]]])
-    found = finer._change(areas, seed=0)
+    found = finer.change_of(areas, seed=0)
     assert (found["first"], found["last"], found["change"]) == (0.5, 0.25, -0.25)
     assert (found["narrowed"], found["measured"]) == (1, 1)
 
@@ -137,7 +137,7 @@ def test_only_patches_with_a_first_and_a_last_map_are_compared() -> None:
 def test_steps_are_right_as_often_as_their_own_answers() -> None:
     network = scrambled(made())
     labels = (0, 1, 1)
-    rows = [row for row in finer.measure(network, data(*labels)).rows if "step" in row]
+    rows = [row for row in fovea.measure("finer", network, data(*labels)).rows if "step" in row]
     looks = fovea.look_longer(network, [planted_image((32, 32))] * 3)
     for t, row in enumerate(rows):
         own = [looked.patches[0].steps[t] for looked in looks]
@@ -149,13 +149,13 @@ def test_steps_are_right_as_often_as_their_own_answers() -> None:
 
 def test_wrong_choices() -> None:
     with pytest.raises(fovea.BadChoice, match="not 'cam'"):
-        finer.measure(made(), data(0), ["cam"])
+        fovea.measure("finer", made(), data(0), method=["cam"])
     with pytest.raises(fovea.BadChoice, match="each once"):
-        finer.measure(made(), data(0), ["gradcam", "gradcam"])
+        fovea.measure("finer", made(), data(0), method=["gradcam", "gradcam"])
     with pytest.raises(fovea.BadChoice, match="single step"):
-        finer.measure(made(steps=1), data(0))
+        fovea.measure("finer", made(steps=1), data(0))
     with pytest.raises(fovea.BadPicture, match="bad is empty"):
-        finer.measure(made(), data(bad=True))
+        fovea.measure("finer", made(), data(bad=True))
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     for name in LABELS:
         Path("birds", name).mkdir(parents=True)
         planted_image().save(Path("birds", name, "1.png"))
-    monkeypatch.setattr("fovea.cli.zoom_measuring.loaded", lambda *_: scrambled(made(ask=True), seed=2))
+    monkeypatch.setattr("fovea.networks.loading.load", lambda *_, **__: scrambled(made(ask=True), seed=2))
     words = "measure finer --net made --data birds --method gradcam,self-attention --json finer.json --out finer.png"
     monkeypatch.setattr(sys, "argv", ["fovea", *words.split()])
     with pytest.raises(SystemExit) as stopped:
@@ -181,7 +181,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_the_picture_has_a_line_and_a_band_a_method() -> None:
-    found = finer.measure(scrambled(made(ask=True), seed=2), data(0, 1), ["gradcam", "self-attention"])
+    found = fovea.measure("finer", scrambled(made(ask=True), seed=2), data(0, 1), method=["gradcam", "self-attention"])
     (panel,) = finer.draw(found).axes
     assert len(panel.lines) == len(panel.collections) == 2
     for line, method in zip(panel.lines, ("gradcam", "self-attention"), strict=True):

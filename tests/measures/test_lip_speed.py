@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+import fovea
 from fovea import BadChoice
 from fovea.measures import lip_speed
 from fovea.patches.lip import Settings
@@ -22,7 +23,7 @@ def test_the_plain_loop_by_hand() -> None:
 
 
 def test_a_row_for_each_setting_with_equal_picks() -> None:
-    found = lip_speed.measure(rounds=1)
+    found = fovea.measure("bench lip", rounds=1)
     assert found.what == "bench lip"
     assert [(row["settings"], row["k"], row["t"], row["p"]) for row in found.rows[::2]] == [
         ("test", 12, 0.5, 0.05),
@@ -37,4 +38,4 @@ def test_a_row_for_each_setting_with_equal_picks() -> None:
 
 def test_no_rounds() -> None:
     with pytest.raises(BadChoice, match="at least one round"):
-        lip_speed.measure(rounds=0)
+        fovea.measure("bench lip", rounds=0)

@@ -75,7 +75,7 @@ def plain() -> Network:
 def test_maxima_in_boxes_by_hand() -> None:
     """Every map has its maximum on the square; of four clips one has its box elsewhere. A box holds 1 cell of 16."""
     data = dots((0, (0, 2), True), (0, (0, 4), True), (1, (6, 0), True), (1, (6, 6), False))
-    found = clips.measure(plain(), data)
+    found = fovea.measure("clips", plain(), data)
     assert [row["method"] for row in found.rows] == ["l2caf-oblivious", "gradcam", "gradcam-abs"]
     for row in found.rows:
         assert {key: row[key] for key in ("net", "data", "clips", "frames")} == {
@@ -90,7 +90,7 @@ def test_maxima_in_boxes_by_hand() -> None:
 
 def test_clips_of_mixed_up_classes_are_not_found() -> None:
     data = dots((0, (0, 2), True), (1, (0, 4), True), (0, (6, 0), True), (1, (6, 6), True))
-    assert clips.measure(plain(), data).rows[0]["recall_at_1"] == 0.0
+    assert fovea.measure("clips", plain(), data).rows[0]["recall_at_1"] == 0.0
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
@@ -101,7 +101,7 @@ def test_a_blank_map_has_no_maximum() -> None:
     assert isinstance(module, Sum)
     module.weights = torch.zeros(2, 16)
     data = dots((0, (0, 0), True), (0, (0, 0), True), (1, (0, 0), True), (1, (0, 0), True))
-    found = clips.measure(network, data, ["gradcam", "gradcam-abs"])
+    found = fovea.measure("clips", network, data, method=["gradcam", "gradcam-abs"])
     assert [row["in_box"] for row in found.rows] == [0.0, 0.0]
 
 
@@ -117,7 +117,7 @@ def test_without_boxes_there_is_retrieval_alone() -> None:
         Shot(shot.name, shot.label, tuple(Dot(3 * shot.label, 0, None) for _ in range(2)))
         for shot in dots((0, (0, 0), True), (0, (0, 0), True), (1, (0, 0), True), (1, (0, 0), True)).samples
     )
-    (row,) = clips.measure(plain(), Shots("dots", shots, ("left", "right")), ["gradcam"]).rows
+    (row,) = fovea.measure("clips", plain(), Shots("dots", shots, ("left", "right")), method=["gradcam"]).rows
     assert row["recall_at_1"] == 1.0
     assert row["in_box"] is None
     assert row["chance"] is None
@@ -125,11 +125,11 @@ def test_without_boxes_there_is_retrieval_alone() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(fovea.BadChoice, match="two classes, and two clips"):
-        clips.measure(plain(), open_clips(f"{SMALL},count=4,motions=3"))
+        fovea.measure("clips", plain(), open_clips(f"{SMALL},count=4,motions=3"))
     with pytest.raises(fovea.BadChoice, match="give a video/NAME"):
-        clips.measure(fovea.wrap(nn.Identity()), open_clips(f"{SMALL},count=32"))
+        fovea.measure("clips", fovea.wrap(nn.Identity()), open_clips(f"{SMALL},count=32"))
     with pytest.raises(fovea.BadChoice, match="at least one clip"):
-        clips.measure(plain(), open_clips(f"{SMALL},count=32"), batch=0)
+        fovea.measure("clips", plain(), open_clips(f"{SMALL},count=32"), batch=0)
 
 
 def test_the_command(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_command(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -
         "--methods", "l2caf-oblivious,gradcam-abs", "--json", tmp_path / "it.json", "--device", "cpu",
     )  # fmt: skip
     assert status == 0
-    assert "8 clips of 3 frames, moving, 2 classes" in said
+    assert "Clips: retrieval by motion, and maps on what moves, moving" in said
     assert "R@1" in said
     written = json.loads((tmp_path / "it.json").read_text())
     assert written["what"] == "clips"

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fovea
-from fovea.measures.text import average, mean_with_interval, measure
+from fovea.measures.text import average, mean_with_interval
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -41,9 +41,9 @@ def test_multiplications_by_hand() -> None:
 
 
 def test_both_tables(reviews: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
     changes = ["epochs=1", f"data.train={reviews}:split=train", f"data.test={reviews}:split=test", "batch=8"]
-    found = measure(1, "cpu", tmp_path / "runs", RECIPES, changes=changes, tell=lines.append)
+    asked = {"seeds": 1, "device": "cpu", "out": tmp_path / "runs", "recipes": RECIPES, "set": changes}
+    found = fovea.measure("text", **asked)
     assert [(row["table"], row["net"]) for row in found.rows] == [
         ("4", "CNN"), ("4", "AnchorNet-T"), ("4", "AnchorNet-T + CNN"),
         ("7", "AnchorNet-T baseline"), ("7", "AnchorNet-T + attention"), ("7", "AnchorNet-T + attention + auxiliary"),
@@ -54,11 +54,10 @@ def test_both_tables(reviews: Path, tmp_path: Path) -> None:
     assert both["macs_ratio"] < 0.1
     assert sum(both[f"localized_b{window}"] for window in (3, 5, 7)) == both["sentences"] == 4
     assert {"b3", "b5", "b7", "b7_low"} <= set(found.rows[-1])
-    assert len(lines) == 5
     card = json.loads((tmp_path / "runs/textcnn-mr-spans-0/card.json").read_text())
     assert "seed=0" in card["changes"]
     assert not any("weights" in one for one in card["changes"])  # where they lay is nobody's business
-    again = measure(1, "cpu", tmp_path / "runs", RECIPES, changes=changes)  # nothing is trained again
+    again = fovea.measure("text", **asked)  # nothing is trained again
     assert again.rows == found.rows
     with pytest.raises(fovea.BadChoice, match="at least one seed"):
-        measure(0)
+        fovea.measure("text", seeds=0)

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 import fovea
 from fovea.basics.errors import BadChoice
 from fovea.cli import app
-from fovea.data import open_data
 from fovea.measures import twostream
 from fovea.models.twostream import TwoStream, Views, with_readout
 from fovea.networks.network import Network
@@ -69,9 +68,9 @@ def test_which_ways_there_are() -> None:
 def test_seeds_are_told_as_one_and_gains_over_the_global_stream_alone(pictures: Path) -> None:
     nets = [network(f"two-seed{seed}", seed) for seed in (0, 1)]
     alone = [network(f"alone-seed{seed}", seed, local="none") for seed in (0, 1)]
-    found = twostream.measure([*nets, *alone], open_data(str(pictures)), batch=3)
+    found = fovea.measure("twostream", [*nets, *alone], str(pictures), batch=3)
     (own, *others), (base,) = ([row for row in found.rows if row["net"] == name] for name in ("two", "alone"))
-    single = [twostream.measure([one], open_data(str(pictures))).rows[0]["top1"] for one in (*nets, *alone)]
+    single = [fovea.measure("twostream", [one], str(pictures)).rows[0]["top1"] for one in (*nets, *alone)]
     assert own["seeds"] == 2
     assert own["readout"] == "attention"
     assert own["top1"] == pytest.approx(np.mean(single[:2]))
@@ -86,16 +85,16 @@ def test_seeds_are_told_as_one_and_gains_over_the_global_stream_alone(pictures: 
 def test_seeds_are_compared_with_their_own(pictures: Path) -> None:
     nets = [network(f"two-seed{seed}", seed) for seed in (0, 1)]
     alone = [network(f"alone-seed{seed}", seed, local="none") for seed in (0, 1)]
-    one, other = (twostream.measure([*order, *alone], open_data(str(pictures))).rows[0] for order in (nets, nets[::-1]))
+    one, other = (fovea.measure("twostream", [*order, *alone], str(pictures)).rows[0] for order in (nets, nets[::-1]))
     assert one["gain_low"] == pytest.approx(other["gain_low"])
-    three = twostream.measure([*nets, network("two-seed7", 7), *alone], open_data(str(pictures))).rows[0]
+    three = fovea.measure("twostream", [*nets, network("two-seed7", 7), *alone], str(pictures)).rows[0]
     assert "gain_low" not in three
 
 
 def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
     with pytest.raises(BadChoice, match="has not two streams"):
-        twostream.measure([other], open_data(str(pictures)))
+        fovea.measure("twostream", [other], str(pictures))
 
 
 def test_command(pictures: Path, tmp_path: Path) -> None:
@@ -106,4 +105,4 @@ def test_command(pictures: Path, tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert {row["net"] for row in rows} == {"two"}
-    assert "8 pictures of data" in told.output
+    assert "Two streams, data" in told.output

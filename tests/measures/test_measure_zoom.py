@@ -26,7 +26,7 @@ FIRST, SECOND = (0.0, 0.0, 4.0, 4.0), (6.0, 6.0, 10.0, 10.0)  # the second reach
 class Peeking(nn.Module):
     """Says 0 of its overview, and then 1 of its first glimpse and 2 of its second, in the same places always."""
 
-    least, most = 0, 2
+    abilities, least, most = frozenset({"glimpses"}), 0, 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def made(*labels: int, boxes: tuple[tuple[float, float, float, float], ...] = ()
 def test_rows_by_hand() -> None:
     """Of 4 pictures, 2 are of class 0. With one glimpse 0 and 1 are level, and a tie is no hit."""
     data = made(0, 0, 1, 5, boxes=((2, 1, 8, 3),))  # in the input 1 1 4 3, all of it in the first glimpse
-    found = zoom.measure([peeking()], data, batch=3, timed=False)
+    found = fovea.measure("zoom", [peeking()], data, batch=3, time=False)
     overview, one, two = found.rows
     assert [row["glimpses"] for row in found.rows] == [0, 1, 2]
     assert [row["levels"] for row in found.rows] == [1, 2, 3]
@@ -77,9 +77,11 @@ def test_rows_by_hand() -> None:
 
 
 def test_a_box_that_is_only_partly_seen() -> None:
-    found = zoom.measure([peeking()], made(0, boxes=((2, 1, 10, 6),)), [1], timed=False)  # 1 1 5 6, middle 3 3.5
+    found = fovea.measure(
+        "zoom", [peeking()], made(0, boxes=((2, 1, 10, 6),)), glimpses=[1], time=False
+    )  # 1 1 5 6, middle 3 3.5
     assert (found.rows[0]["found_at_2"], found.rows[0]["contains_at_2"]) == (1, 0)
-    bare = zoom.measure([peeking()], made(0, 1), [1], timed=False)
+    bare = fovea.measure("zoom", [peeking()], made(0, 1), glimpses=[1], time=False)
     assert "found_at_2" not in bare.rows[0]  # nothing was there to find
 
 
@@ -111,12 +113,13 @@ def test_tnet_beside_a_network_that_reads_all_of_it() -> None:
     data = made(0, 3, 3, boxes=((0, 0, 4, 4),))
     seen: list[tuple[int, int]] = []
     net = tiny("tnet")
-    found = zoom.measure([net, whole], data, [0, 2, 4, 1000], 2, progress=lambda *now: seen.append(now))
+    found = fovea.measure(
+        "zoom", [net, whole], data, glimpses=[0, 2, 4, 1000], batch=2, progress=lambda *now: seen.append(now)
+    )
     assert [(row["net"], row["glimpses"]) for row in found.rows] == [
         ("tnet", 0), ("tnet", 2), ("tnet", 4), ("timm/test_resnet", None),
     ]  # fmt: skip
-    assert seen[0] == (2, 7)
-    assert seen[-1] == (7, 7)
+    assert seen == [(2, 3), (3, 3), (1, 4), (2, 4), (3, 4), (4, 4)]  # pictures, then what each costs
     none, two, four, all_of_it = found.rows
     assert (four["macs"] - none["macs"]) / (two["macs"] - none["macs"]) == pytest.approx(2, rel=0.02)
     assert two["macs"] == macs(net, torch.zeros(1, 3, 128, 128))  # two is what it usually reads
@@ -130,25 +133,25 @@ def test_tnet_beside_a_network_that_reads_all_of_it() -> None:
 def test_pictures_that_cannot_be_read_are_told() -> None:
     data = made(0, 1)
     bad = Sample("bad", 0, Unreadable("cut short"))
-    found = zoom.measure([peeking()], DataSet("made", (bad, *data.samples), data.labels), timed=False)
+    found = fovea.measure("zoom", [peeking()], DataSet("made", (bad, *data.samples), data.labels), time=False)
     assert found.skipped == [("bad", "cut short")]
     assert found.rows[0]["images"] == 2
     with pytest.raises(fovea.BadPicture, match="no picture of made could be read: cut short"):
-        zoom.measure([peeking()], DataSet("made", (bad,), data.labels), timed=False)
+        fovea.measure("zoom", [peeking()], DataSet("made", (bad,), data.labels), time=False)
 
 
 def test_wrong_choices() -> None:
     with pytest.raises(fovea.BadChoice, match=r"peeking reads 0 to 2 glimpses of a picture; none of \[5\]"):
-        zoom.measure([peeking()], made(0), [5])
+        fovea.measure("zoom", [peeking()], made(0), glimpses=[5])
     with pytest.raises(fovea.BadChoice, match="each by another name"):
-        zoom.measure([peeking(), peeking()], made(0))
+        fovea.measure("zoom", [peeking(), peeking()], made(0))
 
 
 def test_the_network_is_left_as_found() -> None:
     net = tiny("tnet")
     net.module.train()
     before = {name: value.clone() for name, value in net.module.state_dict().items()}
-    zoom.measure([net], made(0, 1), [1])
+    fovea.measure("zoom", [net], made(0, 1), glimpses=[1])
     assert net.module.training
     assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
 
@@ -174,7 +177,7 @@ def test_command(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {row["net"] for row in zoom.drawn(found["rows"])} == {"t"}
     assert "ms_per_picture" not in found["rows"][0]
-    assert "3 pictures of data" in done.output
+    assert "Accuracy against what is read, data" in done.output
     assert Image.open(picture).width > 500
     wrong = CliRunner().invoke(cli.app, [*line, "--glimpses", "two"])
     assert isinstance(wrong.exception, fovea.BadChoice)

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import fovea
 from fovea import BadChoice, cli
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_sources
-from fovea.patches.patching import Patches, open_source
+from fovea.patches.patching import Patches
 from fovea.patches.sources import Found, Opened, Shape
 
 BLACK = Pixels(np.zeros((10, 20), dtype=np.uint8))
@@ -37,7 +38,9 @@ def two_patches(images: Sequence[Image.Image]) -> list[Found]:
 def test_figures_by_hand(data: DataSet) -> None:
     told: list[tuple[int, int]] = []
     source = Opened("two:/home/someone/net.pth,count=2", "two", None, two_patches, Shape(least=0))
-    found = patch_sources.measure([source, open_source("whole")], data, 1, lambda *one: told.append(one))
+    found = fovea.measure(
+        "patch-sources", data=data, source=[source, "whole"], batch=1, progress=lambda *now: told.append(now)
+    )
     two, whole = found.rows
     assert (two["kind"], two["source"], two["images"]) == ("two", "two:net.pth,count=2", 2)
     assert two["patches"] == 2
@@ -51,19 +54,19 @@ def test_figures_by_hand(data: DataSet) -> None:
     assert whole["mean_area"] == 1
     assert whole["iou"] == pytest.approx((10 / 20 + 3 / 20) / 2)
     assert found.skipped == [("torn", "torn apart")]
-    assert told[-1] == (6, 6)
+    assert told[-1] == (3, 3)
 
 
 def test_data_without_boxes_and_no_source_are_refused(data: DataSet) -> None:
     with pytest.raises(BadChoice, match="no boxes"):
-        patch_sources.measure([open_source("whole")], DataSet("bare", data.samples[2:3], ("thing",)))
+        fovea.measure("patch-sources", data=DataSet("bare", data.samples[2:3], ("thing",)), source=["whole"])
     with pytest.raises(BadChoice, match="no patch source"):
-        patch_sources.measure([], data)
+        fovea.measure("patch-sources", data=data)
 
 
-def test_centres_on_the_far_edge_are_outside() -> None:
+def test_centers_on_the_far_edge_are_outside() -> None:
     patches = Patches(((0.0, 0.0, 4.0, 4.0), (2.0, 2.0, 6.0, 6.0)), (1.0, 1.0))
-    assert patch_sources.centres_inside(patches, [(0.0, 0.0, 4.0, 4.0)]).tolist() == [True, False]
+    assert patch_sources.centers_inside(patches, [(0.0, 0.0, 4.0, 4.0)]).tolist() == [True, False]
 
 
 def test_the_command_line(made: Callable[..., Path], tmp_path: Path) -> None:

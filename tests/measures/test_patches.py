@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample
-from fovea.measures import patch_attack, patch_sensitivity, patches, robustness
+from fovea.measures import patch_attack, patches, robustness
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.figures import Figures
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
@@ -43,6 +43,8 @@ class Colours(nn.Module):
 
     The small branch is surer of red and green, the large one of blue.
     """
+
+    abilities = frozenset({"branches"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,6 +126,14 @@ def mean() -> Network:
     return named(Mean(), "mean", layer="colours")
 
 
+def measured(localizer: Network, net: Network, data: DataSet | None = None, **more: Any) -> Figures:
+    return fovea.measure("patches", net, data or squares(), localizer=localizer, full=net, **more)
+
+
+def sensitivity(localizer: Network, net: Network, data: DataSet | None = None, **more: Any) -> Figures:
+    return fovea.measure("patch-sensitivity", net, data or squares(), localizer=localizer, **more)
+
+
 def of_kind(found: Figures, kind: str, **wanted: Any) -> Mapping[str, Any]:
     (row,) = [row for row in found.rows if row["kind"] == kind and wanted.items() <= row.items()]
     return row
@@ -131,7 +141,7 @@ def of_kind(found: Figures, kind: str, **wanted: Any) -> Mapping[str, Any]:
 
 def test_patches_against_whole_pictures(localizer: Network, mean: Network) -> None:
     """A whole picture of `a` is mostly green. 3 of 49 cells are looked at of 8 pixels, 2 of 25 of 16 pixels."""
-    found = patches.measure(localizer, mean, mean, squares())
+    found = measured(localizer, mean)
     full, small, large, overall = (of_kind(found, "patches", scale=one) for one in ("full", "8", "16", "overall"))
     assert [one["top1"] for one in (full, small, large, overall)] == pytest.approx([0.5, 2 / 3, 1, 0.75])
     assert [one["images"] for one in (full, small, large, overall)] == [4, 3, 1, 4]
@@ -148,7 +158,7 @@ def test_patches_against_whole_pictures(localizer: Network, mean: Network) -> No
 
 def test_where_the_localizer_looks(localizer: Network, mean: Network) -> None:
     """Centres are 8 of the user's pixels apart from 8 on: 4 of 49 lie in the box of `a`, 1 in that of `b`."""
-    found = patches.measure(localizer, mean, mean, squares())
+    found = measured(localizer, mean)
     small, large, overall = (of_kind(found, "localizer", scale=one) for one in ("8", "16", "overall"))
     assert [one["share"] for one in (small, large, overall)] == [0.75, 0.25, 1]
     assert [one["top1"] for one in (small, large, overall)] == [0.75, 0.25, 0.75]  # a tie is not a hit
@@ -159,7 +169,7 @@ def test_where_the_localizer_looks(localizer: Network, mean: Network) -> None:
 
 def test_localised_against_rescaled(localizer: Network, mean: Network) -> None:
     """Scaling a picture down leaves the colour that there is most of."""
-    found = patches.measure(localizer, mean, mean, squares())
+    found = measured(localizer, mean)
     rows = [row for row in found.rows if row["kind"] == "rescaled"]
     assert [(row["scale"], row["pictures"], row["images"]) for row in rows] == [
         ("8", "its own", 3),
@@ -185,19 +195,19 @@ def test_batches_do_not_matter_and_what_cannot_be_read_is_told(localizer: Networ
     bad = (Sample("x", 0, Broken()), Sample("y", 0, data.samples[0].source, Broken()))
     mixed = replace(data, samples=(bad[0], *data.samples[:3], bad[1], data.samples[3]))
     seen: list[tuple[int, int]] = []
-    whole = patches.measure(localizer, mean, mean, data)
+    whole = measured(localizer, mean, data)
     for batch in (1, 2, 16):
-        found = patches.measure(localizer, mean, mean, mixed, batch=batch, progress=lambda *now: seen.append(now))
+        found = measured(localizer, mean, mixed, batch=batch, progress=lambda *now: seen.append(now))
         assert found.rows == whole.rows
         assert found.skipped == [("x", "cut short"), ("y", "cut short")]
         assert seen[-1] == (6, 6)
     with pytest.raises(fovea.BadPicture, match="no picture of squares could be measured: cut short"):
-        patches.measure(localizer, mean, mean, replace(data, samples=bad))
+        measured(localizer, mean, replace(data, samples=bad))
 
 
 def test_sensitivity_agrees_with_the_table(localizer: Network, mean: Network) -> None:
-    table = patches.measure(localizer, mean, mean, squares())
-    grid = patch_sensitivity.measure(localizer, mean, squares())
+    table = measured(localizer, mean)
+    grid = sensitivity(localizer, mean)
     assert len(grid.rows) == 3 * 4 * 5
     for scale in ("8", "16", "overall"):
         (row,) = [r for r in grid.rows if (r["scale"], r["share"], r["overlap"]) == (scale, 0.05, 0.5)]
@@ -209,17 +219,17 @@ def test_sensitivity_agrees_with_the_table(localizer: Network, mean: Network) ->
 def test_a_patch_is_classified_once_whatever_picks_it(localizer: Network) -> None:
     """T = 1 takes the best cells as they come: 15 of 49 and, by K, 4 of 25 hold what the smaller share picks."""
     one = named(Mean(), "mean")
-    found = patch_sensitivity.measure(localizer, one, squares(), (0.05, 0.3, 0.05), (1.0,))
+    found = sensitivity(localizer, one, shares=(0.05, 0.3, 0.05), overlaps=(1.0,))
     asked = one.module.squares - 1 - 3  # to see how many outputs it has, and to count multiplications
     assert asked == 3 * 15 + 4
     assert [row["patches"] for row in found.rows if row["scale"] == "8"] == [3, 15]
 
 
 def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> None:
-    found = patch_sensitivity.measure(localizer, mean, squares(), (0.05,), (0.5,), forced=True)
+    found = sensitivity(localizer, mean, shares=(0.05,), overlaps=(0.5,), forced=True)
     assert [(row["scale"], row["images"], row["top1"]) for row in found.rows] == [("8", 4, 0.75), ("16", 4, 0.5)]
     only = replace(squares(), samples=squares().samples[:2])
-    empty = [row for row in patch_sensitivity.measure(localizer, mean, only).rows if row["scale"] == "16"]
+    empty = [row for row in sensitivity(localizer, mean, only).rows if row["scale"] == "16"]
     assert all((row["images"], row["top1"], row["macs"]) == (0, None, None) for row in empty)
 
 
@@ -235,8 +245,8 @@ def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
 
 def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
     """A step that nobody sees changes nothing here; one of 255 leaves no trace of the right colour."""
-    found = patch_attack.measure(localizer, mean, mean, squares(), (0.01, 255))
-    table = patches.measure(localizer, mean, mean, squares())
+    found = fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.01, 255))
+    table = measured(localizer, mean)
 
     def top1(net: str, scale: str, cut: str | None) -> list[float]:
         own = [row for row in found.rows if (row["net"], row["scale"]) == (net, scale)]
@@ -253,17 +263,16 @@ def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
 
 
 def test_what_is_refused(localizer: Network, mean: Network) -> None:
-    data = squares()
     with pytest.raises(fovea.BadChoice, match=r"must be an AnchorNet.*mean has no branches"):
-        patches.measure(mean, mean, mean, data)
+        measured(mean, mean)
     with pytest.raises(fovea.BadChoice, match="knows other classes than squares: cat, dog, cow … instead of red"):
-        patches.measure(localizer, replace(mean, labels=("cat", "dog", "cow")), mean, data)
+        measured(localizer, replace(mean, labels=("cat", "dog", "cow")))
     with pytest.raises(fovea.BadChoice, match="at least one share"):
-        patch_sensitivity.measure(localizer, mean, data, ())
+        sensitivity(localizer, mean, shares=())
     with pytest.raises(fovea.BadChoice, match=r"overlap \(T\)"):
-        patch_sensitivity.measure(localizer, mean, data, overlaps=(1.5,))
+        sensitivity(localizer, mean, overlaps=(1.5,))
     with pytest.raises(fovea.BadChoice, match="ε is above 0"):
-        patch_attack.measure(localizer, mean, mean, data, (0.2, -1))
+        fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.2, -1))
 
 
 def small_anchornet() -> Network:
@@ -321,4 +330,4 @@ def test_the_commands(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         cli.app, ["measure", "patch-attack", *map(str, [*shared, "--net", judge, "--full", judge, "--epsilons", "x"])]
     )
-    assert "takes numbers separated by commas; got 'x'" in str(done.exception)
+    assert "takes numbers, separated by commas, as 1,2,4; got 'x'" in str(done.exception)

@@ -31,7 +31,7 @@ def test_all_spans_of_a_branch() -> None:
 
 def test_one_row_that_agrees_with_the_spans() -> None:
     network, data = untrained(), make_sounds(count=24, length=1000, snr=10)
-    found = sounds.measure(network, data, batch=10)
+    found = fovea.measure("sounds", network, data, batch=10)
     (row,) = found.rows
     own = spans(network, [sound.read() for sound in data.samples])
     assert row["sounds"] == 24
@@ -49,10 +49,10 @@ def test_one_row_that_agrees_with_the_spans() -> None:
 def test_other_classes_and_rates_are_refused() -> None:
     network = untrained()
     with pytest.raises(fovea.BadChoice, match="open it with rate=8000"):
-        sounds.measure(network, make_sounds(count=1, rate=16000))
+        fovea.measure("sounds", network, make_sounds(count=1, rate=16000))
     network.labels = tuple("abcdef")
     with pytest.raises(fovea.BadChoice, match="other classes than the data: a, b"):
-        sounds.measure(network, make_sounds(count=1))
+        fovea.measure("sounds", network, make_sounds(count=1))
 
 
 def test_a_picture_has_the_spans_where_they_are() -> None:

@@ -1,6 +1,8 @@
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from fovea.heatmaps.look import Found, Look
 from fovea.heatmaps.targets import Aim
 from fovea.measures import trust_figure
 from fovea.measures.figures import Figures
-from fovea.measures.trust import measure, under_masks
+from fovea.measures.trust import under_masks
 from fovea.measures.trust_rules import Measured, advise, compare
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -87,9 +89,15 @@ def network(labels: tuple[str, ...] | None = ("no", "yes")) -> Network:
     return fovea.wrap(Square().eval(), Prepare((24, 24), (0.0,) * 3, (1.0,) * 3, None), labels, layer="cells")
 
 
+def measured(net: Network, data: DataSet, method: Sequence[Any] | None, **more: Any) -> Figures:
+    return fovea.measure("trust", net, data, method=method, **more)
+
+
 @pytest.fixture(scope="module")
 def found() -> Figures:
-    return measure(network(), squares(), ["l2caf", "gradcam", Refusing(), Known("fixed")], COUNT, 6)
+    return measured(
+        network(), squares(), ["l2caf", "gradcam", Refusing(), Known("fixed")], curve_pictures=COUNT, steps=6
+    )
 
 
 def rows(found: Figures) -> dict[str, dict[str, object]]:
@@ -124,14 +132,16 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
 
 
 def test_every_method_is_measured_if_none_is_named() -> None:
-    found = measure(network(), squares(), None, 2, 2)
+    found = measured(network(), squares(), None, curve_pictures=2, steps=2)
     assert [row["method"] for row in found.rows] == [*METHODS, "random"]
     assert all(row["verdict"] for row in found.rows)
 
 
 def test_data_without_boxes_is_measured_by_the_rest() -> None:
     seen: list[tuple[int, int]] = []
-    found = measure(network(), squares(()), ["gradcam"], 4, 4, progress=lambda *now: seen.append(now))
+    found = measured(
+        network(), squares(()), ["gradcam"], curve_pictures=4, steps=4, progress=lambda *now: seen.append(now)
+    )
     assert found.settings["localisation"] == "no boxes"
     assert all(row["gt_known"] is None and row["threshold"] is None for row in found.rows)
     assert found.rows[0]["insertion"] > found.rows[1]["insertion"]
@@ -140,7 +150,7 @@ def test_data_without_boxes_is_measured_by_the_rest() -> None:
 
 
 def test_an_embedding_is_followed_by_its_cosine_and_methods_that_are_one_are_told() -> None:
-    found = measure(network(None), squares(), ["l2caf", "l2caf-oblivious", "gradcam"], 4, 4)
+    found = measured(network(None), squares(), ["l2caf", "l2caf-oblivious", "gradcam"], curve_pictures=4, steps=4)
     same = {row["method"]: row["same_as"] for row in found.rows}
     assert same == {"l2caf": None, "l2caf-oblivious": "l2caf", "gradcam": None, "random": None}
     assert found.settings["followed"] == "cosine to the whole picture's embedding"
@@ -165,7 +175,7 @@ def test_the_network_is_left_as_found() -> None:
     net.module.train()
     before = {name: value.clone() for name, value in net.module.state_dict().items()}
     state = torch.get_rng_state()
-    measure(net, squares(), ["gradcam"], 2, 2)
+    measured(net, squares(), ["gradcam"], curve_pictures=2, steps=2)
     assert net.module.training
     assert all(torch.equal(before[name], value) for name, value in net.module.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
@@ -173,13 +183,13 @@ def test_the_network_is_left_as_found() -> None:
 
 def test_wrong_choices_are_told() -> None:
     with pytest.raises(fovea.BadChoice, match="no method 'l2ca'; did you mean 'l2caf'"):
-        measure(network(), squares(), ["l2ca"])
+        measured(network(), squares(), ["l2ca"])
     with pytest.raises(fovea.BadChoice, match="each once"):
-        measure(network(), squares(), ["cam", "cam"])
+        measured(network(), squares(), ["cam", "cam"])
     with pytest.raises(fovea.BadChoice, match="at least 2 pictures"):
-        measure(network(), squares(), ["cam"], 1)
+        measured(network(), squares(), ["cam"], curve_pictures=1)
     with pytest.raises(fovea.BadChoice, match="not for this head"):
-        measure(network(), squares(), [Refusing()], 2)
+        measured(network(), squares(), [Refusing()], curve_pictures=2)
 
 
 def made(method: str, hits: float, insertion: float, deletion: float, **more: float | str | None) -> Measured:
@@ -294,7 +304,7 @@ def test_the_figure_shows_every_measure_and_the_recommended_method(found: Figure
     assert len(titles) == len(trust_figure.PANELS)
     bold = [one.get_text() for one in sheet.axes[0].get_yticklabels() if one.get_fontweight() == "bold"]
     assert bold == [found.details["recommended"]]
-    without = trust_figure.draw(measure(network(), squares(()), ["gradcam"], 2, 2))
+    without = trust_figure.draw(measured(network(), squares(()), ["gradcam"], curve_pictures=2, steps=2))
     assert len(without.axes) == len(titles) - 1
 
 

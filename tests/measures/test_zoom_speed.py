@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 import fovea
 from fovea import cli
-from fovea.measures import zoom_speed
 from fovea.networks.cost import macs
 
 
@@ -18,7 +17,10 @@ def test_glimpses_against_the_full_picture() -> None:
     reads = fovea.load("tnet/test_efficientnet", pretrained=False, classes=5, options=options)
     whole = fovea.load("timm/test_efficientnet", pretrained=False, classes=5)
     seen: list[tuple[int, int]] = []
-    found = zoom_speed.measure(reads, whole, 256, 2, (1, 3), 2, lambda *now: seen.append(now))
+    found = fovea.measure(
+        "bench zoom", reads, against=whole, size=256, glimpses=(2,), batches=(1, 3), rounds=2,
+        progress=lambda *now: seen.append(now),
+    )  # fmt: skip
     assert [row["batch"] for row in found.rows] == [1, 3]
     assert seen == [(1, 2), (2, 2)]
     for row in found.rows:
@@ -38,10 +40,10 @@ def test_glimpses_against_the_full_picture() -> None:
 def test_wrong_choices() -> None:
     whole = fovea.load("timm/test_resnet", pretrained=False, classes=5)
     with pytest.raises(fovea.BadChoice, match="name one that reads glimpses, as tnet-b0"):
-        zoom_speed.measure(whole, whole)
+        fovea.measure("bench zoom", whole, against=whole)
     reads = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32})
     with pytest.raises(fovea.BadChoice, match="are at least 1"):
-        zoom_speed.measure(reads, whole, batches=())
+        fovea.measure("bench zoom", reads, against=whole, batches=())
 
 
 def test_command(tmp_path: Path) -> None:
@@ -51,4 +53,4 @@ def test_command(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "b.json").read_text())
     assert [row["batch"] for row in found["rows"]] == [1, 2]
     assert "counted on neither side" in found["settings"]["peak_mb"]
-    assert "2 glimpses of 96 x 96 against all of it" in done.output
+    assert "glimpses against the full picture" in done.output

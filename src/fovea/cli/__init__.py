@@ -9,10 +9,7 @@ import typer
 
 from fovea.basics.errors import BadPicture, FoveaError
 from fovea.cli import (
-    benching,
-    clip_measuring,
     explaining,
-    finer_measuring,
     localizing,
     measure,
     measuring,
@@ -20,8 +17,6 @@ from fovea.cli import (
     prototyping,
     searching,
     training,
-    trusting,
-    twostream_measuring,
     zooming,
 )
 from fovea.cli.commands import APP, Asked, command, here_is_importable
@@ -35,13 +30,7 @@ app.add_typer(training.app)
 app.add_typer(patch_finding.app)
 app.add_typer(prototyping.app)
 app.add_typer(searching.app)
-measuring.app.add_typer(patch_finding.measures)
-measuring.app.add_typer(twostream_measuring.app)
-measuring.app.add_typer(finer_measuring.app)
-measuring.app.add_typer(clip_measuring.app)
-measuring.app.add_typer(trusting.app)
 measure.app.add_typer(measuring.app)
-measure.bench.add_typer(benching.app)
 app.add_typer(measure.app, name="measure")
 app.add_typer(measure.bench, name="bench")
 

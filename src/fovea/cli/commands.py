@@ -119,7 +119,7 @@ class Declaration:
 
     def _help(self, name: str) -> str:
         text, usual = self.help.get(name, self.option(name).help), self.usual_of(name)
-        if usual is None or isinstance(usual, bool) or name in self.required:
+        if usual in (None, ()) or isinstance(usual, bool) or name in self.required:
             return text
         shown = ",".join(map(str, usual)) if isinstance(usual, (list, tuple)) else str(usual)
         return f"{text} If not given: {shown}."

@@ -69,7 +69,7 @@ def declaration(declared: Declared) -> Declaration:
     own = {name: _own(declared.name, name, value) for name, value in declared.options.items() if name not in OPTIONS}
     options += [*declared.options, *(["device"] if declared.nets != "none" else [])]
     options += [*(["out"] if declared.figure else []), "json"]
-    help = {"out": "Draw the figures into this file."}
+    help = {"out": "Draw the figures into this file."} if declared.figure else {}
     if declared.nets == "several":
         help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
     usual |= {name: value for name, value in declared.options.items() if value is not None}

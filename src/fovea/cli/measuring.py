@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fovea.cli import media, patching, zoom_measuring
 from fovea.cli.common import (
     Batch,
     Data,
@@ -27,15 +26,13 @@ from fovea.cli.common import (
     warn,
     write,
 )
+from fovea.cli.glossary import OPTIONS
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
     from fovea.measures.figures import Figures
 
 app = typer.Typer(help="Figures for a network on data.", no_args_is_help=True)
-app.add_typer(patching.app)
-app.add_typer(media.app)
-app.add_typer(zoom_measuring.app)
 
 Squash = Annotated[
     bool, typer.Option("--squash", help="Squash the whole picture in, instead of the network's own crop.")
@@ -98,9 +95,7 @@ def measure_cost(
     from fovea.networks.cost import placed
     from fovea.networks.loading import load
 
-    counts: Sequence[int | None] = (
-        [None] if locations is None else zoom_measuring.whole_numbers(locations, "--locations")
-    )
+    counts: Sequence[int | None] = [None] if locations is None else OPTIONS["glimpses"].values("locations", [locations])
     rows = []
     for options in [_options(option)] if option else READINGS.get(net, ({},)):
         network = placed(load(net, pretrained=False, classes=classes, options=options), device)

@@ -1,4 +1,4 @@
-"""fovea patches, which finds them in a data set, and fovea measure patch-sources, which compares where they lie."""
+"""fovea patches, which finds them in pictures and data sets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fovea.basics.errors import BadChoice
-from fovea.cli.common import Batch, Data, Json, Limit, Split, _writable, bar, part_of, report, say, warn
+from fovea.cli.common import Batch, Limit, Split, _writable, bar, say, warn
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
     from fovea.patches.patching import Extracted
 
 app = typer.Typer()
-measures = typer.Typer()
 
 SOURCE = (
     "KIND:NET,key=value,…, as l2caf:efficientnet_lite0-cub100, anchornet:anchornet-cub100, "
@@ -73,33 +72,12 @@ def patches(
 
 def _say_where(data: "DataSet", found: "Extracted") -> None:
     """Where true boxes are known, how many first patches have their centre in one."""
-    from fovea.measures.patch_sources import centres_inside
+    from fovea.measures.patch_sources import centers_inside
 
     own = [one for one in data.with_boxes().samples if one.boxes and one.name in found]
     if own:
-        inside = sum(bool(centres_inside(found[one.name], one.boxes)[0]) for one in own)
+        inside = sum(bool(centers_inside(found[one.name], one.boxes)[0]) for one in own)
         say.print(f"centre of the first patch in a true box: {inside / len(own):.3f} of {len(own)} pictures")
-
-
-@measures.command("patch-sources")
-def measure_sources(
-    data: Data,
-    source: Annotated[list[str], typer.Option("--source", help=f"{SOURCE} Repeat to compare.")],
-    json: Json = None,
-    split: Split = None,
-    limit: Limit = None,
-    batch: Batch = 16,
-) -> None:
-    """Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost."""
-    from fovea.data import open_data
-    from fovea.measures import patch_sources
-    from fovea.patches.patching import open_source
-
-    opened = [open_source(one, _device()) for one in source]
-    pictures = open_data(data, split).first(limit)
-    with bar(f"looking for patches in {pictures.name}") as advance:
-        figures = patch_sources.measure(opened, pictures, batch, advance)
-    report(part_of(figures, data, split, limit), f"patches of {pictures.name}", json)
 
 
 def _device() -> str:

@@ -1,6 +1,6 @@
 """Clips: is the nearest clip of the same class, and do the maps of its frames sit on what moves? (L2-CAF 4.3)"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,40 +14,47 @@ from fovea.heatmaps.explain import Method, look_at
 from fovea.heatmaps.heatmap import HeatMap
 from fovea.measures.figures import Figures
 from fovea.measures.localized import named
+from fovea.measures.registry import measure
 from fovea.measures.retrieval import distance_of
+from fovea.measures.runner import Run
 from fovea.models.videonet import video_of
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement
 from fovea.pictures.shown import Shown
 from fovea.retrieval.recall import STARTS, lengths, nmi, ranks
 
-METHODS = ("l2caf-oblivious", "gradcam", "gradcam-abs")  # Eqs. 1, 6 and 7
 
-
-def measure(
-    network: Network,
-    data: Shots,
-    methods: Sequence[str | Method] = METHODS,
+@measure(
+    "clips",
+    title="Clips: retrieval by motion, and maps on what moves",
+    about="Clips: is the nearest one of the same class (R@1, NMI), and do the maps of its frames sit on what moves?",
+    data="clips",
+    usual={"net": ("videonet-digits",), "data": "moving:split=test,count=500"},
+    columns=("net", "clips", "frames", "classes", "recall_at_1", "nmi", "method", "in_box", "chance"),
+)
+def clips(
+    run: Run,
+    *,
+    method: Sequence[str | Method] = ("l2caf-oblivious", "gradcam", "gradcam-abs"),  # Eqs. 1, 6 and 7
     batch: int = 32,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Figures:
-    """One row a method. `in_box`: the share of frames whose map has its maximum, on the frame's own pixels, in the box
-    of what moves; `chance` is that of a cell chosen at random. A blank map has no maximum.
+    """One row per method. `in_box`: the share of frames whose map has its maximum, on the frame's own pixels, in the
+    box of what moves; `chance` is that of a cell chosen at random. A blank map has no maximum.
     """
+    network, data, methods = run.network, run.opened, named(method)
     video_of(network)
     if batch < 1:
         raise BadChoice(f"a batch holds at least one clip; got {batch}")
     labels = np.array([shot.label for shot in data.samples])
-    if min(len(np.unique(labels)), np.unique(labels, return_counts=True)[1].max()) < 2:
+    classes, members = np.unique(labels, return_counts=True)
+    if min(len(classes), members.max()) < 2:
         raise BadChoice(f"retrieval needs two classes, and two clips of the same one; {data.name} has not so many")
-    own = named(methods)
     vectors: list[NDArray[np.float64]] = []
-    hits: dict[str, list[list[bool]]] = {one.name: [] for one in own}  # N of T
+    hits: dict[str, list[list[bool]]] = {one.name: [] for one in methods}  # N of T
     chances: list[float] = []
-    done = 0
-    for shots, clips, shown in _prepared(network, data, batch):
-        maps, output = look_at(network, clips, shown, own, "output")
+    for shots, batch_of_clips, shown in _prepared(network, data, batch):
+        maps, output = look_at(network, batch_of_clips, shown, methods, "output")
         vectors.append(output.double().cpu().numpy())
         for i, shot in enumerate(shots):
             boxes, placement = boxes_of(shot.frames), shown[i].placement
@@ -56,17 +63,16 @@ def measure(
                 chances += [float(cells_in(grid, placement, box).mean()) for box in boxes]
                 for name, found in maps.items():
                     hits[name].append([_hit(found, i, frame, box) for frame, box in enumerate(boxes)])
-        done += len(shots)
-        progress(done, len(data))
+        run.progress(sum(map(len, vectors)), len(data))
     unit = lengths(np.concatenate(vectors), True)
-    score = {"recall_at_1": float((ranks(unit, labels) < 1).mean()), "nmi": nmi(unit, labels, seed)}
     about = {
         "net": network.name or "network",
         "data": data.name,
         "clips": len(data),
         "frames": len(data.samples[0].frames),
-        "classes": len(np.unique(labels)),
-        **score,
+        "classes": len(classes),
+        "recall_at_1": float((ranks(unit, labels) < 1).mean()),
+        "nmi": nmi(unit, labels, seed),
     }
     chance = float(np.mean(chances)) if chances else None
     rows = [

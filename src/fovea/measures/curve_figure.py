@@ -29,4 +29,5 @@ def figure(found: Figures) -> Figure:
 
 
 def save(found: Figures, path: Path) -> None:
-    plots.save(figure(found), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure(found).savefig(path)

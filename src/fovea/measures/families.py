@@ -5,7 +5,7 @@ whole network at each, is timed over a few and multiplied. The exact one has no 
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -22,18 +22,12 @@ from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.methods.l2caf import L2CAF
 from fovea.measures.figures import Figures
 from fovea.measures.plots import hatched, sheet
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.measures.timing import forward, seconds, timed
 from fovea.networks.loading import OFFLINE, load, ours
 from fovea.networks.network import Network
 
-FAMILIES = (
-    "torchvision/vgg16",
-    "gap/torchvision/vgg16",
-    "torchvision/googlenet",
-    "torchvision/resnet50",
-    "torchvision/densenet161",
-    "efficientnet_lite0",
-)
 WAYS = ("vanilla l2caf", "fast l2caf", "exact l2caf", "gradcam")
 FEW, HUNDRED, MOST = 10, 100, 300  # iterations: timed of the vanilla one, that families are compared by, of a descent
 CLASSES = 1000  # of the networks that are untrained
@@ -51,22 +45,36 @@ class Timed:
         return self.first + (iterations - 1) * self.each
 
 
-def measure(
-    nets: Sequence[str] = FAMILIES,
-    rounds: int = 5,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Figures:
-    """A row a network and way. Networks without weights at hand are untrained, which changes iterations, not times."""
-    if not nets or rounds < 1:
-        raise BadChoice(f"name one or more networks, and one round or more; got {list(nets)} and {rounds}")
+@measure(
+    "bench families",
+    title="Time of L2-CAF over families of networks",
+    about="Time vanilla, fast and exact L2-CAF and Grad-CAM over families of networks (L2-CAF, Fig. 12).",
+    nets="names",
+    data="none",
+    usual={
+        "net": (
+            "torchvision/vgg16",
+            "gap/torchvision/vgg16",
+            "torchvision/googlenet",
+            "torchvision/resnet50",
+            "torchvision/densenet161",
+            "efficientnet_lite0",
+        ),
+        "device": "cpu",
+    },
+    figure="draw",
+)
+def bench_families(run: Run, *, rounds: int = 5, seed: int = 0) -> Figures:
+    """One row per network and way. Networks without weights at hand are untrained: iterations change, times do not."""
+    if not run.names or rounds < 1:
+        raise BadChoice(f"name one or more networks, and one round or more; got {run.names} and {rounds}")
     rows: list[dict[str, Any]] = []
     counter = itertools.count(1)
 
     def counted() -> None:
-        progress(next(counter), len(nets) * len(WAYS))
+        run.progress(next(counter), len(run.names) * len(WAYS))
 
-    for name in nets:
+    for name in run.names:
         network = _loaded(name, seed)
         pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(seed))
         rows += _rows(network, pixels, rounds, counted)

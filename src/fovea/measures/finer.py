@@ -3,7 +3,7 @@
 The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +18,13 @@ from torch.nn import functional as F
 from fovea.basics.errors import BadChoice
 from fovea.basics.intervals import RESAMPLES, interval_of_means
 from fovea.data import DataSet, Sample
-from fovea.measures.figures import Figures
-from fovea.measures.patch_parts import demand_read
-from fovea.measures.plots import sheet, style
+from fovea.measures.figures import Figures, cell
+from fovea.measures.plots import Rows, sheet, style
+from fovea.measures.registry import measure
+from fovea.measures.runner import Input, Run
 from fovea.networks.matching import Matching, match
-from fovea.networks.network import Network, as_found
-from fovea.networks.stream import batches, input_of, prepared, rank_of
-from fovea.pictures.shown import Shown
+from fovea.networks.network import as_found
+from fovea.networks.stream import rank_of
 from fovea.streams.reading import Streams
 from fovea.streams.taken import source_of
 
@@ -40,37 +40,34 @@ def area(maps: Tensor, side: int) -> Tensor:
     return torch.where(most[:, 0] > 0, share, torch.nan)
 
 
-def measure(
-    network: Network,
-    data: DataSet,
-    methods: Sequence[str] = ("gradcam",),
-    batch: int = 16,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Figures:
-    """A row a method: how much smaller or larger the area is at the last step than at the first, and in how many
-    pictures it is smaller. Then a row for every method and step: the area, how often the step alone is right, and its
+@measure(
+    "finer",
+    title="Does attention narrow with the steps?",
+    about="Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step.",
+    needs=("labels",),
+    usual={"net": ("twostream-cub100",)},
+    figure="draw",
+)
+def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, seed: int = 0) -> Figures:
+    """One row per method: how much smaller or larger the area is at the last step than at the first, and in how many
+    pictures it is smaller. Then one for every method and step: the area, how often the step alone is right, and its
     mean weight. Maps are of the network's answer; a picture's area is the mean over its patches."""
-    streams = Streams.of(network, *methods)
-    if not methods or len(set(methods)) < len(methods):
-        raise BadChoice(f"name one or more methods, each once; got {list(methods)}")
+    streams = Streams.of(run.network, *method)
+    if not method or len(set(method)) < len(method):
+        raise BadChoice(f"name one or more methods, each once; got {list(method)}")
     if streams.local.steps < 2:
-        raise BadChoice(f"{network.name or 'this network'} looks once at a patch: nothing can narrow in a single step")
-    skipped: list[tuple[str, str]] = []
-    found = _Found(streams, methods)
-    for samples, images in batches(data, batch, skipped):
-        tensors, shown, _ = prepared(network, samples, images)
-        found.add(data, samples, tensors, shown)
-        progress(found.images + len(skipped), len(data))
-    demand_read(found.images, data, skipped)
-    about = {"net": network.name or "network", "data": data.name, "images": found.images}
-    areas = {method: np.concatenate(parts) for method, parts in found.areas.items()}  # N,K,T
-    rows = [{**about, "method": one, **_change(areas[one], seed), "blank": sum(found.blank[one])} for one in methods]
-    rows += [{**about, "method": one, **row} for one in methods for row in _steps(found, one, areas[one], seed)]
+        raise BadChoice(
+            f"{run.network.name or 'this network'} looks once at a patch: nothing can narrow in a single step"
+        )
+    found = _Found(streams, method)
+    for samples, (given,) in run.inputs(batch):
+        found.add(run.data, samples, given)
+    about = {"net": run.network.name or "network", "data": run.data.name, "images": found.images}
+    areas = {name: np.concatenate(parts) for name, parts in found.areas.items()}  # N,K,T
+    rows = [{**about, "method": one, **change_of(areas[one], seed), "blank": sum(found.blank[one])} for one in method]
+    steps = [{**about, "method": one, **row} for one in method for row in _steps(found, one, areas[one], seed)]
     source = source_of(streams.module)
     settings = {
-        "data": data.name,
-        "input": input_of(network),
         "labels": f"matched by {found.matching.how}",
         "steps": streams.local.steps,
         "patches": f"{found.patches} a picture" + (f", by {source}" if source else ""),
@@ -79,9 +76,20 @@ def measure(
         "pixels a side; blank maps are left out",
         "change": "area at the last step less that at the first, of the patches that have a map at both",
         "interval": f"95 %, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
-        "skipped": len(skipped),
     }
-    return Figures("finer", settings, rows, skipped)
+    notes = [sentence(row, streams.local.steps) for row in rows]
+    notes += [f"{row['method']}: {row['blank']} blank map(s) left out" for row in rows if row["blank"]]
+    table = {f"{found.images} pictures of {run.data.name}, step by step": _by_step(steps)}
+    return run.figures([*rows, *steps], settings, tables=table, notes=notes)
+
+
+def _by_step(rows: Rows) -> list[dict[str, Any]]:
+    """One row per step, the methods beside each other."""
+    lines: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        line = lines.setdefault(row["step"], {key: row[key] for key in ("step", "weight", "top1")})
+        line[f"area, {row['method']} (95 %)"] = cell(row, "area", "area")
+    return list(lines.values())
 
 
 @dataclass
@@ -98,15 +106,15 @@ class _Found:
     images: int = 0
     patches: int = 0
 
-    def add(self, data: DataSet, samples: Sequence[Sample], tensors: Tensor, shown: Sequence[Shown]) -> None:
+    def add(self, data: DataSet, samples: Sequence[Sample], given: Input) -> None:
         streams, steps = self.streams, self.streams.local.steps
         if not self.images:
             self.matching = match(streams.network, data, streams.classes)
         labels = self.matching.of(samples)
         with as_found(streams.network):
-            seen = streams.read(tensors)
+            seen = streams.read(given.tensors)
             count, self.patches = seen.boxes.shape[:2]
-            classes, places = seen.out.logits.argmax(1), streams.patches(seen, shown)
+            classes, places = seen.out.logits.argmax(1), streams.patches(seen, given.shown)
             for method in self.methods:
                 maps = streams.step_maps(seen, method, classes, places)
                 areas = torch.stack([area(one.values[:, 0], streams.module.patch) for one in maps], 1)  # N*K,T
@@ -127,7 +135,7 @@ def _over_patches(areas: Values) -> Values:
     return mean
 
 
-def _change(areas: Values, seed: int) -> dict[str, Any]:
+def change_of(areas: Values, seed: int) -> dict[str, Any]:
     """From the first step to the last, of the patches that have a map at both."""
     both = areas[:, :, [0, -1]]
     both = _over_patches(np.where(np.isnan(both).any(2, keepdims=True), np.nan, both))  # N,2

@@ -4,8 +4,8 @@ AnchorNet, Fig. 12: accuracy against the area that the best k patches cover, and
 they are set to 0. Good patches keep the accuracy high where they alone are shown, and take it away where they are gone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
-from fovea.data import DataSet
 from fovea.measures.curve_kinds import KINDS
 from fovea.measures.curves import Curve, area_under, curve, joined
 from fovea.measures.figures import Figures
-from fovea.measures.patch_parts import Part, demand_anchored, demand_read, demand_same_classes, parts
+from fovea.measures.patch_parts import Part, Row, Trial
 from fovea.measures.plots import curves
 from fovea.measures.random_control import RANDOM
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.models.glimpsing import Glimpsing
 from fovea.networks.cost import answered
 from fovea.networks.network import Network, as_found
@@ -29,81 +30,82 @@ from fovea.patches.classify import translated
 from fovea.patches.lip import Settings, pick
 from fovea.patches.scales import SIDE, Look, look
 
-COUNTS = (1, 2, 3, 5, 8, 12)
 OVERLAP, SHARE = 0.5, 1.0  # the paper's T at test time; every cell may be picked, so that areas can grow
 OURS, THEIRS = "anchornet", "l2caf"
 WAYS = ("coverage", "masking")
 Key = tuple[str, str]  # a method's name, a kind of curve
-
 PANELS = {
     "coverage": ("only the best patches shown (higher is better)", "share of the picture shown"),
     "masking": ("the best patches masked (lower is better)", "share of the picture masked"),
 }
 
 
-def measure(
-    localizer: Network,
-    full: Network,
-    data: DataSet,
-    numbers: Sequence[int] = COUNTS,
-    batch: int = 16,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    rival: Network | None = None,
-) -> Figures:
-    """A row a method with the mean accuracy over the areas that all methods reach, then a row for every point.
+@measure(
+    "patch-curves",
+    title="Patches kept and masked",
+    about="Accuracy when only the best patches are shown, and when they are masked, against l2caf and random patches.",
+    nets=("localizer", "full", "rival?"),
+    needs=("labels",),
+    figure="draw",
+)
+def patch_curves(run: Run, *, numbers: Sequence[int] = (1, 2, 3, 5, 8, 12), batch: int = 16, seed: int = 0) -> Figures:
+    """One row per method with the mean accuracy over the areas that all methods reach, then a row for every point.
 
     Methods: AnchorNet's patches, squares on the l2caf map of `full`, random patches of AnchorNet's sides, and the
     glimpses of a `rival` that reads some, such as Saccader, as the paper has it. All are found in the picture as the
-    localiser takes it, and `full` is shown the same.
+    localizer takes it, and `full` is shown the same.
     """
-    demand_anchored(localizer)
-    if rival is not None and not isinstance(rival.module, Glimpsing):
-        raise BadChoice(f"{rival.name or 'the rival'} reads pictures as a whole: a rival reads glimpses, as Saccader")
     wanted = sorted(set(numbers))
     if not wanted or wanted[0] < 1:
         raise BadChoice(f"curves need one or more numbers of patches, each at least 1; got {list(numbers)}")
-    demand_same_classes(localizer, data)
-    matching = demand_same_classes(full, data)
-    generator = np.random.default_rng(seed)
-    skipped: list[tuple[str, str]] = []
-    methods = (OURS, THEIRS, RANDOM) if rival is None else (OURS, THEIRS, rival.name or "rival", RANDOM)
-    parts_of: dict[Key, list[Curve]] = {(method, way): [] for method in methods for way in WAYS}
-    images, side = 0, 0
-    for part in parts(localizer, data, batch, skipped, progress):
-        tensors, labels = translated(part.tensors, localizer, full), matching.of(part.samples)
+    rival = run.networks.get("rival")
+    if rival is not None and not rival.can("glimpses"):
+        raise BadChoice(f"{rival.name or 'the rival'} reads pictures as a whole: a rival reads glimpses, as Saccader")
+    trial, full, generator = Trial(run), run.networks["full"], np.random.default_rng(seed)
+    methods = (OURS, THEIRS, *([] if rival is None else [trial.names["rival"]]), RANDOM)
+    gathered: dict[Key, list[Curve]] = {(method, way): [] for method in methods for way in WAYS}
+    side = 0
+    for part in trial.parts(batch):
+        tensors = translated(part.tensors["localizer"], trial.localizer, full)
         side = round(SIDE * min(tensors.shape[2:]) / 224)
-        found = _patches(part, full, tensors, side, wanted, generator)
+        masks = _patches(part, full, tensors, side, wanted, generator)
         if rival is not None:
-            found[rival.name or "rival"] = _glimpsed(rival, translated(part.tensors, localizer, rival), wanted)
-        for key, one in _curves(full, tensors, labels, found, batch):
-            parts_of[key].append(one)
-        images += len(tensors)
-    demand_read(images, data, skipped)
-    whole = {key: joined(one, 0) for key, one in parts_of.items()}
-    reached = {way: min(float(one.mean(0)[-1]) for one in _areas(whole, way).values()) for way in WAYS}
-    about = {"net": full.name or "network", "localizer": localizer.name or "network", "data": data.name}
-    rows: list[dict[str, Any]] = []
-    for method in methods:
-        upto = {way: _mean_accuracy(_areas(whole, way)[method], whole[method, way], reached[way]) for way in WAYS}
-        rows.append({**about, "method": method, "images": images, **upto})
-    for (method, way), one in whole.items():
-        area, accuracy, probability = (x.mean(0).tolist() for x in (_covered(one, way), one.right, one.probability))
-        for point in zip([0, *wanted], area, accuracy, probability, strict=True):
-            told = dict(zip(("patches", "area", "accuracy", "probability"), point, strict=True))
-            rows.append({**about, "method": method, "images": images, "kind": way, **told})
+            masks[trial.names["rival"]] = _glimpsed(
+                rival, translated(part.tensors["localizer"], trial.localizer, rival), wanted
+            )
+        for key, points in _curves(full, tensors, trial.labels("full", part), masks, batch):
+            gathered[key].append(points)
+    whole = {key: joined(each, 0) for key, each in gathered.items()}
+    reached = {way: min(float(area.mean(0)[-1]) for area in _areas(whole, way).values()) for way in WAYS}
     settings = {
-        "data": data.name,
         "input": "as the localiser takes it, for all",
-        "labels": f"matched by {matching.how}",
+        "labels": f"matched by {trial.matching['full'].how}",
         "patches": f"LIP, T {OVERLAP:g}, P {SHARE:g}; of one branch a picture, the one that localises",
         **{way: str(KINDS[way]) for way in WAYS},
         "mean accuracy": ", ".join(f"{way} over areas of 0 to {reached[way]:.3f}" for way in WAYS),
         THEIRS: f"squares of {side} px around the cells of its map, for the class that the network puts first",
         RANDOM: f"uniform values in the cells of the branch that localises, seed {seed}",
-        "skipped": len(skipped),
     }
-    return Figures("patch-curves", settings, rows, skipped)
+    rows = list(_rows({"net": trial.names["full"], **trial.about}, whole, reached, wanted))
+    summary = [{key: row[key] for key in ("method", "images", *WAYS)} for row in rows if "kind" not in row]
+    notes = (
+        "good patches: coverage high, masking low; random is the control",
+        f"mean accuracy: {settings['mean accuracy']}",
+    )
+    title = f"mean accuracy over shared areas, {trial.names['full']} on {run.data.name}"
+    return run.figures(rows, settings, tables={title: summary}, notes=notes)
+
+
+def _rows(about: Row, whole: dict[Key, Curve], reached: dict[str, float], wanted: Sequence[int]) -> Iterator[Row]:
+    """What each method reached, then its points."""
+    for method in dict.fromkeys(method for method, _ in whole):
+        upto = {way: _mean_accuracy(_areas(whole, way)[method], whole[method, way], reached[way]) for way in WAYS}
+        yield {**about, "method": method, "images": len(whole[method, WAYS[0]].right), **upto}
+    for (method, way), points in whole.items():
+        columns = (_covered(points, way), points.right, points.probability)
+        for point in zip([0, *wanted], *(column.mean(0).tolist() for column in columns), strict=True):
+            told = dict(zip(("patches", "area", "accuracy", "probability"), point, strict=True))
+            yield {**about, "method": method, "images": len(points.right), "kind": way, **told}
 
 
 def _patches(
@@ -125,9 +127,8 @@ def _patches(
 
 def _glimpsed(rival: Network, tensors: Tensor, wanted: Sequence[int]) -> Tensor:
     """Where the first glimpses lie, as `_patches` gives it; what is an overview is none."""
-    assert isinstance(rival.module, Glimpsing)
     with as_found(rival), torch.no_grad():
-        walk = answered(rival, tensors, min(wanted[-1], rival.module.most))
+        walk = answered(rival, tensors, min(wanted[-1], cast(Glimpsing, rival.module).most))
     boxes = walk.boxes[:, [i for i, level in enumerate(walk.levels) if level > 1]].cpu().float()
     boxes = F.pad(boxes, (0, 0, 0, wanted[-1] - boxes.shape[1]))  # fewer than asked for: the others of no size
     return covered(boxes, (tensors.shape[2], tensors.shape[3]))[:, [number - 1 for number in wanted]]
@@ -180,12 +181,6 @@ def _mean_accuracy(areas: NDArray[np.float64], found: Curve, upto: float) -> flo
     area, accuracy = areas.mean(0), found.right.mean(0)
     at = np.append(area[area < upto], upto)
     return area_under(np.interp(at, area, accuracy), at) / upto
-
-
-def summary(found: Figures) -> Figures:
-    """The part of the figures that fits a screen: a row a method."""
-    rows = [{key: row[key] for key in ("method", "images", *WAYS)} for row in found.rows if "kind" not in row]
-    return Figures(found.what, found.settings, rows, found.skipped)
 
 
 def draw(found: Figures) -> Figure:

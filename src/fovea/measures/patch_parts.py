@@ -1,94 +1,117 @@
-"""What the measures of patches share: pictures localised once, tallies of what is right, what it costs."""
+"""What the measures of patches share: pictures localized once, tallies of what is right, what it costs."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import Box, DataSet, Sample
+from fovea.measures.figures import Figures, printed
+from fovea.measures.runner import Run
+from fovea.measures.tally import Tally
 from fovea.networks.cost import macs
 from fovea.networks.matching import Matching, match_by_trying
-from fovea.networks.network import Network
-from fovea.networks.stream import batches, blank, input_of, prepared, rank_of
+from fovea.networks.network import Network, as_found
+from fovea.networks.stream import blank, input_of
 from fovea.patches.classify import Patches, judged
 from fovea.patches.lip import Settings
-from fovea.patches.scales import Anchored, Look, Scale, look
+from fovea.patches.scales import Look, Scale, look
 from fovea.pictures.placement import Placement
 
-Progress = Callable[[int, int], None]
 Row = dict[str, Any]
-Chosen = NDArray[np.bool_] | slice  # of the pictures
-EVERY = slice(None)
 OVERALL = "overall"
+ROLES = ("localizer", "net", "full")  # the networks whose classes are those of the data
 MACS = "the classifier's multiplications a picture, and with the localiser's; ratio: to its own on a whole picture"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A batch of pictures as the localiser sees it."""
+    """A batch of pictures as the localizer sees it."""
 
     samples: list[Sample]
-    images: list[Image.Image]
-    tensors: Tensor  # N,C,H,W
-    places: list[Placement]
+    tensors: dict[str, Tensor]  # N,C,H,W, as the network of each role takes them
+    places: list[Placement]  # in the localizer's input
     boxes: list[tuple[Box, ...]]  # the true ones, in the user's pixels
     seen: Look
 
     def in_boxes(self, scale: Scale) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Does the centre of each picture's best patch lie in a box, and of what share of all patches does it (N each)?
+        """Does the center of each picture's best patch lie in a box, and of what share of all patches does it (N each)?
 
         NaN where a picture has no box.
         """
         corners = scale.boxes.cpu().double().numpy()
-        centres = (corners[:, :2] + corners[:, 2:]) / 2  # P,2  x y
+        centers = (corners[:, :2] + corners[:, 2:]) / 2  # P,2  x y
         best = scale.values.flatten(1).argmax(1).tolist()
-        found = np.full((2, len(best)), np.nan)
+        hits = np.full((2, len(best)), np.nan)
         for i, (place, boxes) in enumerate(zip(self.places, self.boxes, strict=True)):
             if boxes:
-                inside = inside_any(centres * place.scale + place.offset, boxes)
-                found[:, i] = inside[best[i]], inside.mean()
-        return found[0], found[1]
+                inside = inside_any(centers * place.scale + place.offset, boxes)
+                hits[:, i] = inside[best[i]], inside.mean()
+        return hits[0], hits[1]
 
 
 def inside_any(points: NDArray[np.float64], boxes: Sequence[Box]) -> NDArray[np.bool_]:
     """Which points (P,2: x y) lie in any of the half-open boxes."""
     x, y = points.T[:, :, None]  # P,1 each
     x0, y0, x1, y1 = np.array(boxes).T
-    found: NDArray[np.bool_] = ((x0 <= x) & (x < x1) & (y0 <= y) & (y < y1)).any(1)
-    return found
+    inside: NDArray[np.bool_] = ((x0 <= x) & (x < x1) & (y0 <= y) & (y < y1)).any(1)
+    return inside
 
 
-def parts(
-    localizer: Network, data: DataSet, batch: int, skipped: list[tuple[str, str]], progress: Progress
-) -> Iterator[Part]:
-    """The data, a batch at a time. A picture without an answer, or with boxes that cannot be read, is skipped."""
-    done = 0
-    for samples, images in batches(data, batch, skipped):
-        boxes = [_boxes(sample, skipped) for sample in samples]
-        tensors, _, places = prepared(localizer, samples, images)
-        seen = look(localizer, tensors)
-        lost = ~seen.output.isfinite().all(1).cpu()
-        skipped += [(samples[i].name, "the localiser's output is not a number") for i in lost.nonzero()[:, 0].tolist()]
-        kept = [i for i, own in enumerate(boxes) if own is not None and not lost[i]]
-        if len(kept) < len(samples) and kept:
-            seen = look(localizer, tensors[kept])
-        if kept:
-            yield Part(
-                [samples[i] for i in kept],
-                [images[i] for i in kept],
-                tensors[kept],
-                [places[i] for i in kept],
-                [boxes[i] or () for i in kept],
-                seen,
+class Trial:
+    """A localizer and the networks that read its patches or whole pictures, on the same data, their classes matched."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.nets = run, run.networks
+        self.localizer, name = self.nets["localizer"], self.nets["localizer"].name or "this network"
+        if not self.localizer.can("branches"):
+            raise BadChoice(
+                f"the localizer must be an AnchorNet, as anchornet-imagenette is; {name} has no branches that localize"
             )
-        done += len(kept)
-        progress(min(done + len(skipped), len(data)), len(data))
+        self.matching = {role: _matched(self.nets[role], run.data) for role in ROLES if role in self.nets}
+        self.names = {role: network.name or "network" for role, network in self.nets.items()}
+        self.about = {"localizer": self.names["localizer"], "data": run.data.name}
+        self.tally, self.sides = Tally(), list[int]()
+
+    def parts(self, batch: int, *roles: str) -> Iterator[Part]:
+        """The data as the localizer and the networks of other `roles` take it. A picture without an answer, or with
+        boxes that cannot be read, is skipped."""
+        skipped, count, roles = self.run.skipped, 0, ("localizer", *roles)
+        for samples, inputs in self.run.inputs(batch, [self.nets[role] for role in roles]):
+            tensors = {role: taken.tensors for role, taken in zip(roles, inputs, strict=True)}
+            boxes = [_boxes(sample, skipped) for sample in samples]
+            seen = look(self.localizer, tensors["localizer"])
+            lost = ~seen.output.isfinite().all(1).cpu()
+            why = "the localizer's output is not a number"
+            skipped += [(sample.name, why) for sample, is_lost in zip(samples, lost, strict=True) if is_lost]
+            kept = [i for i, true in enumerate(boxes) if true is not None and not lost[i]]
+            count += len(kept)
+            if kept:
+                if len(kept) < len(samples):
+                    tensors = {role: whole[kept] for role, whole in tensors.items()}
+                    seen = look(self.localizer, tensors["localizer"])
+                self.sides = [scale.side for scale in seen.scales]
+                places = [inputs[0].places[i] for i in kept]
+                yield Part([samples[i] for i in kept], tensors, places, [boxes[i] or () for i in kept], seen)
+        if not count:
+            raise BadPicture(f"no picture of {self.run.data.name} could be measured: {skipped[0][1]}")
+
+    def labels(self, role: str, part: Part) -> Tensor:
+        return self.matching[role].of(part.samples)
+
+    def figures(self, rows: Sequence[Row], settings: Mapping[str, Any], **more: Any) -> Figures:
+        fits = [f"{role} {input_of(self.nets[role])}" for role in self.matching if role != "net"]
+        about = {
+            **{role: self.names[role] for role in self.matching},
+            "input": ", ".join(fits),
+            "labels": "matched by " + ", ".join(dict.fromkeys(one.how for one in self.matching.values())),
+        }
+        return self.run.figures(rows, {**about, **settings}, **more)
 
 
 def _boxes(sample: Sample, skipped: list[tuple[str, str]]) -> tuple[Box, ...] | None:
@@ -99,15 +122,7 @@ def _boxes(sample: Sample, skipped: list[tuple[str, str]]) -> tuple[Box, ...] | 
         return None
 
 
-def demand_anchored(network: Network) -> None:
-    if not isinstance(network.module, Anchored):
-        raise BadChoice(
-            f"the localizer must be an AnchorNet, as anchornet-imagenette is; {network.name or 'this network'} has no "
-            "branches that localise"
-        )
-
-
-def demand_same_classes(network: Network, data: DataSet) -> Matching:
+def _matched(network: Network, data: DataSet) -> Matching:
     """How the network's classes are those of the data."""
     matching = match_by_trying(network, data, blank(network))
     if matching.how.endswith("differ"):
@@ -117,46 +132,6 @@ def demand_same_classes(network: Network, data: DataSet) -> Matching:
             "use a network trained on these"
         )
     return matching
-
-
-def demand_read(pictures: int, data: DataSet, skipped: Sequence[tuple[str, str]]) -> None:
-    if not pictures:
-        raise BadPicture(f"no picture of {data.name} could be measured: {skipped[0][1] if skipped else 'it is empty'}")
-
-
-@dataclass
-class Tally:
-    """Figures of every picture, by what they tell of, gathered batch after batch."""
-
-    columns: dict[Hashable, list[NDArray[Any]]] = field(default_factory=dict)
-    classes: dict[Hashable, int] = field(default_factory=dict)
-
-    def put(self, key: Hashable, values: Tensor | NDArray[Any]) -> None:
-        own = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-        self.columns.setdefault(key, []).append(own)
-
-    def answers(self, key: Hashable, output: Tensor, labels: Tensor) -> None:
-        self.put(key, rank_of(output, labels))
-        self.classes[key] = output.shape[1]
-
-    def __getitem__(self, key: Hashable) -> NDArray[Any]:
-        """Of all batches; nothing where none had any."""
-        return np.concatenate(self.columns.get(key) or [np.zeros(0)])
-
-    def top(self, key: Hashable, which: Chosen = EVERY) -> dict[str, float | None]:
-        rank = self[key][which]
-        return {"top1": mean(rank < 1), "top5": mean(rank < 5) if self.classes.get(key, 0) >= 5 else None}
-
-    def together(self, keys: Sequence[Hashable]) -> dict[str, float | None]:
-        """The same of several columns as one."""
-        classes = max(self.classes.get(key, 0) for key in keys)
-        return Tally({OVERALL: [self[key] for key in keys]}, {OVERALL: classes}).top(OVERALL)
-
-
-def mean(values: NDArray[Any]) -> float | None:
-    """Of the values that are numbers."""
-    own = values[~np.isnan(values)]
-    return float(own.mean()) if len(own) else None
 
 
 def counts(cut: Sequence[Patches], pictures: int) -> Tensor:
@@ -173,41 +148,19 @@ class Costs:
     localizer: int
 
     @staticmethod
-    def of(localizer: Network, classifier: Network, sides: Sequence[int]) -> "Costs":
-        own = blank(classifier)
-        one = {side: macs(classifier, own.new_zeros(1, own.shape[1], side, side)) for side in sides}
-        return Costs(one, macs(classifier, own), macs(localizer, blank(localizer)))
+    def of(trial: Trial) -> "Costs":
+        classifier, localizer = trial.nets["net"], trial.localizer
+        whole = blank(classifier)
+        each = {side: macs(classifier, whole.new_zeros(1, whole.shape[1], side, side)) for side in trial.sides}
+        return Costs(each, macs(classifier, whole), macs(localizer, blank(localizer)))
 
-    def row(self, patches: NDArray[Any]) -> Row:
-        """Of what the classifier multiplies for each picture: the mean, without and with the localiser."""
-        own = mean(patches)
+    def row(self, own: float | None, localized: bool = True) -> Row:
+        """Of what the classifier multiplies for a picture on average, without and with the localizer."""
+        keys = ("macs", "macs_ratio", "macs_with_localizer", "ratio_with_localizer")
         if own is None:
-            return dict.fromkeys(("macs", "macs_ratio", "macs_with_localizer", "ratio_with_localizer"))
-        both = own + self.localizer
-        return {
-            "macs": round(own),
-            "macs_ratio": own / self.whole,
-            "macs_with_localizer": round(both),
-            "ratio_with_localizer": both / self.whole,
-        }
-
-    def row_of_whole(self, own: int) -> Row:
-        """Of a network that needs no localiser."""
-        told = {"macs": own, "macs_ratio": own / self.whole}
-        return {**told, "macs_with_localizer": own, "ratio_with_localizer": own / self.whole}
-
-
-def settings_of(
-    nets: Sequence[Network], matchings: Sequence[Matching], data: DataSet, skipped: Sequence[tuple[str, str]]
-) -> Row:
-    own = dict(zip(("localizer", "net", "full"), nets, strict=False))
-    return {
-        "data": data.name,
-        **{name: network.name or "network" for name, network in own.items()},
-        "input": ", ".join(f"{name} {input_of(network)}" for name, network in own.items() if name != "net"),
-        "labels": "matched by " + ", ".join(dict.fromkeys(one.how for one in matchings)),
-        "skipped": len(skipped),
-    }
+            return dict.fromkeys(keys)
+        both = own + self.localizer * localized
+        return dict(zip(keys, (round(own), own / self.whole, round(both), both / self.whole), strict=True))
 
 
 def words(settings: Settings) -> str:
@@ -219,3 +172,14 @@ def alone(localizer: Network, classifier: Network, squares: Tensor) -> Tensor:
     count, side = len(squares), squares.shape[3]
     whole = torch.tensor([0, 0, side, side]).expand(count, 4)
     return judged(localizer, classifier, squares, [Patches(side, torch.arange(count), whole)])
+
+
+def answer(network: Network, tensors: Tensor) -> Tensor:
+    """What a network says of whole pictures."""
+    with as_found(network), torch.no_grad():
+        return network(tensors)
+
+
+def without(rows: Sequence[Row], *keys: str) -> list[Row]:
+    """Rows as they are printed: without what is the same in all, and what none has."""
+    return printed(rows, [key for key in rows[0] if key not in (*keys, "localizer", "data", "low", "high")], "top1")

@@ -1,6 +1,7 @@
 """How LIP's share of cells (P) and overlap (T) change accuracy and cost: AnchorNet's Figs. 16 to 18."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,45 +10,39 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.data import DataSet
 from fovea.measures.figures import Figures
-from fovea.measures.patch_parts import (
-    MACS,
-    OVERALL,
-    Costs,
-    Progress,
-    Row,
-    Tally,
-    alone,
-    demand_anchored,
-    demand_read,
-    demand_same_classes,
-    mean,
-    parts,
-    settings_of,
-)
+from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
+from fovea.measures.tally import mean
 from fovea.networks.network import Network
 from fovea.patches.classify import Patches
 from fovea.patches.lip import Settings, for_test, pick
 from fovea.patches.scales import Scale
 
-SHARES, OVERLAPS = (0.01, 0.05, 0.1, 0.3), (0.1, 0.3, 0.5, 0.7, 0.9)  # P and T
+Grid = Sequence[tuple[float, float]]  # shares P and overlaps T
 
 
-def measure(
-    localizer: Network,
-    classifier: Network,
-    data: DataSet,
-    shares: Sequence[float] = SHARES,
-    overlaps: Sequence[float] = OVERLAPS,
+@measure(
+    "patch-sensitivity",
+    title="LIP's settings",
+    about="How accuracy and cost hang on LIP's settings, for each branch.",
+    nets=("localizer", "net"),
+    needs=("labels",),
+    figure="draw",
+)
+def patch_sensitivity(
+    run: Run,
+    *,
+    shares: Sequence[float] = (0.01, 0.05, 0.1, 0.3),
+    overlaps: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     forced: bool = False,
     batch: int = 16,
-    progress: Progress = lambda done, total: None,
 ) -> Figures:
-    """A row for each branch, share (P) and overlap (T) of LIP, and with all branches together.
+    """One row for each branch, share (P) and overlap (T) of LIP, and with all branches together.
 
-    Of the pictures that a branch localises, or of all, `forced` through every branch. A patch is classified once,
+    Of the pictures that a branch localizes, or of all, `forced` through every branch. A patch is classified once,
     however many settings pick it.
     """
     if not shares or not overlaps:
@@ -55,69 +50,76 @@ def measure(
     grid = [(share, overlap) for share in dict.fromkeys(shares) for overlap in dict.fromkeys(overlaps)]
     for share, overlap in grid:
         Settings(1, overlap, share)  # checks them
-    demand_anchored(localizer)
-    ours, theirs = (demand_same_classes(one, data) for one in (localizer, classifier))
-    skipped: list[tuple[str, str]] = []
-    tally, sides, most = Tally(), list[int](), dict[int, int]()
-    for part in parts(localizer, data, batch, skipped, progress):
-        labels = theirs.of(part.samples)
+    trial, most = Trial(run), dict[int, int]()
+    for part in trial.parts(batch):
         for number, scale in enumerate(part.seen.scales):
-            most[scale.side] = for_test(scale.side, part.tensors.shape[2:]).count
+            most[scale.side] = for_test(scale.side, part.tensors["localizer"].shape[2:]).count
             given = torch.ones_like(part.seen.chosen) if forced else part.seen.chosen == number
-            own = given.nonzero()[:, 0]  # n
-            if not len(own):
-                continue
-            picks = [
-                pick(scale.values[own], scale.boxes, Settings(most[scale.side], overlap, share)).cells.cpu()
-                for share, overlap in grid
-            ]  # n,K each
-            sums = _sums(localizer, classifier, part.tensors, scale, own.cpu(), picks)
-            for key, cells, output in zip(grid, picks, sums, strict=True):
-                tally.answers((scale.side, *key), output, labels[own.cpu()])
-                tally.put(("count", scale.side, *key), (cells >= 0).sum(1))
-        sides = [scale.side for scale in part.seen.scales]
-    demand_read(len(tally.columns), data, skipped)
-    costs = Costs.of(localizer, classifier, sides)
-    about = {"net": classifier.name or "network", "localizer": localizer.name or "network", "data": data.name}
-    rows: list[Row] = []
-    for group in [*([side] for side in sides), *([] if forced else [sides])]:
-        for key in grid:
-            found = tally.together([(side, *key) for side in group])
-            many = {side: tally[("count", side, *key)] for side in group}
-            cost = np.concatenate([costs.patch[side] * one for side, one in many.items()])
-            rows.append(
-                {
-                    **about,
-                    "scale": str(group[0]) if len(group) == 1 else OVERALL,
-                    "share": key[0],
-                    "overlap": key[1],
-                    "images": len(cost),
-                    "patches": mean(np.concatenate(list(many.values()))),
-                    **found,
-                    **costs.row(cost),
-                }
-            )
-    told = {
-        **settings_of((localizer, classifier), (ours, theirs), data, skipped),
+            if given.any():
+                _add(trial, part, scale, given.nonzero()[:, 0], most[scale.side], grid)
+    rows = list(_rows(trial, grid, forced))
+    settings = {
         "macs": MACS,
         "pictures": "all of them, by every branch" if forced else "of each branch those that it localises",
         "count": "at most " + ", ".join(f"{count} of {side} px" for side, count in most.items()),
     }
-    return Figures("patch-sensitivity", told, rows, skipped)
+    title = f"top-1 and multiplications (× a whole picture's) of {trial.names['net']} on patches of {run.data.name}"
+    return trial.figures(rows, settings, tables={title: _by_share(rows)})
+
+
+def _add(trial: Trial, part: Part, scale: Scale, given: Tensor, most: int, grid: Grid) -> None:
+    """What the classifier says of the patches of the given pictures (n) at one scale, by every setting of the grid."""
+    picks = [
+        pick(scale.values[given], scale.boxes, Settings(most, overlap, share)).cells.cpu() for share, overlap in grid
+    ]  # n,K each
+    places, labels = given.cpu(), trial.labels("net", part)
+    sums = _sums(trial.localizer, trial.nets["net"], part.tensors["localizer"], scale, places, picks)
+    for key, cells, output in zip(grid, picks, sums, strict=True):
+        trial.tally.answers((scale.side, *key), output, labels[places])
+        trial.tally.put(("count", scale.side, *key), (cells >= 0).sum(1))
+
+
+def _rows(trial: Trial, grid: Grid, forced: bool) -> Iterator[Row]:
+    tally, costs = trial.tally, Costs.of(trial)
+    for sides in [*([side] for side in trial.sides), *([] if forced else [trial.sides])]:
+        for share, overlap in grid:
+            many = {side: tally[("count", side, share, overlap)] for side in sides}
+            cost = np.concatenate([costs.patch[side] * count for side, count in many.items()])
+            yield {
+                "net": trial.names["net"],
+                **trial.about,
+                "scale": str(sides[0]) if len(sides) == 1 else OVERALL,
+                "share": share,
+                "overlap": overlap,
+                "images": len(cost),
+                "patches": mean(np.concatenate(list(many.values()))),
+                **tally.together([(side, share, overlap) for side in sides]),
+                **costs.row(mean(cost)),
+            }
+
+
+def _by_share(rows: Rows) -> list[Row]:
+    """As they are printed: one line per branch and share, one column per overlap."""
+    lines: dict[Any, Row] = {}
+    for row in rows:
+        about = {"scale": row["scale"], "images": row["images"], "P": f"{row['share']:g}"}
+        line = lines.setdefault((row["scale"], row["share"]), about)
+        line[f"T {row['overlap']:g}"] = "" if row["top1"] is None else f"{row['top1']:.3f} at {row['macs_ratio']:.2f}×"
+    return list(lines.values())
 
 
 def _sums(
-    localizer: Network, classifier: Network, tensors: Tensor, scale: Scale, own: Tensor, picks: Sequence[Tensor]
+    localizer: Network, classifier: Network, tensors: Tensor, scale: Scale, given: Tensor, picks: Sequence[Tensor]
 ) -> list[Tensor]:
     """What the patches of each setting's picks (cells n,K, -1 for none) say together, every patch classified once."""
     cells = len(scale.boxes)
-    picked = torch.zeros(len(own), cells + 1, dtype=torch.bool)
+    picked = torch.zeros(len(given), cells + 1, dtype=torch.bool)
     for one in picks:
         picked.scatter_(1, torch.where(one >= 0, one, cells), True)
     row, cell = picked[:, :cells].nonzero(as_tuple=True)  # M each
-    squares = Patches(scale.side, own[row], scale.boxes.cpu()[cell]).cut(tensors)
+    squares = Patches(scale.side, given[row], scale.boxes.cpu()[cell]).cut(tensors)
     answers = alone(localizer, classifier, squares).cpu()  # M,classes
-    place = torch.zeros(len(own), cells, dtype=torch.long)
+    place = torch.zeros(len(given), cells, dtype=torch.long)
     place[row, cell] = torch.arange(len(row))
     found = []
     for one in picks:
@@ -139,9 +141,9 @@ def draw(found: Figures) -> Figure:
     )
     for line, (key, title, colors) in zip(panels, wanted, strict=True):
         for panel, scale in zip(line, scales, strict=True):
-            own = [row for row in found.rows if row["scale"] == scale]
-            name = scale if scale == "overall" else f"{scale} px"
-            _grid(panel, own, key, colors, f"{name}, {own[0]['images']} pictures: {title}")
+            rows = [row for row in found.rows if row["scale"] == scale]
+            name = scale if scale == OVERALL else f"{scale} px"
+            _grid(panel, rows, key, colors, f"{name}, {rows[0]['images']} pictures: {title}")
     return figure
 
 

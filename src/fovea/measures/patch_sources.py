@@ -1,87 +1,85 @@
 """Sources of patches compared: do their patches lie where the data's true boxes say that the thing is?"""
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics.boxes import area, best_iou
-from fovea.basics.errors import BadChoice, BadPicture
-from fovea.data import Box, DataSet, Sample
+from fovea.basics.errors import BadChoice
+from fovea.data import Box, Sample
 from fovea.glimpses.reading import union
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import inside_any
-from fovea.networks.stream import batches
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
+from fovea.measures.timing import timed
+from fovea.networks.inputs import THREADS
 from fovea.patches.found import whole
-from fovea.patches.sources import Opened, Patches, told
+from fovea.patches.sources import Opened, Patches, open_source, told
+from fovea.pictures.reading import batched, decoded
 
-Progress = Callable[[int, int], None]
+KEYS = ("patches", "centre_in_box", "centre_in_box_all", "chance", "mean_area", "iou")
 
 
-def measure(
-    sources: Sequence[Opened], data: DataSet, batch: int = 16, progress: Progress = lambda done, total: None
-) -> Figures:
-    """A row a source, all on the same pictures: those with boxes. No file of patches is read or written."""
-    if not sources:
-        raise BadChoice("no patch source was named")
-    boxed = data.with_boxes()
-    if not any(sample.boxes for sample in boxed.samples):
-        raise BadChoice(f"{data.name} has no boxes to compare patches with")
-    rows: list[dict[str, Any]] = []
-    skipped: list[tuple[str, str]] = []
-    total = len(boxed) * len(sources)
-    for number, source in enumerate(sources):
-        skipped = []
-        tally: list[tuple[float, ...]] = []
-        seconds = 0.0
-        for samples, images in batches(boxed, batch, skipped):
-            if not tally:
-                source(images[:1])  # the first picture takes longer than all later ones
-            begun = time.perf_counter()
-            found = source(images)
-            seconds += time.perf_counter() - begun
-            tally += [figures_of(*one) for one in zip(found, samples, images, strict=True)]
-            progress(number * len(boxed) + len(tally) + len(skipped), total)
-        progress((number + 1) * len(boxed), total)
-        if not tally:
-            raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
-        count, first, every, chance, extent, overlap = np.array(tally, dtype=np.float64).mean(0).tolist()
-        rows.append(
-            {
-                "kind": source.kind,
-                "source": told(source.text),
-                "net": None if source.network is None else source.network.name,
-                "data": data.name,
-                "images": len(tally),
-                "patches": count,
-                "centre_in_box": first,
-                "centre_in_box_all": every,
-                "chance": chance,
-                "mean_area": extent,
-                "iou": overlap,
-                "ms_per_picture": 1000 * seconds / len(tally),
-            }
-        )
+@measure(
+    "patch-sources",
+    title="Sources of patches",
+    about="Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost.",
+    nets="none",
+    needs=("boxes",),
+)
+def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, batch: int = 16) -> Figures:
+    """One row per source, all on the same pictures: those with boxes. No file of patches is read or written."""
+    if not source:
+        raise BadChoice("no patch source was named; give one or several, as l2caf:efficientnet_lite0 or whole")
+    sources = [open_source(given, run.device) if isinstance(given, str) else given for given in source]
+    figures: list[list[tuple[float, ...]]] = [[] for _ in sources]
+    spent = [0.0] * len(sources)
+    for pictures in batched(decoded(run.data.samples, lambda image: image, run.skipped, THREADS), batch):
+        samples, images = [run.data.samples[i] for i, _ in pictures], [image for _, image in pictures]
+        for i, find in enumerate(sources):
+            if not figures[i]:
+                find(images[:1])  # the first picture takes longer than all later ones
+            seconds, patches = timed(partial(find, images))
+            spent[i] += seconds
+            figures[i] += [figures_of(*each) for each in zip(patches, samples, images, strict=True)]
+        run.progress(len(figures[0]) + len(run.skipped), len(run.data))
+    if not figures[0]:
+        run.refuse_empty()
+    run.progress(len(run.data), len(run.data))
+    rows = [
+        {
+            "kind": find.kind,
+            "source": told(find.text),
+            "net": None if find.network is None else find.network.name,
+            "data": run.data.name,
+            "images": len(each),
+            **dict(zip(KEYS, np.array(each, dtype=np.float64).mean(0).tolist(), strict=True)),
+            "ms_per_picture": 1000 * seconds / len(each),
+        }
+        for find, each, seconds in zip(sources, figures, spent, strict=True)
+    ]
+    devices = dict.fromkeys(find.network.device.type for find in sources if find.network is not None)
     settings = {
-        "data": data.name,
+        "data": run.data.name,
         "batch": batch,
         "centre_in_box": "the first patch's centre lies in any true box; _all: the share of all patches of a picture",
         "chance": "the share of the picture in true boxes, which a centre anywhere has",
         "mean_area": "of all patches, as a share of the picture",
         "iou": "of the first patch with the true box that it fits best",
         "ms_per_picture": "from decoded pictures to patches",
-        "device": _device(sources),
-        "skipped": len(skipped),
+        "device": "+".join(devices) or "cpu",
+        "skipped": len(run.skipped),
     }
-    return Figures("patch-sources", settings, rows, skipped)
+    return Figures("patch-sources", settings, rows, run.skipped)
 
 
 def figures_of(patches: Patches, sample: Sample, image: Image.Image) -> tuple[float, ...]:
-    """Of one picture: patches, is the first one's centre in a box, of which share of all, chance, area, IoU."""
-    inside, size = centres_inside(patches, sample.boxes), image.width * image.height
+    """Of one picture: patches, is the first one's center in a box, of which share of all, chance, area, IoU."""
+    inside, size = centers_inside(patches, sample.boxes), image.width * image.height
     true = union([whole(box, image.size) for box in sample.boxes])
     return (
         len(patches.boxes),
@@ -93,12 +91,7 @@ def figures_of(patches: Patches, sample: Sample, image: Image.Image) -> tuple[fl
     )
 
 
-def centres_inside(patches: Patches, boxes: Sequence[Box]) -> NDArray[np.bool_]:
-    """Whether the centre of each patch lies in any of the boxes."""
+def centers_inside(patches: Patches, boxes: Sequence[Box]) -> NDArray[np.bool_]:
+    """Whether the center of each patch lies in any of the boxes."""
     corners = np.array(patches.boxes)
     return inside_any((corners[:, :2] + corners[:, 2:]) / 2, boxes)
-
-
-def _device(sources: Sequence[Opened]) -> str:
-    devices = dict.fromkeys(one.network.device.type for one in sources if one.network is not None)
-    return "+".join(devices) or "cpu"

@@ -4,8 +4,7 @@ AnchorNet's Table 3 and Fig. 19. Pictures are decoded and localised once; patche
 localiser takes it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -14,36 +13,32 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.intervals import RESAMPLES, interval
-from fovea.data import DataSet
+from fovea.basics.intervals import by_bootstrap, interval
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import (
-    EVERY,
     MACS,
     OVERALL,
-    Chosen,
+    ROLES,
     Costs,
     Part,
-    Progress,
     Row,
-    Tally,
+    Trial,
     alone,
+    answer,
     counts,
-    demand_anchored,
-    demand_read,
-    demand_same_classes,
-    mean,
-    parts,
-    settings_of,
+    without,
     words,
 )
 from fovea.measures.plots import Rows, hatched, sheet, style
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
+from fovea.measures.tally import EVERY, Chosen, mean
 from fovea.networks.cost import macs
-from fovea.networks.network import Network, as_found
+from fovea.networks.network import Network
 from fovea.networks.normalization import WHITE, normalisation_of
-from fovea.networks.stream import blank, prepared
+from fovea.networks.stream import blank
 from fovea.patches.classify import Patches, judged, patches
-from fovea.patches.lip import for_test
+from fovea.patches.localize import choice
 from fovea.patches.scales import Choice, Scale
 
 BARS = {
@@ -53,70 +48,71 @@ BARS = {
 }
 
 
-def measure(
-    localizer: Network,
-    classifier: Network,
-    full: Network,
-    data: DataSet,
-    settings: Choice = for_test,
+@measure(
+    "patches",
+    title="Patches that suffice",
+    about="Patches against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures.",
+    nets=("localizer", "net", "full"),
+    needs=("labels",),
+    figure="draw",
+)
+def measure_patches(
+    run: Run,
+    *,
+    count: int | None = None,
+    overlap: float | None = None,
+    share: float | None = None,
     batch: int = 16,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
 ) -> Figures:
     """Rows of three kinds: `patches` (Table 3), `localizer` (what it decides and finds), `rescaled` (Fig. 19).
 
-    `classifier` was trained on patches, `full` on whole pictures, which it sees as its own transform makes them.
-    `settings` gives LIP's for a side and an input's size.
+    `net` was trained on patches, `full` on whole pictures, which it sees as its own transform makes them.
     """
-    demand_anchored(localizer)
-    nets = (localizer, classifier, full)
-    ours, theirs, whole = (demand_same_classes(one, data) for one in nets)
-    skipped: list[tuple[str, str]] = []
-    tally, sides = Tally(), list[int]()
-    for part in parts(localizer, data, batch, skipped, progress):
-        samples, tensors, seen = part.samples, part.tensors, part.seen
-        sides = [scale.side for scale in seen.scales]
-        cut = patches(seen, settings, tensors.shape[2:])
-        tally.put("chosen", seen.chosen)
-        tally.put("count", counts(cut, len(tensors)))
-        tally.answers("patches", judged(localizer, classifier, tensors, cut), theirs.of(samples))
-        tally.answers("full", _of_whole(full, part), whole.of(samples))
-        tally.answers("plain", _of_whole(classifier, part), theirs.of(samples))
-        tally.answers(OVERALL, seen.output, ours.of(samples))
-        for scale in seen.scales:
-            best, small = _best(scale).cut(tensors), rescaled(localizer, tensors, scale.side)
-            tally.answers(scale.side, scale.logits, ours.of(samples))
-            tally.answers(("localised", scale.side), alone(localizer, classifier, best), theirs.of(samples))
-            tally.answers(("rescaled", scale.side), alone(localizer, classifier, small), theirs.of(samples))
-            tally.answers(("rescaled_full", scale.side), alone(localizer, full, small), whole.of(samples))
-            hit, chance = part.in_boxes(scale)
-            tally.put(("hit", scale.side), hit)
-            tally.put(("chance", scale.side), chance)
-    demand_read(len(tally.columns), data, skipped)
-    costs = Costs.of(localizer, classifier, sides)
-    about = {"localizer": localizer.name or "network", "data": data.name}
-    rows = [
-        *_table(tally, costs, (classifier, full), about, seed),
-        *_localizers(tally, sides, about),
-        *_rescaled_rows(tally, sides, {"net": classifier.name or "network", **about}),
-    ]
-    size = blank(localizer).shape[2:]
+    trial, settings = Trial(run), choice(count, overlap, share)
+    for part in trial.parts(batch, "net", "full"):
+        _add(trial, part, settings)
+    costs = Costs.of(trial)
+    rows = [*_table(trial, costs, seed), *_localizers(trial), *_rescaled_rows(trial)]
+    size = blank(trial.localizer).shape[2:]
     told = {
-        **settings_of(nets, (ours, theirs, whole), data, skipped),
         "macs": MACS,
-        "lip": "; ".join(f"{side}: {words(settings(side, size))}" for side in sides),
-        "interval": f"95 % of top1, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
+        "lip": "; ".join(f"{side}: {words(settings(side, size))}" for side in trial.sides),
+        "interval": by_bootstrap("top1", seed),
         "centre_in_box": "of the best patch, in any true box; chance: the mean over all cells of the same branch",
         "rescaled": "the whole picture, as the localiser takes it, scaled down to the patch's size (bicubic, smoothed)",
         "localised": "the one best patch of the branch, for the class that was decided",
     }
-    return Figures("patches", told, rows, skipped)
+    titles = {
+        "patches": f"patches by {trial.names['localizer']} against whole pictures of {run.data.name}",
+        "localizer": "what the localizer says itself, and where its best patches lie",
+        "rescaled": "top-1 of the one best patch, and of the picture rescaled to its size",
+    }
+    kinds = {title: without([row for row in rows if row["kind"] == kind], "kind") for kind, title in titles.items()}
+    return trial.figures(rows, told, tables=kinds, notes=[f"{key}: {told[key]}" for key in ("lip", "macs")])
 
 
-def _of_whole(network: Network, part: Part) -> Tensor:
-    tensors, _, _ = prepared(network, part.samples, part.images)
-    with as_found(network), torch.no_grad():
-        return network(tensors)
+def _add(trial: Trial, part: Part, settings: Choice) -> None:
+    """What the networks make of a batch, at every scale, into the tally."""
+    tally, seen, localizer, tensors = trial.tally, part.seen, trial.localizer, part.tensors["localizer"]
+    classifier, full = trial.nets["net"], trial.nets["full"]
+    ours, theirs, whole = (trial.labels(role, part) for role in ROLES)
+    cut = patches(seen, settings, tensors.shape[2:])
+    tally.put("chosen", seen.chosen)
+    tally.put("count", counts(cut, len(tensors)))
+    tally.answers("patches", judged(localizer, classifier, tensors, cut), theirs)
+    tally.answers("full", answer(full, part.tensors["full"]), whole)
+    tally.answers("plain", answer(classifier, part.tensors["net"]), theirs)
+    tally.answers(OVERALL, seen.output, ours)
+    for scale in seen.scales:
+        best, small = _best(scale).cut(tensors), rescaled(localizer, tensors, scale.side)
+        tally.answers(scale.side, scale.logits, ours)
+        tally.answers(("localised", scale.side), alone(localizer, classifier, best), theirs)
+        tally.answers(("rescaled", scale.side), alone(localizer, classifier, small), theirs)
+        tally.answers(("rescaled_full", scale.side), alone(localizer, full, small), whole)
+        hit, chance = part.in_boxes(scale)
+        tally.put(("hit", scale.side), hit)
+        tally.put(("chance", scale.side), chance)
 
 
 def _best(scale: Scale) -> Patches:
@@ -132,75 +128,67 @@ def rescaled(localizer: Network, tensors: Tensor, side: int) -> Tensor:
     return small.maximum(black).minimum(white)  # bicubic overshoots
 
 
-def _table(
-    tally: Tally, costs: Costs, nets: tuple[Network, Network], about: Mapping[str, Any], seed: int
-) -> Iterator[Row]:
+def _table(trial: Trial, costs: Costs, seed: int) -> Iterator[Row]:
     """Table 3: whole pictures, then the patches of each scale, then all scales together."""
-    classifier, full = nets
+    tally, sides, nets = trial.tally, trial.sides, trial.nets
     chosen, number = tally["chosen"], tally["count"]
-    sides = list(costs.patch)
     cost = np.array([costs.patch[side] for side in sides])[chosen] * number
 
-    def row(net: Network, scale: str, key: str, which: Chosen) -> Row:
+    def row(role: str, scale: str, key: str, which: Chosen, macs: float | None) -> Row:
         hits = tally[key][which] < 1
-        low, high = interval(hits, resamples=RESAMPLES, seed=seed) if len(hits) else (None, None)
-        top = {**tally.top(key, which), "low": low, "high": high}
-        named = {"kind": "patches", "net": net.name or "network", **about, "scale": scale, "images": len(hits)}
-        return {**named, "patches": mean(number[which]) if key == "patches" else None, **top}
+        low, high = interval(hits, seed=seed) if len(hits) else (None, None)
+        return {
+            "kind": "patches",
+            "net": trial.names[role],
+            **trial.about,
+            "scale": scale,
+            "images": len(hits),
+            "patches": mean(number[which]) if key == "patches" else None,
+            **tally.top(key, which),
+            "low": low,
+            "high": high,
+            **costs.row(macs, localized=key == "patches"),
+        }
 
-    yield {**row(full, "full", "full", EVERY), **costs.row_of_whole(macs(full, blank(full)))}
-    yield {**row(classifier, "full, patch network", "plain", EVERY), **costs.row_of_whole(costs.whole)}
+    yield row("full", "full", "full", EVERY, macs(nets["full"], blank(nets["full"])))
+    yield row("net", "full, patch network", "plain", EVERY, costs.whole)
     for place, side in enumerate(sides):
-        own = chosen == place
-        yield {**row(classifier, str(side), "patches", own), **costs.row(cost[own])}
-    yield {**row(classifier, OVERALL, "patches", EVERY), **costs.row(cost)}
+        given = chosen == place
+        yield row("net", str(side), "patches", given, mean(cost[given]))
+    yield row("net", OVERALL, "patches", EVERY, mean(cost))
 
 
-def _localizers(tally: Tally, sides: Sequence[int], about: Mapping[str, Any]) -> Iterator[Row]:
-    """What the localiser says itself, and where its best patches lie."""
-    chosen = tally["chosen"]
-    every = {what: np.stack([tally[(what, side)] for side in sides]) for what in ("hit", "chance")}  # J,N
-    named = {"kind": "localizer", "net": about["localizer"], **about}
+def _localizers(trial: Trial) -> Iterator[Row]:
+    """What the localizer says itself, and where its best patches lie."""
+    tally, sides, chosen = trial.tally, trial.sides, trial.tally["chosen"]
+    hit, chance = (np.stack([tally[(what, side)] for side in sides]) for what in ("hit", "chance"))  # J,N each
+    about = {"kind": "localizer", "net": trial.names["localizer"], **trial.about}
     for place, side in enumerate(sides):
-        own = chosen == place
+        given = chosen == place
         yield {
-            **named,
+            **about,
             "scale": str(side),
             "images": len(chosen),
             **tally.top(side),
-            "share": float(own.mean()),
-            "centre_in_box": mean(every["hit"][place, own]),
-            "chance": mean(every["chance"][place, own]),
-            "centre_in_box_forced": mean(every["hit"][place]),
-            "chance_forced": mean(every["chance"][place]),
+            "share": float(given.mean()),
+            "centre_in_box": mean(hit[place, given]),
+            "chance": mean(chance[place, given]),
+            "centre_in_box_forced": mean(hit[place]),
+            "chance_forced": mean(chance[place]),
         }
-    hit, chance = (one[chosen, np.arange(len(chosen))] for one in every.values())
-    yield {
-        **named,
-        "scale": OVERALL,
-        "images": len(chosen),
-        **tally.top(OVERALL),
-        "share": 1.0,
-        "centre_in_box": mean(hit),
-        "chance": mean(chance),
-    }
+    localized = chosen, np.arange(len(chosen))
+    told = {"share": 1.0, "centre_in_box": mean(hit[localized]), "chance": mean(chance[localized])}
+    yield {**about, "scale": OVERALL, "images": len(chosen), **tally.top(OVERALL), **told}
 
 
-def _rescaled_rows(tally: Tally, sides: Sequence[int], about: Mapping[str, Any]) -> Iterator[Row]:
+def _rescaled_rows(trial: Trial) -> Iterator[Row]:
     """Fig. 19: the best patch against the whole picture at its size, of a branch's own pictures and of all."""
-    chosen = tally["chosen"]
+    chosen, about = trial.tally["chosen"], {"kind": "rescaled", "net": trial.names["net"], **trial.about}
     for over in ("its own", "all"):
-        for place, side in enumerate(sides):
-            own: Chosen = chosen == place if over == "its own" else EVERY
-            shares = {what: tally.top((what, side), own)["top1"] for what in ("localised", "rescaled", "rescaled_full")}
-            yield {
-                "kind": "rescaled",
-                **about,
-                "scale": str(side),
-                "pictures": over,
-                "images": len(chosen[own]),
-                **shares,
-            }
+        for place, side in enumerate(trial.sides):
+            given: Chosen = chosen == place if over == "its own" else EVERY
+            shares = {what: trial.tally.top((what, side), given)["top1"] for what in BARS}
+            yield {**about, "scale": str(side), "pictures": over, "images": len(chosen[given]), **shares}
 
 
 def draw(found: Figures) -> Figure:

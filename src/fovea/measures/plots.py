@@ -1,7 +1,6 @@
 """What the figures of measures share: colors, markers, and curves with the random control dashed."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -17,7 +16,7 @@ GREY = "#444444"  # the control's
 
 
 def sheet(width: float, height: float, title: str | None = None) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
     if title:
         figure.suptitle(title)
     return figure
@@ -31,11 +30,6 @@ def style(place: int) -> dict[str, Any]:
 def hatched(place: int) -> dict[str, Any]:
     """The same for bars."""
     return {"color": COLORS[place], "hatch": HATCHES[place], "alpha": 0.85}
-
-
-def save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
 
 
 def curves(

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadPicture, nearest
-from fovea.data import DataSet, open_data, open_sounds
+from fovea.data import DataSet, Sample, open_data, open_sounds
 from fovea.data.options import parsed
 from fovea.data.segments import open_clips
 from fovea.measures.figures import Figures, Row
@@ -23,6 +24,8 @@ from fovea.networks.inputs import Group, groups_for
 from fovea.networks.loading import NetworkLike, as_network, ours
 from fovea.networks.network import Network
 from fovea.networks.stream import input_of
+from fovea.pictures.placement import Placement
+from fovea.pictures.shown import Shown
 
 Fit = Literal["crop", "squash"]
 Progress = Callable[[int, int], None]
@@ -45,6 +48,19 @@ class Given:
     device: str | None = None  # auto where None; a Network stays where it is
     weights: Path | None = None
     untrained: bool = False
+
+
+class Input(NamedTuple):
+    """A batch of pictures as a network takes it."""
+
+    tensors: Tensor  # N,C,H,W
+    shown: list[Shown]
+    places: list[Placement]
+
+    @staticmethod
+    def of(group: Group) -> "Input":
+        places = [cast(Placement, shown.placement) for shown in group.shown]
+        return Input(cast(Tensor, group.batch), group.shown, places)
 
 
 @dataclass
@@ -148,6 +164,12 @@ class Run:
         if not some:
             self.refuse_empty()
 
+    def inputs(self, size: int, networks: Sequence[Network] = ()) -> Iterator[tuple[list[Sample], list[Input]]]:
+        """The same with their samples; progress is told."""
+        for groups in self.groups(size, networks):
+            yield groups[0].of(self.data.samples), [Input.of(group) for group in groups]
+            self.progress(groups[0].done, groups[0].total)
+
     def refuse_empty(self) -> NoReturn:
         reason = self.skipped[0][1] if self.skipped else "it is empty"
         raise BadPicture(f"no picture of {self.data.name} could be read: {reason}")
@@ -217,9 +239,9 @@ def take(
             f"--weights is for one network, and {len(given.nets)} are named: name the files themselves by --net"
         )
     usual = declared.usual or {}
-    given = replace(
-        given, nets=given.nets or usual.get("net", ()), data=usual.get("data") if given.data is None else given.data
-    )
+    data = usual.get("data") if given.data is None else given.data
+    limit = usual.get("limit") if given.limit is None else given.limit
+    given = replace(given, nets=given.nets or usual.get("net", ()), data=data, limit=limit)
     run = Run(declared, given, progress, tell, workers)
     found = _checked(declared, measure(run, {**declared.options, **options}))
     if declared.data == "none" or declared.name.startswith(BENCH):
@@ -264,7 +286,7 @@ def part_of(given: Given) -> str | None:
 
 def recipe_of(found: Figures, given: Given) -> str | None:
     """The recipe of what was measured, where every network of --net is one of ours as it comes with fovea."""
-    nets = [given.nets.get("net")] if isinstance(given.nets, Mapping) else given.nets
+    nets = [given.nets.get("net") or given.nets.get("full")] if isinstance(given.nets, Mapping) else given.nets
     if given.weights is not None or given.untrained or not all(str(net) in ours() for net in nets):
         return None
     recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}

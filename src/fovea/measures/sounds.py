@@ -1,47 +1,47 @@
 """Sounds: is the event named, by the decision and by each branch, and does the best span lie on it?"""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import interval
+from fovea.basics.intervals import by_bootstrap, interval
 from fovea.data.sounds import Sounds
 from fovea.measures.figures import Figures
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import rank_of
 
-RESAMPLES = 10_000
 
-
-@dataclass(frozen=True)
-class _Heard:
+class Heard(NamedTuple):
     """One sound: what was right, and how well the span lies, beside the mean over all spans of its length."""
 
     right: bool
     branches: tuple[bool, ...]
-    branch: int  # the one that localised
+    branch: int  # the one that localized
     hit: bool
     iou: float
     chance_hit: float
     chance_iou: float
 
 
-def measure(
-    network: Network,
-    data: Sounds,
-    batch: int = 50,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Figures:
+@measure(
+    "sounds",
+    title="Sounds",
+    about="AnchorNet on sounds made in code: is the event named, does the best span lie on it?",
+    data="sounds",
+    usual={"net": ("anchornet_sound-made",), "data": "sounds:count=1000,split=test"},
+)
+def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
     """One row: `low` and `high` bound `top1` by bootstrap over the sounds; `top1_5` is the branch that sees 5 frames.
 
-    Of a random span, `chance_hit` and `chance_iou` are the exact means over every cell of the branch that localised.
+    Of a random span, `chance_hit` and `chance_iou` are the exact means over every cell of the branch that localized.
     """
+    network, data = run.network, run.opened
     spectrogram, module = parts(network)
     if batch < 1:
         raise BadChoice(f"a batch holds at least one sound; got {batch}")
@@ -55,43 +55,39 @@ def measure(
             f"the network takes sounds of {spectrogram.rate:,} Hz and the data has {data.rate:,} Hz: "
             f"open it with rate={spectrogram.rate}"
         )
-    heard: list[_Heard] = []
+    heard: list[Heard] = []
     for start in range(0, len(data), batch):
         heard += _batch(network, data, range(start, min(start + batch, len(data))))
-        progress(len(heard), len(data))
-    right, hit = (np.array([getattr(one, name) for one in heard]) for name in ("right", "hit"))
-    low, high = interval(right, resamples=RESAMPLES, seed=seed)
+        run.progress(len(heard), len(data))
+
+    def mean(key: str) -> float:
+        return float(np.mean([getattr(one, key) for one in heard]))
+
+    by_branch = np.mean([one.branches for one in heard], axis=0)  # J
+    low, high = interval(np.array([one.right for one in heard]), seed=seed)
     row = {
         "net": network.name or "network",
         "data": data.name,
         "sounds": len(heard),
-        "top1": float(right.mean()),
+        "top1": mean("right"),
         "low": low,
         "high": high,
-        **{
-            f"top1_{window}": float(np.mean([one.branches[j] for one in heard]))
-            for j, window in enumerate(module.windows)
-        },
-        "hit": float(hit.mean()),
-        "chance_hit": float(np.mean([one.chance_hit for one in heard])),
-        "iou": float(np.mean([one.iou for one in heard])),
-        "chance_iou": float(np.mean([one.chance_iou for one in heard])),
+        **{f"top1_{window}": float(share) for window, share in zip(module.windows, by_branch, strict=True)},
+        **{key: mean(key) for key in ("hit", "chance_hit", "iou", "chance_iou")},
     }
-    lengths = [1000 * spectrogram.seconds(0, window)[1] for window in module.windows]
+    lengths = {window: 1000 * spectrogram.seconds(0, window)[1] for window in module.windows}
     settings = {
         "data": data.name,
         "input": f"{spectrogram.bands} mel bands, frames of {spectrogram.frame} samples every {spectrogram.hop}",
-        "branches": ", ".join(
-            f"{window} frames ({length:.0f} ms)" for window, length in zip(module.windows, lengths, strict=True)
-        ),
+        "branches": ", ".join(f"{window} frames ({length:.0f} ms)" for window, length in lengths.items()),
         "hit": "the centre of the best span lies in the true event",
         "chance": "mean over all spans of the branch that localised",
-        "interval": f"95 % of top1, percentiles of {RESAMPLES:,} bootstrap resamples of the sounds, seed {seed}",
+        "interval": by_bootstrap("top1", seed, "the sounds"),
     }
-    return Figures("sounds", settings, [row], details={"localised_by": _localised_by(heard, module.windows)})
+    return Figures("sounds", settings, [row], details={"localised_by": _localized_by(heard, module.windows)})
 
 
-def _batch(network: Network, data: Sounds, places: range) -> list[_Heard]:
+def _batch(network: Network, data: Sounds, places: range) -> list[Heard]:
     spectrogram, module = parts(network)
     samples = [data.samples[i] for i in places]
     labels = torch.tensor([one.label for one in samples])
@@ -108,7 +104,7 @@ def _batch(network: Network, data: Sounds, places: range) -> list[_Heard]:
         hit, iou = against(np.array([[best.start, best.stop]]), samples[i].span)
         hits, ious = against(every, samples[i].span)
         heard.append(
-            _Heard(
+            Heard(
                 bool(right[i]), tuple(map(bool, branches[i])), found.branch, bool(hit[0]), float(iou[0]),
                 float(hits.mean()), float(ious.mean()),
             )
@@ -129,11 +125,11 @@ def against(spans: NDArray[np.float64], true: tuple[float, float]) -> tuple[NDAr
     return (true[0] <= centre) & (centre < true[1]), shared / (stop - start + true[1] - true[0] - shared)
 
 
-def _localised_by(heard: list[_Heard], windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:
-    """How often each branch localised, and how well when it did."""
+def _localized_by(heard: list[Heard], windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:
+    """How often each branch localized, and how well when it did."""
     rows: list[dict[str, float | int | None]] = []
     for j, window in enumerate(windows):
-        own = [one for one in heard if one.branch == j]
-        hit, iou = (float(np.mean([getattr(one, name) for one in own])) if own else None for name in ("hit", "iou"))
-        rows.append({"frames": window, "sounds": len(own), "hit": hit, "iou": iou})
+        given = [one for one in heard if one.branch == j]
+        hit, iou = (float(np.mean([getattr(one, name) for one in given])) if given else None for name in ("hit", "iou"))
+        rows.append({"frames": window, "sounds": len(given), "hit": hit, "iou": iou})
     return rows

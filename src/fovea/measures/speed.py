@@ -1,7 +1,7 @@
 """What explaining costs, in bare forwards measured in the same minute, beside the peers that are installed."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,8 @@ from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.look import Look
 from fovea.heatmaps.targets import aims
 from fovea.measures.figures import Figures
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.measures.timing import Call, compare, forward, seconds
 from fovea.networks.cost import peak_megabytes
 from fovea.networks.cutting import cut
@@ -28,22 +30,25 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")
 
 
-def measure(
-    nets: Sequence[str],
-    batches: Sequence[int],
-    rounds: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Figures:
+@measure(
+    "bench explain",
+    title="Time of explaining, in bare forwards",
+    about="Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed.",
+    nets="names",
+    data="none",
+    usual={"net": ("timm/resnet50", "efficientnet_lite0"), "device": "cpu"},
+)
+def bench_explain(run: Run, *, batches: Sequence[int] = (1, 16), rounds: int = 11) -> Figures:
     """Rows of the comparison: fovea's methods, the peers' Grad-CAM, the paper's recipe, peak memory."""
     rows: list[dict[str, Any]] = []
-    for i, name in enumerate(nets):
+    for i, name in enumerate(run.names):
         network = fovea.load(name, pretrained=name in OFFLINE)
         for j, size in enumerate(batches):
             pixels = torch.randn(size, 3, 224, 224, generator=torch.Generator().manual_seed(0))
             rows += time_rows(network, pixels, rounds)
             rows += _recipe_rows(network, pixels) if size == 1 else []
             rows += memory_rows(network, pixels)
-            progress(i * len(batches) + j + 1, len(nets) * len(batches))
+            run.progress(i * len(batches) + j + 1, len(run.names) * len(batches))
     settings = {
         "rounds": rounds,
         "threads": torch.get_num_threads(),

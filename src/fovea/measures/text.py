@@ -16,7 +16,9 @@ from scipy.stats import t as student
 
 from fovea.basics.errors import BadChoice
 from fovea.data import open_sentences
-from fovea.measures.figures import Figures
+from fovea.measures.figures import Figures, printed
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.models.textcnn import WINDOWS as FILTERS
 from fovea.networks.cost import macs
@@ -47,84 +49,102 @@ class Seed:
     bare: dict[str, int]  # of the sentences as long as they are
 
 
-def measure(
+@measure(
+    "text",
+    title="Text",
+    about="AnchorNet-T and the text CNN on MR, trained by their recipes: a CPU takes a few minutes a seed.",
+    nets="none",
+    data="none",
+    seed=0,
+)
+def text(
+    run: Run,
+    *,
     seeds: int = 5,
     device: str = "auto",
     out: str | Path | None = None,
     recipes: str | Path = "recipes",
     ablation: bool = True,
-    changes: Sequence[str] = (),
-    tell: Tell = lambda line: None,
+    set: Sequence[str] = (),
 ) -> Figures:
     """Rows of Table 4 and, with `ablation`, of Table 7, as means over the seeds 0, 1, … with 95 % intervals.
 
-    `out` keeps the runs, one folder a seed and network, and finished ones are not made again; without it they are
-    thrown away. `changes` are made to every recipe, as `epochs=1`.
+    `out` keeps the runs, one folder per seed and network, and finished ones are not made again; without it they are
+    thrown away. `set` changes every recipe, as `epochs=1`.
     """
     if seeds < 1:
         raise BadChoice(f"at least one seed; got {seeds}")
-    if out is None:
-        with TemporaryDirectory() as folder:
-            return measure(seeds, device, folder, recipes, ablation, changes, tell)
-    found = [one_seed(seed, device, Path(out), Path(recipes), ablation, changes, tell) for seed in range(seeds)]
+    with TemporaryDirectory() as folder:
+        trainer = Trainer(device, Path(out or folder), Path(recipes), ablation, tuple(set), run.tell)
+        found = [trainer.one_seed(seed) for seed in range(seeds)]
     settings = {
         "data": "mr, 80 / 10 / 10 % divided by each seed; accuracy on its test part",
         "device": "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu",
         "seeds": seeds,
         "recipes": [CNN, ANCHOR, SPANS],
-        "changes": list(changes),
+        "changes": list(set),
         "interval": "95 % of the mean over the seeds, by Student's t; one seed has none",
         "macs": "multiplications a sentence, padded to the networks' length; a span to the widest filter at least",
         "macs_unpadded": "the same of sentences without padding, on average over the test sentences",
         "macs_ratio": f"to {CNN}: without the localiser, and with it (macs_ratio_all)",
         "localized_b3": "test sentences whose span this branch gave, on average over the seeds; b5, b7 alike",
     }
-    return Figures("text", settings, [*_table_4(found), *(_table_7(found) if ablation else [])])
+    about = f"means over {seeds} seed{'s' if seeds > 1 else ''}"
+    tables = {f"text for classification, {about}": _table_4(found)}
+    if ablation:
+        tables[f"what attention brings, {about}"] = _table_7(found)
+    shown = {title: printed(rows, [key for key in rows[0] if key != "table"]) for title, rows in tables.items()}
+    return Figures("text", settings, [row for rows in tables.values() for row in rows], tables=shown)
 
 
-def one_seed(
-    seed: int, device: str, out: Path, recipes: Path, ablation: bool, changes: Sequence[str], tell: Tell
-) -> Seed:
-    def trained(name: str, called: str, *more: str) -> loop.Trained:
-        own = [f"seed={seed}", *more, *changes]
-        recipe = read(recipes / f"{name}.toml", own)
+@dataclass(frozen=True)
+class Trainer:
+    """Trains the networks of a seed, or takes those that are there."""
+
+    device: str
+    out: Path
+    recipes: Path
+    ablation: bool
+    changes: tuple[str, ...]
+    tell: Tell
+
+    def trained(self, seed: int, name: str, called: str, *more: str) -> loop.Trained:
+        changes = [f"seed={seed}", *more, *self.changes]
+        recipe = read(self.recipes / f"{name}.toml", changes)
         train, test = (_dealt(given, seed) for given in (recipe.data.train, recipe.data.test or recipe.data.train))
-        own += [f"data.train={train}", f"data.test={test}"]
-        folder = out / f"{called}-{seed}"
+        changes += [f"data.train={train}", f"data.test={test}"]
+        folder = self.out / f"{called}-{seed}"
         done = loop.train(
-            read(recipes / f"{name}.toml", own), folder, name, resume=(folder / "checkpoint.pt").exists(),
-            device=device, changes=[one for one in own if str(out) not in one],
+            read(self.recipes / f"{name}.toml", changes), folder, name, resume=(folder / "checkpoint.pt").exists(),
+            device=self.device, changes=[one for one in changes if str(self.out) not in one],
         )  # fmt: skip
-        tell(f"seed {seed}, {called}: {loop.said(done.score)} in {done.minutes:g} min")
+        self.tell(f"seed {seed}, {called}: {loop.said(done.score)} in {done.minutes:g} min")
         return done
 
-    cnn, anchor = trained(CNN, CNN), trained(ANCHOR, ANCHOR)
-    files = f"network.weights={cnn.weights}", f"data.localizer={anchor.weights}"
-    spans = trained(SPANS, SPANS, "network.name=textcnn", *files)
-    parts = {
-        called: trained(ANCHOR, f"{ANCHOR}-{called.replace('+ ', 'with-')}", *more).score
-        for called, more in (ABLATION.items() if ablation else ())
-    }
-    recipe = read(recipes / f"{CNN}.toml", changes)
-    test = open_sentences(_dealt(recipe.data.test or recipe.data.train, seed))
-    found = localized(anchor.network, [reading_of(anchor.network)(text) for text in test.texts])
-    counts = Counter(HEADS[one.branch] for one in found)
-    lengths = [min(len(tokens), reading_of(cnn.network).length) for tokens in test.tokens]
-    stretches = [max(WINDOWS[one.branch], FILTERS[-1]) for one in found]
-    spanned = average(spans.network, stretches)
-    whole = {
-        CNN: average(cnn.network, [reading_of(cnn.network).length]),
-        ANCHOR: average(anchor.network, [reading_of(anchor.network).length]),
-        SPANS: spanned,
-    }
-    bare = {
-        CNN: average(cnn.network, [max(one, FILTERS[-1]) for one in lengths]),
-        ANCHOR: average(anchor.network, [max(one, WINDOWS[-1]) for one in lengths]),
-        SPANS: spanned,
-    }
-    by_branch = {head: counts[head] for head in HEADS}
-    top1 = cnn.score["top1"], spans.score["top1"]
-    return Seed(top1[0], anchor.score, top1[1], parts, by_branch, len(test), whole, bare)
+    def one_seed(self, seed: int) -> Seed:
+        cnn, anchor = self.trained(seed, CNN, CNN), self.trained(seed, ANCHOR, ANCHOR)
+        files = f"network.weights={cnn.weights}", f"data.localizer={anchor.weights}"
+        spans = self.trained(seed, SPANS, SPANS, "network.name=textcnn", *files)
+        parts = {
+            called: self.trained(seed, ANCHOR, f"{ANCHOR}-{called.replace('+ ', 'with-')}", *more).score
+            for called, more in (ABLATION.items() if self.ablation else ())
+        }
+        recipe = read(self.recipes / f"{CNN}.toml", self.changes)
+        test = open_sentences(_dealt(recipe.data.test or recipe.data.train, seed))
+        found = localized(anchor.network, [reading_of(anchor.network)(line) for line in test.texts])
+        counts = Counter(HEADS[span.branch] for span in found)
+        lengths = [min(len(tokens), reading_of(cnn.network).length) for tokens in test.tokens]
+        spanned = average(spans.network, [max(WINDOWS[span.branch], FILTERS[-1]) for span in found])
+        both = {CNN: cnn.network, ANCHOR: anchor.network}
+        whole = {name: average(network, [reading_of(network).length]) for name, network in both.items()}
+        bare = {
+            CNN: average(cnn.network, [max(length, FILTERS[-1]) for length in lengths]),
+            ANCHOR: average(anchor.network, [max(length, WINDOWS[-1]) for length in lengths]),
+        }
+        return Seed(
+            cnn.score["top1"], anchor.score, spans.score["top1"], parts, {head: counts[head] for head in HEADS},
+            len(test), whole | {SPANS: spanned}, bare | {SPANS: spanned},
+        )  # fmt: skip
 
 
 def average(network: Network, lengths: Sequence[int]) -> int:
@@ -134,12 +154,12 @@ def average(network: Network, lengths: Sequence[int]) -> int:
     return round(sum(one[length] * times for length, times in each.items()) / len(lengths))
 
 
-def mean_with_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None, float | None]:
-    """The mean and how sure it is, where there is more than one value."""
+def mean_with_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean and its 95 % interval, where there is more than one value."""
     middle = mean(values)
     if len(values) < 2:
         return middle, None, None
-    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
     return middle, middle - half, middle + half
 
 
@@ -158,19 +178,12 @@ def _table_4(found: Sequence[Seed]) -> list[dict[str, Any]]:
         def cost(kind: str, names: Sequence[str]) -> float:
             return mean(float(sum(getattr(one, kind)[name] for name in names)) for one in found)
 
-        return {
-            "table": "4",
-            "net": net,
-            "accuracy": accuracy,
-            "low": low,
-            "high": high,
-            "macs": round(cost("macs", own)),
-            "macs_ratio": cost("macs", own) / cost("macs", [CNN]),
-            "macs_ratio_all": cost("macs", parts) / cost("macs", [CNN]),
-            "macs_unpadded": round(cost("bare", own)),
-            "macs_unpadded_ratio": cost("bare", own) / cost("bare", [CNN]),
-            "macs_unpadded_ratio_all": cost("bare", parts) / cost("bare", [CNN]),
-        }
+        line: dict[str, Any] = {"table": "4", "net": net, "accuracy": accuracy, "low": low, "high": high}
+        for kind, key in (("macs", "macs"), ("bare", "macs_unpadded")):
+            line[key] = round(cost(kind, own))
+            line |= {f"{key}_ratio": cost(kind, own) / cost(kind, [CNN])}
+            line |= {f"{key}_ratio_all": cost(kind, parts) / cost(kind, [CNN])}
+        return line
 
     by_branch = {f"localized_{head}": mean(one.by_branch[head] for one in found) for head in HEADS}
     sentences = {"sentences": found[0].sentences}

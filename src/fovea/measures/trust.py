@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadPicture, FoveaError
-from fovea.data import DataSet
 from fovea.heatmaps.explain import METHODS, Method, explain
 from fovea.heatmaps.sanity import COPIES, last_to_run, randomised, rank_correlation
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
@@ -25,17 +24,20 @@ from fovea.measures.curves import area_under, best, places
 from fovea.measures.figures import Figures
 from fovea.measures.localized import THRESHOLD, localised
 from fovea.measures.random_control import RANDOM, method_or_control
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.measures.timing import Call, forward, seconds
 from fovea.measures.timing import compare as compare_times
+from fovea.measures.trust_figure import draw as draw
 from fovea.measures.trust_maps import Looking, Part, Progress, Score, mapped, parts_of, same_maps
 from fovea.measures.trust_rules import AS_QUICK, MARGIN, UNCHANGED, Comparison, Measured, advise, compare
 from fovea.networks.network import Network, as_found
-from fovea.networks.stream import input_of
 
 CURVES = ("insertion", "deletion")
 BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
 SLOW = 20.0  # bare forwards from which on one measurement of a time is enough
 ROUNDS = 7
+GOOD = "good maps: localization and insertion high, deletion low, sanity near 0; 95 % intervals"
 RULES = {
     "sanity": "rank correlation with the maps of 2 copies, the last or all layers drawn anew; near 0 is good",
     "x_forward": "one picture, median of ratios to the bare forwards before and after",
@@ -49,32 +51,38 @@ RULES = {
 }
 
 
-def measure(
-    network: Network,
-    data: DataSet,
-    methods: Sequence[str | Method] | None = None,
+@measure(
+    "trust",
+    title="Which map to trust",
+    about="Which map should I trust? Every method's localization, insertion, deletion, sanity and time, and a verdict.",
+    needs=("labels",),
+    fit="squash",
+    columns=("method", "gt_known", "insertion", "deletion", "sanity_last", "sanity_all", "x_forward", "verdict"),
+    figure="draw",
+)
+def trust(
+    run: Run,
+    *,
+    method: Sequence[str | Method] | None = None,
     curve_pictures: int = 32,
     steps: int = 8,
     batch: int = 16,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
-    workers: int = 0,
 ) -> Figures:
-    """A row a method with its verdict, the random control among them; the recommendation is in `details`.
+    """One row per method with its verdict, the random control among them; the recommendation is in `details`.
 
     Every method of fovea's if none is named; one that the network's head does not allow is told in `details`, with its
-    reason. `curve_pictures`, spread over the data, are those of insertion, deletion and sanity. `workers` processes
-    draw the boxes; a script that asks for any starts from `if __name__ == "__main__":`.
+    reason. `curve_pictures`, spread over the data, are those of insertion, deletion and sanity.
     """
-    looking = Looking(network, _named(methods, seed))
+    network, data = run.network, run.data
+    looking = Looking(network, _named(method, seed))
     if curve_pictures < 2 or steps < 2 or batch < 1:
         given = f"{curve_pictures}, {steps} and {batch}"
         raise BadChoice(f"curves take at least 2 pictures and 2 steps, a batch at least 1 picture; got {given}")
-    with_boxes = data.with_boxes()
-    few = data.first(curve_pictures)
+    with_boxes, few = data.with_boxes(), data.first(curve_pictures)
     kinds, masked = len(looking.methods), 2 * (steps - 1)
     on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(
-        progress,
+        run.progress,
         len(with_boxes),
         len(with_boxes) * kinds,
         len(few) * kinds * masked,
@@ -83,11 +91,11 @@ def measure(
     )
     skipped: dict[str, str] = {}
     maps, how = mapped(looking, with_boxes, batch, skipped, on_boxes)
-    drawn = localised({name: maps[name] for name in looking.names}, on_drawing, workers) if maps else {}
+    drawn = localised({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
     parts = list(parts_of(looking, few, batch, skipped))
+    count = sum(map(len, parts))
     if not parts:
         raise BadPicture(f"no picture of {data.name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
-    count = sum(map(len, parts))
     if count < 2:
         raise BadChoice(
             f"one picture tells nothing about others: give two or more; {data.name} has {count} that counts"
@@ -96,40 +104,50 @@ def measure(
     alike = _sanity(looking, parts, on_copies)
     times = _times(looking, parts[0].tensors[:1], on_times)
     same = same_maps(looking, parts)
-    chosen = {name: max_box_acc(one.largest)[1] for name, one in drawn.items()}  # the threshold's place
-    found = []
+    chosen = {name: max_box_acc(each.largest)[1] for name, each in drawn.items()}  # the threshold's place
+    measured = []
     for name in looking.names:
         pictures = {kind: areas[name, kind] for kind in CURVES}
         if drawn:
             pictures["gt_known"] = (drawn[name].largest[:, chosen[name]] >= 0.5).astype(np.float64)
         last, every = (_mean(alike[name, what]) for what in ("logits", "all layers"))
-        found.append(Measured(name, pictures, last, every, times[name], same[name]))
-    compared = compare(found, seed)
-    advice = advise(found, compared, network.labels is not None)
-    images = len(next(iter(drawn.values())).largest) if drawn else count
+        measured.append(Measured(name, pictures, last, every, times[name], same[name]))
+    compared = compare(measured, seed)
+    advice = advise(measured, compared, network.labels is not None)
+    about = {
+        "net": network.name or "network",
+        "images": len(next(iter(drawn.values())).largest) if drawn else count,
+        "curve_images": count,
+    }
     rows = [
         {
-            "net": network.name or "network",
+            **about,
             "method": one.method,
-            "images": images,
-            "curve_images": count,
             **_row(one, compared),
             "threshold": float(THRESHOLDS[chosen[one.method]]) if drawn else None,
             "verdict": advice.verdicts[one.method],
         }
-        for one in found
+        for one in measured
     ]
-    details = {"recommended": advice.recommended, "recommendation": list(advice.sentences), "refused": looking.refused}
-    settings = _settings(network, data, how, bool(drawn), count, steps) | {"skipped": len(skipped)}
-    settings["random"] = f"uniform values in the cells, seed {seed}"
-    return Figures("trust", settings, rows, list(skipped.items()), details)
+    run.skipped += skipped.items()
+    random = f"uniform values in the cells, seed {seed}"
+    settings = {**_settings(network, how, bool(drawn), count, steps), "random": random}
+    return run.figures(
+        rows,
+        settings,
+        details={
+            "recommended": advice.recommended,
+            "recommendation": list(advice.sentences),
+            "refused": looking.refused,
+        },
+        notes=(GOOD, *advice.sentences),
+        warnings=[f"{name} gives no maps of this network: {reason}" for name, reason in looking.refused.items()],
+    )
 
 
-def _settings(network: Network, data: DataSet, how: str, boxes: bool, count: int, steps: int) -> dict[str, Any]:
+def _settings(network: Network, how: str, boxes: bool, count: int, steps: int) -> dict[str, Any]:
     """By which rules it was measured."""
     return {
-        "data": data.name,
-        "input": input_of(network),
         "localisation": f"IoU of at least 0.5 with any true box; threshold: {THRESHOLD}" if boxes else "no boxes",
         "maps": _of_what(network, how),
         "curves": f"{count} pictures spread over the data, {steps} steps, the area under each",

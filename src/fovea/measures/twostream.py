@@ -4,8 +4,8 @@ Every network is run once; its steps are then put together in every way. Network
 are told as one, by their mean and Student's interval over them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,92 +14,79 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.basics.intervals import RESAMPLES, interval, student
-from fovea.data import DataSet
 from fovea.measures import seeds
 from fovea.measures.figures import Figures
-from fovea.measures.patch_parts import demand_read
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
 from fovea.networks.matching import match
-from fovea.networks.network import Network, as_found
-from fovea.networks.stream import batches, prepared, rank_of
+from fovea.networks.network import as_found
+from fovea.networks.stream import rank_of
 from fovea.streams.taken import in_shares, patches_of, source_of
 
 Hits = dict[str, NDArray[np.bool_]]  # by how the steps are put together; and "global", of the global stream alone
 Row = dict[str, Any]
 
 
-def measure(
-    networks: Sequence[Network],
-    data: DataSet,
-    batch: int = 32,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Figures:
-    """A row a network and way of putting its steps together, the network's own way first.
+@measure(
+    "twostream",
+    title="Two streams",
+    about="The global stream, the local stream, both; every step alone, sums of steps, attention.",
+    nets="several",
+    needs=("labels",),
+    usual={"net": ("twostream-cub100",)},
+    columns=("net", "seeds", "local", "source", "readout", "top1", "global_top1", "local_top1", "gain"),
+    interval="top1",
+)
+def twostream(run: Run, *, batch: int = 32, seed: int = 0) -> Figures:
+    """One row per network and way of putting its steps together, the network's own way first.
 
     `gain` is over the networks whose local stream is none, trained alike, where they are among those given: seed by
     seed where these are the same, and else between the means.
     """
-    if not networks or len({one.name for one in networks}) < len(networks):
-        raise BadChoice(f"name one network or several, each by another name; got {[one.name for one in networks]}")
-    odd = next((one for one in networks if not isinstance(one.module, TwoStream)), None)
-    if odd is not None:
-        raise BadChoice(
-            f"{odd.name or 'this network'} has not two streams; 'fovea measure classify' measures any network"
-        )
-    skipped: list[tuple[str, str]] = []
-    found = _hits(networks, data, batch, skipped, progress)
-    groups: dict[str, list[Network]] = {}
-    for network in networks:
-        groups.setdefault(seeds.of(network.name)[0], []).append(network)
-    alone = [own for own in groups.values() if _module(own[0]).local is None]
-    base = {seeds.of(one.name)[1]: float(found[one.name]["both"].mean()) for one in alone[0]} if len(alone) == 1 else {}
-    rows = [row for name, own in groups.items() for row in _rows(name, own, found, base, data, seed)]
+    for name, network in run.networks.items():
+        if not network.can("streams") and not hasattr(network.module, "local"):  # a global stream alone has none
+            raise BadChoice(f"{name} has not two streams; 'fovea measure classify' measures any network")
+    hits = _hits(run, batch)
+    groups: dict[str, dict[str, str]] = {}  # names of networks by what they are called without seeds, and their seeds
+    for name in run.networks:
+        called, number = seeds.of(name)
+        groups.setdefault(called, {})[number] = name
+    alone = [own for own in groups.values() if _module(run, own).local is None]
+    base = {number: float(hits[name]["both"].mean()) for number, name in alone[0].items()} if len(alone) == 1 else {}
+    rows = [row for called, own in groups.items() for row in _rows(run, called, own, hits, base, seed)]
     settings = {
-        "data": data.name,
-        "images": len(next(iter(found.values()))["both"]),
+        "images": len(next(iter(hits.values()))["both"]),
         "top1": "of the two streams' logits added, with the network's own weight",
         "interval": f"95 %: Student's over seeds; of one network, of {RESAMPLES:,} bootstrap resamples of the pictures",
         "gain": "over the global stream alone, trained alike" if base else None,
         "readout": "how steps are made one; the first of a network is its own, the others were not trained so",
     }
-    return Figures("twostream", settings, rows, skipped)
+    return run.figures(rows, settings)
 
 
-def _module(network: Network) -> TwoStream:
-    assert isinstance(network.module, TwoStream)
-    return network.module
+def _module(run: Run, group: Mapping[str, str]) -> TwoStream:
+    """Of the first of some networks that differ in their seeds alone."""
+    return cast(TwoStream, run.networks[next(iter(group.values()))].module)
 
 
-def _hits(
-    networks: Sequence[Network],
-    data: DataSet,
-    batch: int,
-    skipped: list[tuple[str, str]],
-    progress: Callable[[int, int], None],
-) -> dict[str, Hits]:
+def _hits(run: Run, batch: int) -> dict[str, Hits]:
     """Which pictures each network is right about, in every way; pictures are decoded once for all."""
-    matching = {one.name: match(one, data, len(one.labels or ())) for one in networks}
-    patches = {one.name: patches_of(one, data, one.device, progress) for one in networks}
-    parts: dict[str, dict[str, list[NDArray[np.bool_]]]] = {one.name: {} for one in networks}
-    done = 0
-    for samples, images in batches(data, batch, skipped):
-        ready: dict[Any, Tensor] = {}
-        for network in networks:
-            if network.transform not in ready:
-                ready[network.transform], _, _ = prepared(network, samples, images)
-            tensors, module = ready[network.transform].to(network.device), _module(network)
-            size, own = (tensors.shape[2], tensors.shape[3]), patches[network.name]
-            boxes = None if own is None else in_shares(own, samples, size, module.patches).to(network.device)
+    networks = run.networks
+    matching = {name: match(network, run.data, len(network.labels or ())) for name, network in networks.items()}
+    patches = {name: patches_of(network, run.data, network.device, run.progress) for name, network in networks.items()}
+    hits: dict[str, dict[str, list[NDArray[np.bool_]]]] = {name: {} for name in networks}
+    for samples, inputs in run.inputs(batch):
+        for (name, network), given in zip(networks.items(), inputs, strict=True):
+            module, found = cast(TwoStream, network.module), patches[name]
+            size = (given.tensors.shape[2], given.tensors.shape[3])
+            boxes = None if found is None else in_shares(found, samples, size, module.patches).to(network.device)
             with as_found(network), torch.no_grad():
-                given = answers(module, module(Views(tensors, boxes)))
-            labels = matching[network.name].of(samples)
-            for key, logits in given.items():
-                parts[network.name].setdefault(key, []).append(rank_of(logits, labels) < 1)
-        done += len(samples)
-        progress(done, len(data))
-    demand_read(done, data, skipped)
-    return {name: {key: np.concatenate(rows) for key, rows in own.items()} for name, own in parts.items()}
+                logits = answers(module, module(Views(given.tensors, boxes)))
+            labels = matching[name].of(samples)
+            for key, each in logits.items():
+                hits[name].setdefault(key, []).append(rank_of(each, labels) < 1)
+    return {name: {key: np.concatenate(parts) for key, parts in own.items()} for name, own in hits.items()}
 
 
 def answers(module: TwoStream, out: TwoStreamOutput) -> dict[str, Tensor]:
@@ -125,33 +112,31 @@ def readouts(module: TwoStream) -> list[str]:
 
 
 def _rows(
-    name: str,
-    networks: Sequence[Network],
-    found: Mapping[str, Hits],
-    base: Mapping[str, float],
-    data: DataSet,
-    seed: int,
+    run: Run, called: str, group: Mapping[str, str], hits: Mapping[str, Hits], base: Mapping[str, float], seed: int
 ) -> list[Row]:
-    module = _module(networks[0])
-    own = "" if module.local is None else module.local.readout
-    keys = {"both": (own, "local"), **{one: (one, f"local {one}") for one in readouts(module)}}
+    """Of networks that differ in their seeds alone, one row per way."""
+    module = _module(run, group)
+    first = "" if module.local is None else module.local.readout
+    keys = {"both": (first, "local"), **{way: (way, f"local {way}") for way in readouts(module)}}
+
+    def top1(key: str) -> float:
+        return float(np.mean([hits[name][key].mean() for name in group.values()]))
+
     return [
         {
-            "net": name,
-            "data": data.name,
-            "seeds": len(networks),
+            "net": called,
+            "data": run.data.name,
+            "seeds": len(group),
             "local": "none" if module.local is None else module.local.kind,
             "source": source_of(module),
             "patches": None if module.local is None else module.patches,
             "readout": readout or None,
-            **_shares({seeds.of(one.name)[1]: found[one.name][key] for one in networks}, base, seed),
-            "global_top1": float(np.mean([found[one.name]["global"].mean() for one in networks])),
-            "local_top1": None
-            if module.local is None
-            else float(np.mean([found[one.name][local].mean() for one in networks])),
+            **_shares({number: hits[name][key] for number, name in group.items()}, base, seed),
+            "global_top1": top1("global"),
+            "local_top1": None if module.local is None else top1(local),
         }
         for key, (readout, local) in keys.items()
-    ]  # fmt: skip
+    ]
 
 
 def _shares(hits: Mapping[str, NDArray[np.bool_]], base: Mapping[str, float], seed: int) -> Row:

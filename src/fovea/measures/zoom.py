@@ -4,32 +4,32 @@ The form of TNet's Table 1 and Fig. 2: accuracy and cost by the number of glimps
 (5.3), and how often a glimpse was where the thing is. Pictures are decoded once for all networks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
-from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadPicture
-from fovea.basics.intervals import RESAMPLES, interval, student
+from fovea.basics.errors import BadChoice
+from fovea.basics.intervals import by_bootstrap, interval, student
 from fovea.data import DataSet, Sample
 from fovea.glimpses.walks import at_level, covered, overview_alone, where_it_looked, without_overview
 from fovea.measures import seeds
 from fovea.measures.figures import Figures
-from fovea.measures.patch_parts import Tally, mean
 from fovea.measures.plots import Rows, sheet, style
-from fovea.models.glimpsing import Glimpsing, Walk
+from fovea.measures.registry import measure
+from fovea.measures.runner import Input, Run
+from fovea.measures.tally import Tally, mean
+from fovea.models.glimpsing import Glimpsing, walked
 from fovea.networks.cost import answered, input_shape, macs, parameters, peak_mb, seconds
 from fovea.networks.matching import Matching, match
 from fovea.networks.network import Network, as_found
-from fovea.networks.stream import batches, blank, input_of, prepared
+from fovea.networks.stream import blank, input_of
 from fovea.pictures.placement import inwards
-from fovea.pictures.transforms import Prepare
 
 LADDER = (0, 1, 2, 3, 4, 6, 8)  # numbers of glimpses, where none are asked for
 ROUNDS = 5  # forwards that are timed
@@ -38,46 +38,46 @@ WIDE = 10  # times the cheapest, from which on the axis of multiplications is lo
 Row = dict[str, Any]
 
 
-def measure(
-    networks: Sequence[Network],
-    data: DataSet,
-    glimpses: Sequence[int] | None = None,
-    batch: int = 32,
-    seed: int = 0,
-    timed: bool = True,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+@measure(
+    "zoom",
+    title="Accuracy against what is read",
+    about="Networks that read glimpses, beside ones that read whole pictures: accuracy, cost, and where they looked.",
+    nets="several",
+    needs=("labels",),
+    usual={"net": ("tnet-imagenette",)},
+    columns=(
+        "net", "seeds", "glimpses", "levels", "top1", "top5", "alone", "first", "found_at_?", "contains_at_?", "read",
+        "macs", "ms_per_picture", "peak_mb",
+    ),
+    interval="top1",
+    figure="draw",
+)  # fmt: skip
+def zoom(
+    run: Run, *, glimpses: Sequence[int] | None = None, batch: int = 32, time: bool = True, seed: int = 0
 ) -> Figures:
-    """A row a network and number of glimpses; `glimpses` beyond what a network reads are left out.
+    """One row per network and number of glimpses; `glimpses` beyond what a network reads are left out.
 
     A network that reads whole pictures has one row. Networks whose names differ in a last -seed<N> alone have rows of
-    their means besides. `timed` adds time and peak memory of a batch.
+    their means besides. `time` adds time and peak memory of a batch.
     """
-    if not networks or len({one.name for one in networks}) < len(networks):
-        raise BadChoice(f"name one network or several, each by another name; got {[one.name for one in networks]}")
-    if any(not one.labels for one in networks):
+    networks, data = list(run.networks.values()), run.data
+    if any(not network.labels for network in networks):
         raise BadChoice("a network without labels is taken for an embedding: fovea.wrap(module, labels=...)")
-    runs = [run for one in networks for run in _runs(one, glimpses)]
-    skipped: list[tuple[str, str]] = []
-    total = len(data) + (len(runs) if timed else 0)
-    for samples, inputs in _inputs(networks, data, batch, skipped):
-        for run in runs:
-            run.take(samples, *inputs[_transform(run.network)], data)
-        progress(len(runs[0].tally["top"]) + len(skipped), total)
-    if not runs[0].tally.columns:
-        raise BadPicture(
-            f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
-        )
+    walkers = [walker for named in run.networks.items() for walker in _walkers(*named, glimpses)]
+    for samples, inputs in run.inputs(batch):
+        taken = dict(zip(run.networks, inputs, strict=True))
+        for walker in walkers:
+            walker.take(samples, taken[walker.name], data)
     rows = []
-    for done, run in enumerate(runs, 1):
-        rows.append({**run.row(data, seed), **_costs(run, batch, timed)})
-        progress(len(data) + done if timed else total, total)
+    for done, walker in enumerate(walkers, 1):
+        rows.append({**walker.row(data, seed), **_costs(walker, batch, time)})
+        run.progress(done, len(walkers))
     settings = {
-        "data": data.name,
-        "input": ", ".join(dict.fromkeys(_input(one) for one in networks)),
-        "labels": ", ".join(dict.fromkeys(f"matched by {run.matching.how}" for run in runs if run.matching)),
+        "input": ", ".join(dict.fromkeys(_input(network) for network in networks)),
+        "labels": ", ".join(dict.fromkeys(f"matched by {one.matching.how}" for one in walkers if one.matching)),
         "device": networks[0].device.type,
         "batch": batch,
-        "interval": f"95 % of top1, percentiles of {RESAMPLES:,} bootstrap resamples of the pictures, seed {seed}",
+        "interval": by_bootstrap("top1", seed),
         "over_seeds": "means; low and high are Student's 95 % interval of the mean over networks",
         "alone": "top1 of the mean over the glimpses, the overview left out; first: of the overview alone",
         "found_at": "share of pictures with boxes where a glimpse of the level has the middle of one in it; "
@@ -85,26 +85,26 @@ def measure(
         "read": "share of the picture in the glimpses of the deepest level, their union, mean over pictures",
         "macs": "multiplications a picture (TNet, Eq. 11)",
         "ms_per_picture": f"median of {ROUNDS} forwards of a batch, by the batch; peak_mb: of its tensors at once"
-        if timed
+        if time
         else None,
-        "skipped": len(skipped),
     }
-    together = over_seeds(rows)
-    return Figures("zoom", settings, [*rows, *together], skipped)
+    return run.figures([*rows, *over_seeds(rows)], settings)
 
 
 @dataclass
-class Run:
+class Walker:
     """A network with a number of glimpses, and what came of it so far."""
 
+    name: str
     network: Network
     glimpses: int | None  # None: it reads whole pictures
     matching: Matching | None = None
     levels: int | None = None  # down to the deepest one read
     tally: Tally = field(default_factory=Tally)
 
-    def take(self, samples: Sequence[Sample], tensors: Tensor, boxes: Sequence[Tensor], data: DataSet) -> None:
-        """A batch, with the boxes of each picture, K,4 in the input's pixels."""
+    def take(self, samples: Sequence[Sample], given: Input, data: DataSet) -> None:
+        """A batch of pictures."""
+        tensors = given.tensors
         with as_found(self.network), torch.no_grad():
             out = answered(self.network, tensors, self.glimpses)
         logits = self.network.read(out)
@@ -118,17 +118,18 @@ class Run:
         for key, answer in (("alone", without_overview(out)), ("first", overview_alone(out))):
             if answer is not None:
                 self.tally.answers(key, answer, labels)
-        for key, values in where_it_looked(out, boxes).items():
+        boxes = [inwards(sample.boxes, place) for sample, place in zip(samples, given.places, strict=True)]
+        for key, values in where_it_looked(out, boxes).items():  # K,4 each, in the input's pixels
             self.tally.put(key, values)
         if self.levels > 1:
             self.tally.put("read", covered(at_level(out, self.levels), (tensors.shape[2], tensors.shape[3])))
 
     def row(self, data: DataSet, seed: int) -> Row:
         rank, hit = self.tally["top"], self.tally["top"] < 1
-        low, high = interval(hit, resamples=RESAMPLES, seed=seed)
+        low, high = interval(hit, seed=seed)
         looked = {key: mean(self.tally[key]) for key in self.tally.columns if "_at_" in str(key)}
         return {
-            "net": self.network.name,
+            "net": self.name,
             "data": data.name,
             "images": len(rank),
             "glimpses": self.glimpses,
@@ -144,43 +145,24 @@ class Run:
         }
 
 
-def _runs(network: Network, asked: Sequence[int] | None) -> Iterator[Run]:
+def _walkers(name: str, network: Network, asked: Sequence[int] | None) -> Iterator[Walker]:
     """One for each number of glimpses that the network can read."""
     with as_found(network), torch.no_grad():
-        walks = isinstance(answered(network, blank(network)), Walk)
-    if not walks:  # a Saccader whose policy is not trained yet answers by all cells
-        yield Run(network, None)
+        walks = walked(answered(network, blank(network)))
+    if not walks:
+        yield Walker(name, network, None)
         return
-    assert isinstance(network.module, Glimpsing)
-    least, most = network.module.least, network.module.most
-    own = [count for count in (LADDER if asked is None else sorted(set(asked))) if least <= count <= most]
-    if not own:
-        raise BadChoice(f"{network.name} reads {least} to {most} glimpses of a picture; none of {list(asked or ())}")
-    yield from (Run(network, count) for count in own)
+    module = cast(Glimpsing, network.module)
+    counts = LADDER if asked is None else sorted(set(asked))
+    known = [count for count in counts if module.least <= count <= module.most]
+    if not known:
+        words = f"reads {module.least} to {module.most} glimpses of a picture"
+        raise BadChoice(f"{name} {words}; none of {list(asked or ())}")
+    yield from (Walker(name, network, count) for count in known)
 
 
-def _transform(network: Network) -> Any:
-    """Networks that take pictures alike share what was prepared."""
-    own = network.transform if isinstance(network.transform, Prepare) else id(network.transform)
-    return own, network.device, network.dtype
-
-
-def _inputs(
-    networks: Sequence[Network], data: DataSet, batch: int, skipped: list[tuple[str, str]]
-) -> Iterator[tuple[list[Sample], dict[Any, tuple[Tensor, list[Tensor]]]]]:
-    """Batches as each transform gives them, with the boxes in its input's pixels."""
-    kinds = {_transform(one): one for one in networks}
-    for samples, images in batches(data, batch, skipped):
-        ready = {}
-        for kind, network in kinds.items():
-            tensors, _, placements = prepared(network, samples, images)
-            boxes = [inwards(sample.boxes, place) for sample, place in zip(samples, placements, strict=True)]
-            ready[kind] = tensors, boxes
-        yield samples, ready
-
-
-def _costs(run: Run, batch: int, timed: bool) -> Row:
-    network, glimpses = run.network, run.glimpses
+def _costs(walker: Walker, batch: int, timed: bool) -> Row:
+    network, glimpses = walker.network, walker.glimpses
     row: Row = {"macs": macs(network, blank(network), glimpses), "params": parameters(network.module)}
     if not timed:
         return row

@@ -1,6 +1,6 @@
 """What reading a few glimpses saves against reading the full picture: time and memory, in one run, turn by turn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -9,37 +9,51 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.measures.figures import Figures
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
 from fovea.measures.timing import seconds
 from fovea.networks.cost import answered, macs, parameters, peak_mb
 from fovea.networks.network import Network, as_found
 
 
-def measure(
-    network: Network,
-    against: Network,
+@measure(
+    "bench zoom",
+    title="Time and memory of a few glimpses against the full picture",
+    about="Time and memory of a few glimpses against the full picture, in one run, in turns. Weights do not matter.",
+    nets="names",
+    data="none",
+    trained=False,
+    usual={"net": ("tnet-b0",), "device": "cpu"},
+)
+def bench_zoom(
+    run: Run,
+    *,
+    against: str = "timm/efficientnet_b0",
     size: int = 896,
-    glimpses: int = 4,
+    glimpses: Sequence[int] = (4,),
     batches: Sequence[int] = (1, 16),
+    classes: int = 62,
     rounds: int = 5,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Figures:
-    """A row a size of batch. Both networks take the same pictures, `size` x `size`; weights do not matter.
+    """One row per size of batch. Both networks take the same pictures, `size` x `size`.
 
     In every round each is timed once, `against` before and after, so that a machine busy with something else is so for
     both.
     """
+    if rounds < 1 or not batches or min(batches) < 1 or size < 1:
+        raise BadChoice(f"batches, rounds and the size are at least 1; got {list(batches)}, {rounds} and {size}")
+    network, full = (run.load(net, classes) for net in (*run.given.nets, against))
     if not network.can("glimpses"):
         raise BadChoice(
             f"{network.name or 'the network'} reads whole pictures; name one that reads glimpses, as tnet-b0"
         )
-    if rounds < 1 or not batches or min(batches) < 1 or size < 1:
-        raise BadChoice(f"batches, rounds and the size are at least 1; got {list(batches)}, {rounds} and {size}")
     rows: list[dict[str, Any]] = []
-    for place, batch in enumerate(batches):
+    for batch in batches:
         pixels = torch.rand(batch, 3, size, size, generator=torch.Generator().manual_seed(0))
         pixels = pixels.to(network.device, network.dtype)
-        rows.append(_row(network, against, pixels, glimpses, rounds))
-        progress(place + 1, len(batches))
+        for count in glimpses:
+            rows.append(_row(network, full, pixels, count, rounds))
+            run.progress(len(rows), len(batches) * len(glimpses))
     settings = {
         "device": network.device.type,
         "threads": torch.get_num_threads(),

@@ -99,6 +99,11 @@ class Walk:
         return sum(level > 1 for level in self.levels)
 
 
+def walked(out: object) -> bool:
+    """Whether a network answered by glimpses; before its policy is trained, a Saccader answers by all cells."""
+    return isinstance(out, Walk)
+
+
 @runtime_checkable
 class Glimpsing(Protocol):
     """A network that walks through a scene and reads `least` to `most` glimpses of it; 0 is an overview alone."""

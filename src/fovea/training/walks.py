@@ -9,7 +9,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fovea.glimpses.walks import where_it_looked
-from fovea.models.glimpsing import Walk
+from fovea.models.glimpsing import walked
 from fovea.networks.network import Network
 from fovea.training.feed import HeldOut
 from fovea.training.scoring import Classified, hits, shares
@@ -27,7 +27,7 @@ class Walked(Classified):
         for inputs, labels, boxes in self.held.with_boxes(size, fabric.global_rank, fabric.world_size):
             out = module(inputs.to(dtype))
             counts += hits(network.read(out), labels)
-            looked = where_it_looked(out, boxes) if isinstance(out, Walk) else {}
+            looked = where_it_looked(out, boxes) if walked(out) else {}
             for key, values in looked.items():
                 known = torch.from_numpy(values[~np.isnan(values)])
                 both = torch.tensor([float(known.sum()), len(known)], dtype=torch.float64)
