@@ -12,7 +12,7 @@ from fovea.measures import clips
 from fovea.models.videonet import Features, video_of
 from fovea.networks.network import Network
 from fovea.training import loop
-from fovea.training.clips import ClipFeed, ClipTest, Looked
+from fovea.training.clips import ClipFeed
 from fovea.training.feed import Wanted
 from fovea.training.log import read
 from fovea.training.recipe import Recipe
@@ -47,8 +47,8 @@ def network(**options: object) -> Network:
     return fovea.load("video/timm/resnet10t", pretrained=False, options=TINY | options)
 
 
-def looked(data: str, hold: bool = True) -> Looked:
-    return Looked(network(), open_clips(data), hold, torch.device("cpu"), lambda done, total: None)
+def feed(data: str, hold: bool = True) -> ClipFeed:
+    return ClipFeed(network(), open_clips(data), hold, torch.device("cpu"), lambda done, total: None)
 
 
 def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_the_frozen_part_is_not_trained(tmp_path: Path) -> None:
 def test_held_or_found_anew_batches_are_the_same() -> None:
     both = []
     for hold in (True, False):
-        made = looked(f"{SMALL},count=5", hold)
-        assert (made.held is not None) is hold
-        both.append(next(ClipFeed(made).batches([Wanted(torch.tensor([3, 0]), torch.zeros(2, 8))])))
+        made = feed(f"{SMALL},count=5", hold)
+        assert (made.kept.held is not None) is hold
+        both.append(next(made.batches([Wanted(torch.tensor([3, 0]))])))
     assert isinstance(both[0].inputs, Features)
     assert both[0].inputs.shape == (2, 3, 8, 8, 8)  # N,T,channels,h,w
     assert torch.equal(torch.as_tensor(both[0].inputs), torch.as_tensor(both[1].inputs))
@@ -89,24 +89,24 @@ def test_held_or_found_anew_batches_are_the_same() -> None:
 
 def test_batches_are_what_the_network_sees_of_the_frames() -> None:
     own, data = network(), open_clips(f"{SMALL},count=3")
-    made = Looked(own, data, True, torch.device("cpu"), lambda done, total: None)
+    made = ClipFeed(own, data, True, torch.device("cpu"), lambda done, total: None)
     frames = torch.stack([torch.stack([own.prepare(one.read())[0] for one in shot.frames]) for shot in data.samples])
     with torch.no_grad():
-        assert torch.allclose(own.module(made[torch.arange(3)]).embedding, own(frames), atol=1e-3)
+        assert torch.allclose(own.module(made.inputs(Wanted(torch.arange(3)))).embedding, own(frames), atol=1e-3)
 
 
 def test_a_frame_of_several_clips_is_looked_at_once() -> None:
     data = open_clips(f"{SMALL},count=4")
     twice = type(data)(data.name, (*data.samples, *data.samples), data.labels)
     told: list[tuple[int, int]] = []
-    made = Looked(network(), twice, True, torch.device("cpu"), lambda done, total: told.append((done, total)))
+    made = ClipFeed(network(), twice, True, torch.device("cpu"), lambda done, total: told.append((done, total)))
     assert told[-1] == (12, 12)
     assert torch.equal(made.places[:4], made.places[4:])
 
 
 def test_test_batches_are_shared_by_processes() -> None:
-    held = ClipTest(looked(f"{SMALL},count=7"))
-    ours = [torch.cat([labels for _, labels in held.batches(2, rank, 2)]).tolist() for rank in (0, 1)]
+    held = feed(f"{SMALL},count=7")
+    ours = [torch.cat([batch.target for batch in held.in_order(2, rank, 2)]).tolist() for rank in (0, 1)]
     assert ours == [[0, 2, 4, 6], [1, 3, 5]]
 
 

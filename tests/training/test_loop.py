@@ -20,7 +20,7 @@ import fovea
 from fovea.data import open_data
 from fovea.networks.loading import read_weights
 from fovea.networks.network import hash_of
-from fovea.training import loop, media
+from fovea.training import loop, medium
 from fovea.training.averaging import averages, settled
 from fovea.training.log import read
 from fovea.training.optimizers import set_rates
@@ -177,7 +177,7 @@ def test_a_test_set_with_more_classes_is_refused(tmp_path: Path) -> None:
         run(tiny(data=data, batch=2), tmp_path / "out")
     shutil.rmtree(tmp_path / "test" / "a")
     shutil.rmtree(tmp_path / "test" / "c")
-    done = media.numbered_as(open_data(tmp_path / "test"), ("a", "b"))
+    done = medium.numbered_as(open_data(tmp_path / "test"), ("a", "b"))
     assert [sample.label for sample in done.samples] == [1]  # by name, not by place
 
 

@@ -92,18 +92,10 @@ def test_a_run_goes_on_and_learns(reviews: Path, tmp_path: Path) -> None:
     reads = [reading_of(done.network)(text) for text in (sentence(7, GOOD), sentence(8, BAD), "tedious")]
     for read, one, told in zip(reads, localized(done.network, reads), ("witty", "silly", "tedious"), strict=True):
         assert told in read.words(one.start, one.stop)
-    spans = tiny(
-        reviews,
-        "textcnn",
-        data=data | {"localizer": str(done.weights)},
-        epochs=6,
-    )
-    assert (
-        medium_of(spans)
-        .feed(medium_of(spans).network(), torch.device("cpu"), lambda done, total: None)
-        .data.ids.shape[1]
-        == 7
-    )  # type: ignore[attr-defined]
+    spans = tiny(reviews, "textcnn", data=data | {"localizer": str(done.weights)}, epochs=6)
+    medium = medium_of(spans)
+    feed = medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
+    assert feed.ids.shape[1] == 7  # type: ignore[attr-defined]
     assert run(spans, tmp_path / "spans").score["top1"] > 0.9
 
 

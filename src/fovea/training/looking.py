@@ -1,7 +1,5 @@
 """Pictures with patches, for networks of two streams: found once by the network's own source, kept on disk."""
 
-from collections.abc import Iterable, Iterator
-
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
@@ -14,8 +12,9 @@ from fovea.patches.patching import Extracted
 from fovea.pictures.windows import inside
 from fovea.streams.taken import in_shares, patches_of
 from fovea.training.augment import crops, recolor
-from fovea.training.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing, room
-from fovea.training.media import Pictures, Tested
+from fovea.training.feed import Feed, Progress, Wanted, preparing, room
+from fovea.training.medium import Pictures, Tested
+from fovea.training.pictures import Held, HeldOut, held_bytes, side_of
 from fovea.training.recipe import AugmentPart, Recipe
 from fovea.training.scoring import Classified, hits, shares
 
@@ -25,8 +24,7 @@ LATER_DIGITS = 4096  # of a random number, as good as another one
 class TwoStreamMedium(Pictures):
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
-        if recipe.data.hold is False:
-            raise BadChoice("patches are cut out of pictures held in memory: leave data.hold out")
+        self.refuse_streaming()
         if recipe.augment.mixup or recipe.augment.cutmix:
             raise BadChoice("two streams see two windows of one picture: mixup and cutmix have no meaning there")
         if recipe.loss.model_dump().get("distil") is not None:
@@ -38,10 +36,11 @@ class TwoStreamMedium(Pictures):
     def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
         if self.test is None:
             return None
-        return TwoStreamTest(HeldOut(network, self.test, device, progress), network, self.test, device, progress)
+        held = HeldOut(network, self.test, device, progress)
+        return TwoStreamTest(held, patches_of(network, self.test, device, progress))
 
 
-class TwoStreamFeed:
+class TwoStreamFeed(Held):
     """Of every picture one of its patches, by turns of chance; both streams' windows are cut out of the same bytes."""
 
     def __init__(
@@ -53,22 +52,19 @@ class TwoStreamFeed:
         progress: Progress,
         side: int | None = None,
     ) -> None:
-        self.prepare, self.augment, self.device = preparing(network), augment, device
+        prepare = preparing(network)
         # a patch that is not cropped keeps its shape, as it does in use
         self.inner = AugmentPart(
             area=augment.patch_area, aspect=None if augment.patch_area == [1, 1] else augment.aspect
         )
         patches = patches_of(network, data, device, progress)
-        side = side or round(max(self.prepare.size) * 8 / 7)
-        size = len(data) * len(self.prepare.mean) * side * side
+        side, size = side_of(prepare, side), held_bytes(prepare, data, side)
         if size > room(device):
             raise BadChoice(
                 f"{len(data)} pictures of {side} x {side} are {size / 2**30:.1f} GB, more than is held in memory here "
                 f"({room(device) / 2**30:.1f} GB): set a smaller data.side, or limit= in data.train"
             )
-        whole = Held(self.prepare, data, side, AugmentPart(), device, progress)
-        self.samples, self.skipped = whole.samples, whole.skipped
-        self.pixels, self.sizes, self.labels = whole.pixels, whole.sizes, whole.labels
+        super().__init__(prepare, data, side, augment, device, progress)
         self.boxes: Tensor | None = None
         if patches is not None:
             self.boxes, self.counts = self._in_shares(patches)
@@ -90,35 +86,26 @@ class TwoStreamFeed:
         counts = [len(patches[one.name].boxes) for one in self.samples]
         return boxes, torch.tensor(counts, device=self.device)
 
-    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
-        for one in wanted:
-            index, draws, more = (part.to(self.device) for part in (one.index, one.draws, one.more))
-            sizes = self.sizes[index]
-            whole = crops(draws, sizes, self.augment)
-            boxes = None if self.boxes is None else self._patch(index, draws, more, sizes).unsqueeze(1)
-            flips = (draws[:, 4] < 0.5) & self.augment.flip
-            pixels = self.prepare.normalise(recolor(self.pixels[index].float(), draws, self.augment))
-            yield Batch(Views(pixels, boxes, whole, flips), self.labels[index], one.index)
+    def inputs(self, wanted: Wanted) -> Views:
+        whole = crops(wanted.draws, self.sizes[wanted.index], self.augment)
+        boxes = None if self.boxes is None else self._patch(self.boxes, wanted).unsqueeze(1)
+        pixels = recolor(self.pixels[wanted.index].float(), wanted.draws, self.augment)
+        return Views(self.prepare.normalise(pixels), boxes, whole, self.flips(wanted))
 
-    def _patch(self, index: Tensor, draws: Tensor, more: Tensor, sizes: Tensor) -> Tensor:
-        assert self.boxes is not None
-        counts = self.counts[index]
-        which = (more[:, 1] * counts).long().clamp(max=counts - 1)
-        boxes = self.boxes[index, which]  # N,4
-        extent = (boxes[:, 2:] - boxes[:, :2]) * sizes
-        return inside(crops(draws * LATER_DIGITS % 1, extent, self.inner), boxes)
+    def _patch(self, patches: Tensor, wanted: Wanted) -> Tensor:
+        counts = self.counts[wanted.index]
+        which = (wanted.more[:, 1] * counts).long().clamp(max=counts - 1)
+        boxes = patches[wanted.index, which]  # N,4
+        extent = (boxes[:, 2:] - boxes[:, :2]) * self.sizes[wanted.index]
+        return inside(crops(wanted.draws * LATER_DIGITS % 1, extent, self.inner), boxes)
 
 
-class TwoStreamTest(Classified):
+class TwoStreamTest(Classified[HeldOut]):
     """Top-1 of both streams together and of each alone, the best patches read."""
 
-    held: HeldOut
-
-    def __init__(
-        self, held: HeldOut, network: Network, data: DataSet, device: torch.device, progress: Progress
-    ) -> None:
+    def __init__(self, held: HeldOut, patches: Extracted | None) -> None:
         super().__init__(held)
-        self.patches = patches_of(network, data, device, progress)
+        self.patches = patches
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:

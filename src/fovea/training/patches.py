@@ -1,6 +1,6 @@
 """Fine-tuning on patches: what a localiser finds in every picture, cut out as the steps go by."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from lightning.fabric import Fabric
@@ -12,11 +12,12 @@ from fovea.networks.loading import load
 from fovea.networks.network import Network
 from fovea.patches.classify import Patches, added, patches
 from fovea.patches.lip import for_test, for_training, pick
-from fovea.patches.scales import Anchored, look
+from fovea.patches.scales import look
 from fovea.pictures.transforms import Prepare
 from fovea.training.augment import crops, cut_out, recolor
-from fovea.training.feed import Batch, Feed, Held, HeldOut, Progress, Wanted, preparing
-from fovea.training.media import Pictures, Tested
+from fovea.training.feed import Feed, Progress, Wanted, preparing
+from fovea.training.medium import Pictures, Tested
+from fovea.training.pictures import Held, HeldOut
 from fovea.training.recipe import AugmentPart, Recipe
 from fovea.training.scoring import Classified, hits, shares
 
@@ -30,24 +31,24 @@ class PatchMedium(Pictures):
         super().__init__(recipe)
         assert recipe.data.localizer is not None
         self.localizer = load(recipe.data.localizer)
-        if not isinstance(self.localizer.module, Anchored):
+        if not self.localizer.can("branches"):
             raise BadChoice(f"data.localizer is an AnchorNet; {recipe.data.localizer} has no branches that localise")
         if self.localizer.labels != self.labels:
             raise BadChoice(f"the localizer {recipe.data.localizer} knows other classes than {self.data.name}")
-        if recipe.data.hold is False:
-            raise BadChoice("patches are cut out of pictures held in memory: leave data.hold out")
+        self.refuse_streaming()
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         self.localizer.module.to(device)
         return PatchFeed(self.localizer, preparing(network), self.data, self.recipe.augment, device, progress)
 
-    def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
-        if self.test is None:
-            return None
-        return PatchTest(self.localizer, HeldOut(self.localizer, self.test, device, progress))
+    def taken(self, network: Network, data: DataSet, device: torch.device, progress: Progress) -> HeldOut:
+        return HeldOut(self.localizer, data, device, progress)
+
+    def scored(self, network: Network, taken: HeldOut) -> Tested:
+        return PatchTest(self.localizer, taken)
 
 
-class PatchFeed:
+class PatchFeed(Held):
     """A step shows patches of one branch, by turns; of each picture one of those that LIP picks for training."""
 
     def __init__(
@@ -60,26 +61,21 @@ class PatchFeed:
         progress: Progress,
     ) -> None:
         shown = preparing(localizer)
-        self.prepare, self.augment, self.device, self.size = prepare, augment, device, shown.size
-        whole = Held(shown, data, max(shown.size), AugmentPart(), device, progress)
-        self.samples, self.skipped = whole.samples, whole.skipped
-        self.pixels, self.labels = whole.pixels, whole.labels
-        self.sides, self.boxes, self.counts = _all_picks(localizer, whole.pixels)
+        super().__init__(shown, data, max(shown.size), augment, device, progress)
+        self.prepare, self.size = prepare, shown.size
+        self.sides, self.boxes, self.counts = _all_picks(localizer, self.pixels)
 
-    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
-        height, width = self.size
-        for one in wanted:
-            index, draws, more = (part.to(self.device) for part in (one.index, one.draws, one.more))
-            branch = int(one.more[0, 0] * len(self.sides))
-            side, counts = self.sides[branch], self.counts[branch][index]
-            which = (more[:, 1] * counts).long().clamp(max=counts - 1)
-            boxes = self.boxes[branch][index, which].float()  # N,4
-            scale = boxes.new_tensor([width, height, width, height])
-            inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
-            windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
-            flips = (draws[:, 4] < 0.5) & self.augment.flip
-            pixels = recolor(cut_out(self.pixels[index], windows, flips, (side, side)), draws, self.augment)
-            yield Batch(self.prepare.normalise(pixels), self.labels[index], one.index)
+    def inputs(self, wanted: Wanted) -> Tensor:
+        index, draws, (height, width) = wanted.index, wanted.draws, self.size
+        branch = int(wanted.more[0, 0] * len(self.sides))
+        side, counts = self.sides[branch], self.counts[branch][index]
+        which = (wanted.more[:, 1] * counts).long().clamp(max=counts - 1)
+        boxes = self.boxes[branch][index, which].float()  # N,4
+        scale = boxes.new_tensor([width, height, width, height])
+        inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
+        windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
+        pixels = cut_out(self.pixels[index], windows, self.flips(wanted), (side, side))
+        return self.prepare.normalise(recolor(pixels, draws, self.augment))
 
 
 def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tensor], list[Tensor]]:
@@ -101,7 +97,7 @@ def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tens
     return sides, joined[0], joined[1]
 
 
-class PatchTest(Classified):
+class PatchTest(Classified[HeldOut]):
     """The score of adding up what the network says of each test picture's patches, found with the test settings."""
 
     def __init__(self, localizer: Network, held: HeldOut) -> None:
@@ -113,10 +109,12 @@ class PatchTest(Classified):
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
         counts = torch.zeros(3, dtype=torch.float64)
-        for number, (inputs, labels) in enumerate(self.held.batches(AT_ONCE, fabric.global_rank, fabric.world_size)):
+        for number, batch in enumerate(self.held.in_order(AT_ONCE, fabric.global_rank, fabric.world_size)):
+            inputs = batch.inputs
+            assert isinstance(inputs, Tensor)
             cut = self._patches(number, inputs)
-            output = added(lambda batch: network.read(module(batch)), self.localizer, network, inputs, cut, size)
-            counts += hits(output, labels)
+            output = added(lambda shown: network.read(module(shown)), self.localizer, network, inputs, cut, size)
+            counts += hits(output, batch.target)
         return shares(counts, fabric, len(network.labels or ()))
 
     def _patches(self, number: int, inputs: Tensor) -> Sequence[Patches]:

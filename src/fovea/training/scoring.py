@@ -1,7 +1,7 @@
 """How a classifier does on a test set, by one process or several together."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,22 +11,26 @@ from torch import Tensor, nn
 from fovea.networks.network import Network
 from fovea.networks.stream import rank_of
 from fovea.retrieval.recall import lengths, nmi, ranks
+from fovea.training.feed import Batch
 
 
 class Batches(Protocol):
-    """A test set that is one tensor a batch."""
+    """A test set, batch by batch."""
 
     skipped: list[tuple[str, str]]
 
     def __len__(self) -> int: ...
 
-    def batches(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor]]: ...
+    def in_order(self, size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]: ...
 
 
-class Scored:
+Set = TypeVar("Set", bound=Batches)
+
+
+class Scored(Generic[Set]):
     """A test set that is scored."""
 
-    def __init__(self, held: Batches) -> None:
+    def __init__(self, held: Set) -> None:
         self.held = held
 
     @property
@@ -37,20 +41,19 @@ class Scored:
         return len(self.held)
 
 
-class Classified(Scored):
+class Classified(Scored[Set]):
     """Top-1 and, of more than five classes, top-5."""
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
         counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
-        for inputs, labels in self.held.batches(size, fabric.global_rank, fabric.world_size):
-            output = network.read(module(inputs.to(dtype) if inputs.is_floating_point() else inputs))
-            counts += hits(output, labels)
+        for batch in self.held.in_order(size, fabric.global_rank, fabric.world_size):
+            counts += hits(network.read(module(batch.inputs.to(dtype))), batch.target)
         return shares(counts, fabric, len(network.labels or ()))
 
 
-class Retrieved(Scored):
+class Retrieved(Scored[Set]):
     """Recall at 1 among the test pictures themselves, and NMI of K-means; directions alone count.
 
     Every process embeds the whole set: all pictures are compared with all.
@@ -60,12 +63,12 @@ class Retrieved(Scored):
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
         dtype = next(module.parameters()).dtype
-        found, labels = [], []
-        for inputs, target in self.held.batches(size):
-            output = network.read(module(inputs.to(dtype) if isinstance(inputs, Tensor) else inputs))
-            found.append(output.flatten(1).double().cpu().numpy())
-            labels.append(target.cpu().numpy())
-        unit, classes = lengths(np.concatenate(found), True), np.concatenate(labels)
+        vectors, labels = [], []
+        for batch in self.held.in_order(size):
+            output = network.read(module(batch.inputs.to(dtype)))
+            vectors.append(output.flatten(1).double().cpu().numpy())
+            labels.append(batch.target.cpu().numpy())
+        unit, classes = lengths(np.concatenate(vectors), True), np.concatenate(labels)
         return {"recall_at_1": float((ranks(unit, classes) < 1).mean()), "nmi": nmi(unit, classes)}
 
 
@@ -77,7 +80,12 @@ def hits(output: Tensor, labels: Tensor) -> Tensor:
 
 def shares(counts: Tensor, fabric: Fabric, classes: int) -> dict[str, float]:
     """The score of all processes together."""
-    if fabric.world_size > 1:
-        counts = torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
-    images, top1, top5 = counts.tolist()
+    images, top1, top5 = summed(counts, fabric).tolist()
     return {"top1": top1 / images} | ({"top5": top5 / images} if classes > 5 else {})
+
+
+def summed(counts: Tensor, fabric: Fabric) -> Tensor:
+    """The counts of all processes together; one without a picture takes part, too."""
+    if fabric.world_size == 1:
+        return counts
+    return torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))

@@ -1,6 +1,6 @@
-"""Training on sounds: data called `sounds`. Spectrograms are made once and held where they fit, made anew otherwise."""
+"""Training on sounds. Spectrograms are made once and held where they fit, made anew otherwise."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 import torch
 from lightning.fabric import Fabric
@@ -12,25 +12,19 @@ from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks.loading import load
 from fovea.networks.network import Network
 from fovea.networks.stream import rank_of
-from fovea.training.feed import Batch, Progress, Wanted, room
-from fovea.training.recipe import AugmentPart, Recipe
+from fovea.training.feed import Feed, Kept, Progress, Wanted
+from fovea.training.medium import Medium, Tested, refuse_pictures
+from fovea.training.recipe import Recipe
+from fovea.training.scoring import Scored, summed
 
 
-class SoundMedium:
-    pictures = None
-
+class SoundMedium(Medium):
     def __init__(self, recipe: Recipe) -> None:
-        part = recipe.network
-        if recipe.augment != AugmentPart():
-            raise BadChoice("[augment] is for pictures: of sounds made in code, a larger count= brings more variety")
-        if (part.size, part.crop, recipe.data.side) != (None, None, None):
-            raise BadChoice("network.size, network.crop and data.side are for pictures; sounds take none of them")
-        self.recipe, self.data = recipe, open_sounds(recipe.data.train)
-        self.name, self.labels = self.data.name, self.data.labels
-        self.test = None if recipe.data.test is None else open_sounds(recipe.data.test)
-
-    def __len__(self) -> int:
-        return len(self.data)
+        refuse_pictures(
+            recipe, "of sounds made in code, a larger count= brings more variety", "sounds take none of them"
+        )
+        data, test = open_sounds(recipe.data.train), recipe.data.test
+        super().__init__(recipe, data.labels, data, None if test is None else open_sounds(test))
 
     def network(self) -> Network:
         part = self.recipe.network
@@ -45,73 +39,45 @@ class SoundMedium:
         network.labels = self.labels
         return network
 
-    def feed(self, network: Network, device: torch.device, progress: Progress) -> "SoundFeed":
-        return SoundFeed(Spectrograms(network, self.data, self.recipe.data.hold, device, progress))
+    def taken(self, network: Network, data: Sounds, device: torch.device, progress: Progress) -> "SoundFeed":
+        return SoundFeed(network, data, self.recipe.data.hold, device, progress)
 
-    def tested(self, network: Network, device: torch.device, progress: Progress) -> "SoundTest | None":
-        if self.test is None:
-            return None
-        return SoundTest(Spectrograms(network, self.test, self.recipe.data.hold, device, progress))
+    def scored(self, network: Network, taken: "SoundFeed") -> Tested:
+        return SoundTest(taken)
 
 
-class Spectrograms:
-    """A set as the network takes it, by index."""
+class SoundFeed(Feed):
+    """Sounds as spectrograms. What is made in code can be read."""
 
     def __init__(
         self, network: Network, data: Sounds, hold: bool | str, device: torch.device, progress: Progress
     ) -> None:
+        super().__init__(data.samples, [sound.label for sound in data.samples], device)
         self.spectrogram: Spectrogram = parts(network)[0]
-        self.data, self.device = data, device
-        self.labels = torch.tensor([sound.label for sound in data.samples]).to(device)
-        one = self._made([0])
-        self.held: Tensor | None = None
-        if hold is True or (hold == "auto" and len(data) * one[0].nbytes <= room(device)):
-            self.held = one.new_empty(len(data), *one.shape[1:])
-            for i in range(len(data)):
-                self.held[i] = self._made([i])[0]
-                progress(i + 1, len(data))
+        self.data = data
+        self.kept = Kept(self._made, len(data), hold, progress)
 
-    def __getitem__(self, index: Tensor) -> Tensor:
-        return self._made(index.tolist()) if self.held is None else self.held[index.to(self.device)]  # N,bands,T
+    def inputs(self, wanted: Wanted) -> Tensor:
+        return self.kept[wanted.index]  # N,bands,T
 
-    def _made(self, index: list[int]) -> Tensor:
-        return torch.stack([self.spectrogram(self.data.samples[i].read()) for i in index]).to(self.device)
+    def _made(self, numbers: Sequence[int]) -> Tensor:
+        return torch.stack([self.spectrogram(self.data.samples[i].read()) for i in numbers]).to(self.device)
 
 
-class SoundFeed:
-    def __init__(self, made: Spectrograms) -> None:
-        self.made, self.samples = made, made.data.samples
-        self.skipped: list[tuple[str, str]] = []  # what is made in code can be read
-
-    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
-        for one in wanted:
-            yield Batch(self.made[one.index], self.made.labels[one.index.to(self.made.device)], one.index)
-
-
-class SoundTest:
-    """Top-1, and `hit`: the share of sounds whose best span has its centre in the true event."""
-
-    def __init__(self, made: Spectrograms) -> None:
-        self.made = made
-        self.skipped: list[tuple[str, str]] = []
-
-    def __len__(self) -> int:
-        return len(self.made.data)
+class SoundTest(Scored[SoundFeed]):
+    """Top-1, and `hit`: the share of sounds whose best span has its center in the true event."""
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
-        spectrogram, own = parts(network)
+        spectrogram, sound_net = parts(network)
         counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
-        mine = torch.arange(fabric.global_rank, len(self), fabric.world_size)
-        for index in torch.split(mine, size):
-            out = module(self.made[index].to(dtype))
-            right = rank_of(network.read(out), self.made.labels[index.to(self.made.device)]) < 1
-            true = [self.made.data.samples[i].span for i in index.tolist()]
-            found = located(out, spectrogram, own.windows)
-            hit = sum(start <= one.spans[0].centre < stop for one, (start, stop) in zip(found, true, strict=True))
-            counts += torch.tensor([len(index), right.sum(), hit], dtype=torch.float64)
-        if fabric.world_size > 1:
-            counts = torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
-        sounds, top1, hit = counts.tolist()
+        for batch in self.held.in_order(size, fabric.global_rank, fabric.world_size):
+            out = module(batch.inputs.to(dtype))
+            right = rank_of(network.read(out), batch.target) < 1
+            true = [self.held.data.samples[i].span for i in batch.index.tolist()]
+            spans = [heard.spans[0] for heard in located(out, spectrogram, sound_net.windows)]
+            hit = sum(start <= span.centre < stop for span, (start, stop) in zip(spans, true, strict=True))
+            counts += torch.tensor([len(batch.index), right.sum(), hit], dtype=torch.float64)
+        sounds, top1, hit = summed(counts, fabric).tolist()
         return {"top1": top1 / sounds, "hit": hit / sounds}

@@ -1,9 +1,8 @@
 """Training on sentences: data whose folder holds those of MR, with word vectors beside them.
 
-`data.localizer` names a trained AnchorNet-T: the network is then trained and tested on the spans that it localises.
+`data.localizer` names a trained AnchorNet-T: the network is then trained and tested on the spans that it localizes.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,37 +13,31 @@ from fovea.basics.errors import BadChoice, BadText
 from fovea.data.options import parsed
 from fovea.data.places import find
 from fovea.data.sentences import USUAL, Sentences, is_mr, open_sentences
-from fovea.data.texts import Read, Reading
+from fovea.data.texts import Read
 from fovea.data.vectors import open_vectors
-from fovea.models.anchoring import AnchorNetOutput
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.networks.loading import load
 from fovea.networks.network import Network, reading_of
 from fovea.networks.stream import rank_of
-from fovea.training.feed import Batch, Progress, Wanted
-from fovea.training.recipe import AugmentPart, Recipe
+from fovea.training.feed import Feed, Progress, Wanted
+from fovea.training.medium import Medium, Tested, refuse_pictures
+from fovea.training.recipe import Recipe
+from fovea.training.scoring import Scored, summed
 
 BARE = ("anchornet_text", "textcnn")  # networks that take their vocabulary from the data
 OFTEN = 2  # a word without a vector has a row where the training sentences have it so often
-# Adam moves every number by about its learning rate a step: vectors as large as word2vec's would hardly be tuned
+# Adam moves every number by about its learning rate per step: vectors as large as word2vec's would hardly be tuned
 SPREAD = 0.1
 
 
-class TextMedium:
-    pictures = None
-
+class TextMedium(Medium):
     def __init__(self, recipe: Recipe) -> None:
-        if recipe.augment != AugmentPart():
-            raise BadChoice("[augment] is for pictures: text takes network.options.dropout, which drops words' vectors")
-        if (recipe.network.size, recipe.network.crop, recipe.data.side) != (None, None, None):
-            raise BadChoice("network.size, network.crop and data.side are for pictures; text takes options.length")
-        self.recipe, self.data = recipe, open_sentences(recipe.data.train)
-        self.name, self.labels = self.data.name, self.data.classes
-        self.test = None if recipe.data.test is None else open_sentences(recipe.data.test)
-        self.localizer = None if recipe.data.localizer is None else localizing(recipe.data.localizer)
-
-    def __len__(self) -> int:
-        return len(self.data)
+        refuse_pictures(
+            recipe, "text takes network.options.dropout, which drops words' vectors", "text takes options.length"
+        )
+        data, test, localizer = open_sentences(recipe.data.train), recipe.data.test, recipe.data.localizer
+        super().__init__(recipe, data.classes, data, None if test is None else open_sentences(test))
+        self.localizer = None if localizer is None else localizing(localizer)
 
     def network(self) -> Network:
         part, classes = self.recipe.network, len(self.labels)
@@ -53,21 +46,18 @@ class TextMedium:
         else:  # its vocabulary is in the weights file
             network = load(part.weights or part.name, None, part.pretrained, classes, part.options)
         kind = network.origin.name if network.origin else network.name
-        if not isinstance(network.transform, Reading):
+        if not network.can("texts"):
             raise BadChoice(f"the data {self.name} holds sentences: network.name is {' or '.join(BARE)}; got {kind}")
         if part.name in BARE and kind != part.name:
             raise BadChoice(f"network.weights are those of a {kind}, and network.name is {part.name}")
         network.labels = self.labels
         return network
 
-    def feed(self, network: Network, device: torch.device, progress: Progress) -> "TextFeed":
-        return TextFeed(self._numbered(network, self.data, device, progress), device)
+    def taken(self, network: Network, data: Sentences, device: torch.device, progress: Progress) -> "TextFeed":
+        return TextFeed(network, data, device, self.localizer, progress)
 
-    def tested(self, network: Network, device: torch.device, progress: Progress) -> "TextTest | None":
-        return None if self.test is None else TextTest(self._numbered(network, self.test, device, progress))
-
-    def _numbered(self, network: Network, data: Sentences, device: torch.device, progress: Progress) -> "Numbered":
-        return numbered(network, data, device, self.localizer, progress)
+    def scored(self, network: Network, taken: "TextFeed") -> Tested:
+        return TextTest(taken)
 
 
 def bare(name: str, given: str, data: Sentences, options: dict[str, object]) -> Network:
@@ -82,8 +72,7 @@ def bare(name: str, given: str, data: Sentences, options: dict[str, object]) -> 
     rows = [0, 1, *(i for word, i in vectors.index.items() if word not in lacking or word in learned)]
     words = [vectors.words[i] for i in rows[2:]]
     matrix = torch.from_numpy(vectors.matrix[rows])
-    own = dict(options) | {"words": words, "width": matrix.shape[1]}
-    network = load(name, classes=len(data.classes), options=own)
+    network = load(name, classes=len(data.classes), options={**options, "words": words, "width": matrix.shape[1]})
     with torch.no_grad():
         embedding: nn.Embedding = network.module.embedding  # type: ignore[assignment]
         embedding.weight.copy_(matrix * (SPREAD / matrix[2:].std()))
@@ -104,80 +93,53 @@ class Sentence:
     label: int
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """Sentences, or the spans localised in them, as numbers of words."""
+class TextFeed(Feed):
+    """Sentences, or the spans localized in them, as numbers of words."""
 
-    sentences: tuple[Sentence, ...]
-    ids: Tensor  # N,L
-    labels: Tensor  # N
-    skipped: list[tuple[str, str]]
+    def __init__(
+        self, network: Network, data: Sentences, device: torch.device, localizer: Network | None, progress: Progress
+    ) -> None:
+        reading, skipped = reading_of(network), list[tuple[str, str]]()
+        kept: list[tuple[Sentence, Read]] = []
+        for i, (text, label) in enumerate(zip(data.texts, data.labels, strict=True)):
+            try:
+                kept.append((Sentence(f"{data.name} {data.split[i]} {i}", text, label), reading(text)))
+            except BadText as reason:
+                skipped.append((f"{data.name} {i}", str(reason)))
+            progress(i + 1, len(data))
+        if not kept:
+            raise BadText(f"no sentence of {data.name} could be read: {skipped[0][1] if skipped else 'it has none'}")
+        sentences = [sentence for sentence, _ in kept]
+        super().__init__(sentences, [sentence.label for sentence in sentences], device)
+        self.skipped = skipped
+        if localizer is None:
+            ids = [read.ids for _, read in kept]
+        else:
+            localizer.module.to(device)
+            theirs = [reading_of(localizer)(sentence.text) for sentence in sentences]
+            spans = zip(theirs, localized(localizer, theirs), strict=True)
+            ids = [reading.numbers(read.tokens[span.start : span.stop], WINDOWS[-1]) for read, span in spans]
+        self.ids = torch.stack(ids).to(device)  # N,L
 
-
-def numbered(
-    network: Network, data: Sentences, device: torch.device, localizer: Network | None, progress: Progress
-) -> Numbered:
-    reading = reading_of(network)
-    kept: list[tuple[Sentence, Read]] = []
-    skipped: list[tuple[str, str]] = []
-    for i, (text, label) in enumerate(zip(data.texts, data.labels, strict=True)):
-        try:
-            kept.append((Sentence(f"{data.name} {data.split[i]} {i}", text, label), reading(text)))
-        except BadText as reason:
-            skipped.append((f"{data.name} {i}", str(reason)))
-        progress(i + 1, len(data))
-    if not kept:
-        raise BadText(f"no sentence of {data.name} could be read: {skipped[0][1] if skipped else 'it has none'}")
-    sentences = tuple(sentence for sentence, _ in kept)
-    if localizer is None:
-        ids = torch.stack([read.ids for _, read in kept])
-    else:
-        localizer.module.to(device)
-        theirs = [reading_of(localizer)(sentence.text) for sentence in sentences]
-        found = zip(theirs, localized(localizer, theirs), strict=True)
-        ids = torch.stack([reading.numbers(read.tokens[one.start : one.stop], WINDOWS[-1]) for read, one in found])
-    labels = torch.tensor([sentence.label for sentence in sentences])
-    return Numbered(sentences, ids.to(device), labels.to(device), skipped)
-
-
-class TextFeed:
-    def __init__(self, data: Numbered, device: torch.device) -> None:
-        self.data, self.device = data, device
-        self.samples, self.skipped = data.sentences, data.skipped
-
-    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
-        for one in wanted:
-            index = one.index.to(self.device)
-            yield Batch(self._short(self.data.ids[index]), self.data.labels[index], one.index)
-
-    def _short(self, ids: Tensor) -> Tensor:
+    def inputs(self, wanted: Wanted) -> Tensor:
         """Padding that all sentences have is left out, which changes nothing; a GPU likes one size better."""
+        ids = self.ids[wanted.index]
         return ids if self.device.type == "cuda" else ids[:, : int((ids > 0).sum(1).max())]
 
 
-class TextTest:
+class TextTest(Scored[TextFeed]):
     """Top-1, and that of each branch where there are branches: b3, b5, b7."""
-
-    def __init__(self, data: Numbered) -> None:
-        self.data, self.skipped = data, data.skipped
-
-    def __len__(self) -> int:
-        return len(self.data.sentences)
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
-        ids, labels = (one[fabric.global_rank :: fabric.world_size] for one in (self.data.ids, self.data.labels))
         counts: dict[str, float] = {}
-        for start in range(0, len(ids), size):
-            out = module(ids[start : start + size])
+        for batch in self.held.in_order(size, fabric.global_rank, fabric.world_size):
+            out = module(self.held.ids[batch.index.to(self.held.device)])
             heads = {"top1": network.read(out)}
-            if isinstance(out, AnchorNetOutput):
+            if network.can("spans"):
                 heads |= {f"b{window}": one.logits for window, one in zip(WINDOWS, out.branches, strict=True)}
             for name, logits in heads.items():
-                right = (rank_of(logits, labels[start : start + size]) < 1).sum()
-                counts[name] = counts.get(name, 0.0) + float(right)
-        if fabric.world_size > 1:
-            both = torch.tensor(list(counts.values()), device=fabric.device)
-            counts = dict(zip(counts, torch.as_tensor(fabric.all_reduce(both, reduce_op="sum")).tolist(), strict=True))
-        return {name: right / len(self) for name, right in counts.items()}
+                counts[name] = counts.get(name, 0.0) + float((rank_of(logits, batch.target) < 1).sum())
+        right = summed(torch.tensor(list(counts.values()), dtype=torch.float64), fabric).tolist()
+        return {name: count / len(self) for name, count in zip(counts, right, strict=True)}

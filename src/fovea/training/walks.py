@@ -11,14 +11,12 @@ from torch import Tensor, nn
 from fovea.glimpses.walks import where_it_looked
 from fovea.models.glimpsing import walked
 from fovea.networks.network import Network
-from fovea.training.feed import HeldOut
-from fovea.training.scoring import Classified, hits, shares
+from fovea.training.pictures import HeldOut
+from fovea.training.scoring import Classified, hits, shares, summed
 
 
-class Walked(Classified):
+class Walked(Classified[HeldOut]):
     """Top-1 and, at each level, the share of pictures with boxes where a glimpse has a box's middle in it."""
-
-    held: HeldOut
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
@@ -36,7 +34,5 @@ class Walked(Classified):
         names = [f"found_at_{level}" for level in range(2, int(getattr(module, "levels", 2)) + 1)]
         nothing = torch.zeros(2, dtype=torch.float64)
         all_of_them = torch.stack([found.get(key, nothing) for key in names]) if names else nothing.view(1, 2)
-        if fabric.world_size > 1:  # a process without a picture takes part, too
-            all_of_them = torch.as_tensor(fabric.all_reduce(all_of_them.to(fabric.device), reduce_op="sum"))
-        told = zip(names, all_of_them.tolist(), strict=False)
-        return score | {key: hit / count for key, (hit, count) in told if count > 0}
+        rows = zip(names, summed(all_of_them, fabric).tolist(), strict=False)
+        return score | {key: hit / count for key, (hit, count) in rows if count > 0}

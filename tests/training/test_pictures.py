@@ -9,7 +9,8 @@ import fovea
 from fovea.data import DataSet, open_data
 from fovea.pictures.transforms import Prepare
 from fovea.training.augment import draw
-from fovea.training.feed import Held, HeldOut, Streamed, Wanted, feed
+from fovea.training.feed import Wanted
+from fovea.training.pictures import Held, HeldOut, Streamed, feed
 from fovea.training.recipe import AugmentPart, DataPart
 
 CPU = torch.device("cpu")
@@ -82,7 +83,7 @@ def test_a_test_set_is_shared_by_processes(folder: DataSet, most: int, monkeypat
     monkeypatch.setattr("fovea.training.feed.MOST_HELD", most)
     net = fovea.load("smallnet", pretrained=False, classes=2, options={"side": 16})
     tested = HeldOut(net, folder, CPU, nothing)
-    seen = [labels.tolist() for rank in (0, 1) for _, labels in tested.batches(2, rank, 2)]
+    seen = [batch.target.tolist() for rank in (0, 1) for batch in tested.in_order(2, rank, 2)]
     assert sum(map(len, seen)) == 5
 
 

@@ -1,0 +1,227 @@
+"""Pictures for training and testing: from bytes held in memory (decoded once), or decoded by workers as they come."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from fovea.basics.errors import BadPicture
+from fovea.data import DataSet, Sample
+from fovea.networks.network import Network
+from fovea.pictures.placement import inwards
+from fovea.pictures.reading import batched, decoded
+from fovea.pictures.transforms import Prepare
+from fovea.training.augment import crops, cut_out, recolor
+from fovea.training.feed import Batch, Feed, Inputs, Progress, Wanted, preparing, room
+from fovea.training.recipe import AugmentPart, DataPart
+
+T = TypeVar("T")
+Size = tuple[int, int]  # width, height
+
+
+def feed(
+    network: Network, data: DataSet, part: DataPart, augment: AugmentPart, device: torch.device, progress: Progress
+) -> Feed:
+    """Held where it fits, or where the recipe says so; streamed otherwise."""
+    prepare = preparing(network)
+    if part.hold is True or (part.hold == "auto" and held_bytes(prepare, data, part.side) <= room(device)):
+        return Held(prepare, data, part.side, augment, device, progress)
+    return Streamed(prepare, data, part.workers, augment, device)
+
+
+def side_of(prepare: Prepare, side: int | None) -> int:
+    """Of the square that a held picture is kept in."""
+    return side or round(max(prepare.size) * 8 / 7)
+
+
+def held_bytes(prepare: Prepare, data: DataSet, side: int | None) -> int:
+    return len(data) * len(prepare.mean) * side_of(prepare, side) ** 2
+
+
+class Held(Feed):
+    """Every picture decoded once, squashed to a square of bytes; windows are cut out of it on the device."""
+
+    samples: Sequence[Sample]
+
+    def __init__(
+        self,
+        prepare: Prepare,
+        data: DataSet,
+        side: int | None,
+        augment: AugmentPart,
+        device: torch.device,
+        progress: Progress,
+    ) -> None:
+        self.prepare, self.augment, side = prepare, augment, side_of(prepare, side)
+        shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
+        pixels = torch.empty(len(data), len(prepare.mean), side, side, dtype=torch.uint8)
+        skipped: list[tuple[str, str]] = []
+        rows: list[tuple[Sample, Size]] = []
+        for sample, (small, size) in _read(data, lambda image: (shown.pixels(image), image.size), skipped, progress):
+            pixels[len(rows)] = small
+            rows.append((sample, size))
+        super().__init__([sample for sample, _ in rows], [sample.label for sample, _ in rows], device)
+        self.skipped = skipped
+        self.pixels = pixels[: len(rows)].to(device)
+        self.sizes = torch.tensor([size for _, size in rows], dtype=torch.float32).to(device)
+
+    def inputs(self, wanted: Wanted) -> Inputs:
+        windows = crops(wanted.draws, self.sizes[wanted.index], self.augment)
+        pixels = cut_out(self.pixels[wanted.index], windows, self.flips(wanted), self.prepare.size)
+        return self.prepare.normalise(recolor(pixels, wanted.draws, self.augment))
+
+    def flips(self, wanted: Wanted) -> Tensor:
+        return (wanted.draws[:, 4] < 0.5) & self.augment.flip
+
+
+class Streamed(Feed):
+    """Pictures decoded by worker processes when their turn comes."""
+
+    def __init__(
+        self, prepare: Prepare, data: DataSet, workers: int, augment: AugmentPart, device: torch.device
+    ) -> None:
+        super().__init__(data.samples, [sample.label for sample in data.samples], device)
+        self.windows, self.workers = _Windows(data.samples, prepare, augment), workers
+
+    def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+        loader = DataLoader(
+            self.windows,
+            batch_sampler=_Turns(wanted),  # type: ignore[arg-type]
+            num_workers=self.workers,
+            collate_fn=_collected,
+            generator=torch.Generator(),  # its own, so that the common one is where the step put it
+            pin_memory=self.device.type == "cuda",
+            multiprocessing_context="spawn" if self.workers else None,  # a fork of a process with threads can hang
+        )
+        known: set[str] = set()
+        for pixels, labels, turns, bad in loader:
+            self.skipped += [reason for reason in bad if reason[0] not in known]
+            known |= {name for name, _ in bad}
+            pixels = pixels.to(self.device, non_blocking=True).float()
+            pixels = recolor(pixels, turns.draws.to(self.device), self.windows.augment)
+            inputs = self.windows.prepare.normalise(pixels)
+            yield Batch(inputs, labels.to(self.device, non_blocking=True), turns.index)
+
+
+Turn = tuple[int, Tensor]
+Cut = tuple[Tensor, int, Turn, list[tuple[str, str]]]  # bytes C,H,W, label, whose turn it was, what could not be read
+
+
+@dataclass(frozen=True)
+class _Turns:
+    wanted: Iterable[Wanted]
+
+    def __iter__(self) -> Iterator[list[Turn]]:
+        for step in self.wanted:
+            yield list(zip(step.index.tolist(), step.draws, strict=True))
+
+
+@dataclass(frozen=True)
+class _Windows(Dataset[Cut]):
+    samples: tuple[Sample, ...]
+    prepare: Prepare
+    augment: AugmentPart
+
+    def __getitem__(self, turn: Turn) -> Cut:
+        """A picture that cannot be read is stood in for by the next that can, so that batches keep their size."""
+        index, draws = turn
+        bad: list[tuple[str, str]] = []
+        for i in range(len(self.samples)):
+            sample = self.samples[(index + i) % len(self.samples)]
+            try:
+                return self._cut(sample.read(), draws), sample.label, turn, bad
+            except BadPicture as reason:
+                bad.append((sample.name, str(reason)))
+        raise BadPicture(f"none of {len(self.samples)} pictures could be read: {bad[0][1]}")
+
+    def _cut(self, image: Image.Image, draws: Tensor) -> Tensor:
+        size = torch.tensor([image.size], dtype=torch.float32)
+        x0, y0, x1, y1 = (crops(draws[None], size, self.augment)[0] * size.repeat(1, 2)[0]).tolist()
+        height, width = self.prepare.size
+        method = Image.Resampling[self.prepare.interpolation.upper()]
+        small = image.resize((width, height), method, box=(x0, y0, min(x1, image.width), min(y1, image.height)))
+        if self.augment.flip and draws[4] < 0.5:
+            small = small.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if len(self.prepare.mean) == 1:
+            small = small.convert("L")
+        return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
+
+
+def _collected(cuts: list[Cut]) -> tuple[Tensor, Tensor, Wanted, list[tuple[str, str]]]:
+    pixels, labels, turns, bad = zip(*cuts, strict=True)
+    index, draws = zip(*turns, strict=True)
+    asked = Wanted(torch.tensor(index), torch.stack(draws))
+    return torch.stack(pixels), torch.tensor(labels), asked, [reason for reasons in bad for reason in reasons]
+
+
+def _read(
+    data: DataSet, made: Callable[[Image.Image], T], skipped: list[tuple[str, str]], progress: Progress
+) -> Iterator[tuple[Sample, T]]:
+    """Samples with what was made of their pictures; those that cannot be read are noted, unless none can."""
+    count = 0
+    for place, result in decoded(data.samples, made, skipped, threads=os.cpu_count() or 1):
+        progress(place + 1, len(data))
+        count += 1
+        yield data.samples[place], result
+    if skipped and not count:
+        raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
+
+
+class HeldOut:
+    """A test set as the network takes it: held as bytes where it fits, decoded anew at every test otherwise."""
+
+    def __init__(self, network: Network, data: DataSet, device: torch.device, progress: Progress) -> None:
+        self.prepare, self.data, self.device = preparing(network), data, device
+        self.skipped: list[tuple[str, str]] = []
+        self.held: tuple[Tensor, Tensor] | None = None
+        self.shown: list[tuple[Sample, Size]] = []  # whose pictures are held
+        height, width = self.prepare.size
+        self.count = len(data)
+        if len(data) * len(self.prepare.mean) * height * width <= room(device):
+            pixels, labels, self.shown = self._stacked(list(_read(data, self._sized, self.skipped, progress)))
+            self.held, self.count = (pixels, labels), len(labels)
+
+    def __len__(self) -> int:
+        """Pictures that can be read, as far as that is known."""
+        return self.count
+
+    def in_order(self, size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """This process's share of the set."""
+        for pixels, labels, _ in self.pixels(size, rank, world):
+            yield Batch(self.prepare.normalise(pixels), labels, torch.empty(0))
+
+    def with_boxes(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
+        """Inputs and labels, and the boxes of each picture, K,4 in the input's pixels."""
+        for pixels, labels, shown in self.pixels(size, rank, world):
+            boxes = [inwards(sample.boxes, self.prepare.placement(*whole)) for sample, whole in shown]
+            yield self.prepare.normalise(pixels), labels, boxes
+
+    def pixels(
+        self, size: int, rank: int = 0, world: int = 1
+    ) -> Iterator[tuple[Tensor, Tensor, list[tuple[Sample, Size]]]]:
+        if self.held is not None:
+            pixels, labels, shown = self.held[0][rank::world], self.held[1][rank::world], self.shown[rank::world]
+            for start in range(0, len(pixels), size):
+                part = slice(start, start + size)
+                yield pixels[part], labels[part], shown[part]
+            return
+        mine = replace(self.data, samples=self.data.samples[rank::world])
+        self.skipped.clear()
+        for rows in batched(_read(mine, self._sized, self.skipped, lambda done, total: None), size):
+            yield self._stacked(rows)
+
+    def _sized(self, image: Image.Image) -> tuple[Tensor, Size]:
+        return self.prepare.pixels(image), image.size
+
+    def _stacked(
+        self, rows: list[tuple[Sample, tuple[Tensor, Size]]]
+    ) -> tuple[Tensor, Tensor, list[tuple[Sample, Size]]]:
+        pixels = torch.stack([small for _, (small, _) in rows]).to(self.device)
+        labels = torch.tensor([sample.label for sample, _ in rows], device=self.device)
+        return pixels, labels, [(sample, size) for sample, (_, size) in rows]
