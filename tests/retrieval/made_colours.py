@@ -1,5 +1,6 @@
 """A network that knows a picture by its mean colour, and pictures whose similarity can be worked out by hand."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
+from fovea.retrieval import index
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 SIDE = 24
@@ -36,6 +38,21 @@ class Colours(nn.Module):
 
 def colours() -> Network:
     return Network(Colours().eval(), Prepare((SIDE, SIDE), (0.0,) * 3, (1.0,) * 3, None, "nearest"), name="colours")
+
+
+class Slow(Colours):
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.2)
+        return super().forward(x)
+
+
+def slow() -> Network:
+    return Network(Slow().eval(), colours().transform)
+
+
+def work_slowly(pictures: Path, file: Path) -> None:
+    """For another process to be killed in."""
+    index(slow(), pictures, file, batch=1)
 
 
 def draw(path: Path, *shades: tuple[int, int, int]) -> Path:

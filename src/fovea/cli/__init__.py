@@ -15,7 +15,7 @@ from fovea.cli import (
     measuring,
     patch_finding,
     prototyping,
-    searching,
+    searching,  # noqa: F401  its commands declare themselves
     training,
     zooming,
 )
@@ -29,7 +29,6 @@ app.add_typer(zooming.app)
 app.add_typer(training.app)
 app.add_typer(patch_finding.app)
 app.add_typer(prototyping.app)
-app.add_typer(searching.app)
 measure.app.add_typer(measuring.app)
 app.add_typer(measure.app, name="measure")
 app.add_typer(measure.bench, name="bench")

@@ -1,51 +1,38 @@
 """fovea index, fovea search."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from fovea.basics.errors import BadChoice, BadPicture
-from fovea.cli.common import Batch, Device, Json, Net, Weights, bar, say, warn
+from fovea.basics.files import write_json
+from fovea.cli.commands import Asked, command, device_of
+from fovea.cli.common import bar, say, warn
 
 if TYPE_CHECKING:
-    from fovea.retrieval import Found
-
-app = typer.Typer()
-
-MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")]
+    from fovea.retrieval import Search
 
 
-@app.command(
-    epilog="Examples:  fovea index photos/ --out photos.fovea  |  fovea index birds/ --net efficientnet_lite0-cub100"
+@command(
+    "index",
+    arguments=("pictures",),
+    options=("net", "weights", "features", "out", "batch", "fresh", "device", "max_pixels"),
+    usual={"out": Path("out/index.fovea")},
+    help={"out": "The index: a file, or a folder for index.fovea."},
+    epilog="Examples:  fovea index photos/ --out photos.fovea  |  fovea index birds/ --net efficientnet_lite0-cub100",
 )
-def index(
-    pictures: Annotated[list[str], typer.Argument(metavar="DIR…", help="Folders (searched through), 'globs', files.")],
-    net: Net = "efficientnet_lite0",
-    out: Annotated[Path, typer.Option(help="The index: a file, or a folder for index.fovea.")] = Path(
-        "out/index.fovea"
-    ),
-    weights: Weights = None,
-    features: Annotated[
-        str | None,
-        typer.Option(help="pooled (what a classifier's last layer reads; its default) or output (any other's)."),
-    ] = None,
-    batch: Batch = 16,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the index holds.")] = False,
-    device: Device = None,
-    max_pixels: MaxPixels = 200_000_000,
-) -> None:
+def index(asked: Asked) -> None:
     """Index pictures by what a network knows them by; again, it takes up what is new, changed or gone, and goes on
     where it was stopped."""
-    from fovea import retrieval as searching
+    from fovea import retrieval
 
     start = time.perf_counter()
+    keys = ("weights", "features", "batch", "fresh", "max_pixels")
+    options = {key: asked.values[key] for key in keys} | {"device": device_of(asked.device)}
     with bar("indexing") as advance:
-        found = searching.index(
-            pictures, net, out, weights=weights, features=features, batch=batch, fresh=fresh, device=device,
-            max_pixels=max_pixels, progress=advance,
-        )  # fmt: skip
+        found = retrieval.index(asked.one("net"), asked.pictures, asked.out, **options, progress=advance)
     _tell(found.skipped, "cannot be read")
     say.print(
         f"{found.pictures:,} pictures in {found.file}: {found.added:,} new, {found.changed:,} changed, "
@@ -55,68 +42,58 @@ def index(
     )
 
 
-@app.command(epilog="Examples:  fovea search bird.jpg --index birds.fovea  |  fovea search new/ --index birds.fovea")
-def search(
-    pictures: Annotated[list[str], typer.Argument(help="Files, folders (searched through) or 'globs'.")],
-    where: Annotated[Path, typer.Option("--index", metavar="PATH", help="What 'fovea index' made.")] = Path(
-        "out/index.fovea"
-    ),
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Neighbours of each; 8, or all of a smaller index, if not given.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the page, sheets and search.json.")] = Path("out/search"),
-    json: Json = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where the indexed pictures are now, if they were moved without the index.")
-    ] = None,
-    device: Device = None,
-    max_pixels: MaxPixels = 200_000_000,
-) -> None:
+@command(
+    "search",
+    arguments=("pictures",),
+    options=("index", "count", "out", "json", "folder", "device", "max_pixels"),
+    usual={"out": Path("out/search")},
+    help={"count": "Neighbors of each; 8, or all of a smaller index, if not given."},
+    epilog="Examples:  fovea search bird.jpg --index birds.fovea  |  fovea search new/ --index birds.fovea",
+)
+def search(asked: Asked) -> None:
     """Find the pictures of an index that are nearest to a picture, and show where they are alike: a page to open."""
-    start = time.perf_counter()
-    if out.exists() and not out.is_dir():
-        raise BadChoice(f"--out {out} is a file; name a folder")
-    from fovea.pictures import gather
-    from fovea.retrieval import open_index
-    from fovea.retrieval.knowing import readable
-    from fovea.retrieval.page import write
+    start, out = time.perf_counter(), asked.folder()
+    from fovea.retrieval import Searches, open_index
 
-    opened = open_index(where, folder=folder, device=device)
+    opened = open_index(asked.index, folder=asked.values["folder"], device=device_of(asked.device))
     loaded = time.perf_counter() - start
     if opened.unfinished:
         warn.print(
-            f"{where} is unfinished: {len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on",
+            f"{asked.index} is unfinished: {len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on",
             markup=False,
         )
-    found, skipped = list["Found"](), list[tuple[str, str]]()
-    for picture in gather(pictures):
-        try:
-            found.append(opened.search(picture, count, max_pixels))
-        except BadPicture as reason:
-            skipped.append((readable(picture.name), readable(str(reason))))
+    found, skipped = list["Search"](), list[tuple[str, str]]()
+    for step in opened.steps(asked.pictures, asked.count, asked.max_pixels):
+        found += step.results
+        skipped += step.skipped
     _tell(skipped, "skipped")
-    for one in found:
-        _show(one)
+    for result in found:
+        _show(result)
     if not found:
         raise typer.Exit(1)
-    seconds = sum(one.seconds for one in found) / len(found)
+    seconds = sum(result.seconds for result in found) / len(found)
     each = f"answered in {seconds:.2f} s" + (" each" if len(found) > 1 else "")
     say.print(f"loaded in {loaded:.1f} s, {each}, {len(opened):,} pictures", markup=False)
     start = time.perf_counter()
-    with bar("drawing the page") as advance:
-        page = write(found, out, skipped, json, advance)
-    say.print(f"open in a browser: {page} (drawn in {time.perf_counter() - start:.1f} s)", markup=False)
+    with bar("drawing the page") as advance, Searches.writer(out, "search", opened.settings) as writer:
+        for done, result in enumerate(found, 1):
+            writer.add([result], skipped if done == 1 else ())
+            advance(done, len(found))
+    if asked.json:
+        left = [{"name": name, "reason": reason} for name, reason in skipped]
+        write_json(asked.json, {"what": "search", "settings": opened.settings, "results": writer.rows, "skipped": left})
+    say.print(f"open in a browser: {out / 'index.html'} (drawn in {time.perf_counter() - start:.1f} s)", markup=False)
 
 
-def _show(found: "Found") -> None:
-    own = f" (itself in the index, as {found.itself.name})" if found.itself else ""
-    say.print(f"{found.name}{own}", markup=False)
-    for one in found.neighbours:
-        words = f", {one.label}" if one.label and one.label not in Path(one.name).parts else ""
-        say.print(f"  {one.similarity:.3f}  {one.name}{words}{', itself' if one.itself else ''}", markup=False)
+def _show(found: "Search") -> None:
+    itself = f" (itself in the index, as {found.itself.name})" if found.itself else ""
+    say.print(f"{found.name}{itself}", markup=False)
+    for near in found.neighbors:
+        words = f", {near.label}" if near.label and near.label not in Path(near.name).parts else ""
+        say.print(f"  {near.similarity:.3f}  {near.name}{words}{', itself' if near.itself else ''}", markup=False)
 
 
-def _tell(skipped: "list[tuple[str, str]] | tuple[tuple[str, str], ...]", what: str) -> None:
+def _tell(skipped: Sequence[tuple[str, str]], what: str) -> None:
     for _, reason in skipped[:10]:
         warn.print(f"{what}: {reason}", markup=False)
     if len(skipped) > 10:

@@ -89,7 +89,7 @@ def _prepared(
     kind_of = [next(i for i, k in enumerate(kinds) if k.transform == network.transform) for network in networks]
     for start in range(0, len(sources), size):
         part, skipped = sources[start : start + size], list[tuple[str, str]]()
-        made = decoded(part, lambda image: (image, [_as_taken(kind, image) for kind in kinds]), skipped, threads, read)
+        made = decoded(part, lambda image: (image, [as_taken(kind, image) for kind in kinds]), skipped, threads, read)
         rows = [(start + i, _picture(part[i], image), taken) for i, (image, taken) in made]
         alike = all(len({taken[i][0].shape for *_, taken in rows}) < 2 for i in range(len(kinds)))
         for first, some in enumerate([rows] if alike else [[row] for row in rows]):
@@ -114,7 +114,8 @@ def _picture(source: Readable, image: Image.Image) -> Picture:
     return source if isinstance(source, Picture) else Picture(source.name, image)
 
 
-def _as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
+def as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
+    """`network.prepare`, where a transform of the user's own fails on a picture only for that picture."""
     try:
         return network.prepare(image)
     except FoveaError:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from PIL import Image
 from torch import Tensor
@@ -68,9 +68,10 @@ class Results(Sequence[T_co]):
     skipped: tuple[tuple[str, str], ...] = ()
     what: str = "results"  # the verb
     settings: Mapping[str, Any] = field(default_factory=dict)
+    writer: ClassVar[type[Writer]] = Writer
 
     @classmethod
-    def of(cls, steps: Iterable[Step[T_co]], what: str, settings: Mapping[str, Any] | None = None) -> "Results[T_co]":
+    def of(cls, steps: Iterable[Step[T_co]], what: str, settings: Mapping[str, Any] | None = None) -> Self:
         """All steps together; a warning where some inputs could not be read, an error where none could."""
         items: list[T_co] = []
         skipped: list[tuple[str, str]] = []
@@ -105,7 +106,7 @@ class Results(Sequence[T_co]):
 
         What the folder held of other pictures stays.
         """
-        with Writer(Path(folder), self.what, self.settings) as writer:
+        with self.writer(Path(folder), self.what, self.settings) as writer:
             writer.add(self.items, self.skipped)
         return writer.rows
 

@@ -3,7 +3,7 @@
 import html
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -84,7 +84,11 @@ class Writer:
 
     def finish(self) -> None:
         rows = self._write()
-        write_text(self.folder / PAGE, _listing(self.what, self.settings, rows, self.skipped))
+        write_text(self.folder / PAGE, self.page(rows))
+
+    def page(self, rows: list[dict[str, Any]]) -> str:
+        """index.html of all rows, those that were there before first."""
+        return _page(self.what, self.settings, figures(rows), self.skipped)
 
     def _write(self) -> list[dict[str, Any]]:
         """The rows of this run, after those of other pictures that the folder held."""
@@ -103,27 +107,26 @@ def write_page(
 ) -> Path:
     """The same as one file with the pictures inside."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    figures = [pages.figure(one.draw(), _caption(one.name, one.label, one.probability)) for one in results]
-    write_text(file, _page(what, settings, figures, skipped))
+    drawn = [pages.figure(one.draw(), _caption(one.name, one.label, one.probability)) for one in results]
+    write_text(file, _page(what, settings, drawn, skipped))
     return file
 
 
-def _listing(what: str, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], skipped: Skipped) -> str:
-    figures = []
+def figures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The first picture of each row, with its caption."""
     for row in rows:
         pictures = [one for one in _strings(row.get("files", {})) if one.endswith((".png", ".jpg"))]
         caption = _caption(row["name"], row.get("label") or "", row.get("probability"))
         first = f'<img alt="" src="{html.escape(pictures[0])}">' if pictures else ""
-        figures.append(f"<figure>{first}<figcaption>{caption}</figcaption></figure>")
-    return _page(what, settings, figures, skipped)
+        yield f"<figure>{first}<figcaption>{caption}</figcaption></figure>"
 
 
-def _page(what: str, settings: Mapping[str, Any], figures: Iterable[str], skipped: Skipped) -> str:
+def _page(what: str, settings: Mapping[str, Any], drawn: Iterable[str], skipped: Skipped) -> str:
     about = ", ".join(f"{key}: {value}" for key, value in settings.items() if value is not None)
     left = "".join(f"<li>{html.escape(reason)}</li>" for _, reason in skipped)
     body = [
         f'<h1>{html.escape(what)}</h1><p class="dim">{html.escape(about)}</p>',
-        f'<div class="strip">{"".join(figures)}</div>',
+        f'<div class="strip">{"".join(drawn)}</div>',
         f"<section><h2>could not be read</h2><ul>{left}</ul></section>" if left else "",
     ]
     return pages.page(what, body)

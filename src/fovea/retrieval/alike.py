@@ -1,8 +1,9 @@
-"""Where a picture and its neighbours are alike: the maps of all pairs, from one pass through the trunk a picture."""
+"""Where a picture and its neighbors are alike: the maps of all pairs, from one pass through the trunk per picture."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,40 +15,61 @@ from fovea.networks.cutting import Cut, Opened, cut
 from fovea.networks.network import Network, as_found
 from fovea.pictures import Picture
 from fovea.pictures.shown import Shown
-from fovea.retrieval.found import Found, Maps, Neighbour
 
 OWN, PAIR = "l2caf-oblivious", "l2caf"
-SIZE = 16  # neighbours at a time
+SIZE = 16  # neighbors at a time
 
 
-def maps_of(found: Found) -> Maps:
+@dataclass(frozen=True)
+class Neighbor:
+    """A picture of the index; `name` is its path below the indexed folder, `label` the folder that it lies in."""
+
+    name: str
+    path: Path
+    similarity: float  # cosine, -1 to 1
+    label: str | None = None
+    itself: bool = False  # the very file that was asked about
+
+
+@dataclass(frozen=True)
+class Maps:
+    """`own` is where the network looks at the query. `pairs` holds two maps for each of `neighbors`, in their order:
+    what of the query, and what of the neighbor, makes the two alike. `lost` are neighbors without maps, and why: all of
+    them, and the query, where the network has no map to look at."""
+
+    own: HeatMap | None
+    pairs: HeatMap | None
+    neighbors: tuple[Neighbor, ...]
+    lost: tuple[tuple[Neighbor, str], ...] = ()
+
+
+def maps_of(network: Network, picture: Picture, neighbors: Sequence[Neighbor]) -> Maps:
     try:
-        return _maps(found)
+        return _maps(network, picture, neighbors)
     except BadNetwork as reason:  # that it has no map to look at
-        return Maps(None, None, (), tuple((one, str(reason)) for one in found.neighbours))
+        return Maps(None, None, (), tuple((neighbor, str(reason)) for neighbor in neighbors))
 
 
-def _maps(found: Found) -> Maps:
-    network = found.index.known.network
-    query, shown = _prepared(network, found.picture)
-    told, lost = list[tuple[Neighbour, Tensor, Shown]](), list[tuple[Neighbour, str]]()
-    for one in found.neighbours:
+def _maps(network: Network, picture: Picture, neighbors: Sequence[Neighbor]) -> Maps:
+    query, shown = _prepared(network, picture)
+    ready, lost = list[tuple[Neighbor, Tensor, Shown]](), list[tuple[Neighbor, str]]()
+    for neighbor in neighbors:
         try:
-            tensor, own = _prepared(network, Picture(one.name, one.path))
+            tensor, place = _prepared(network, Picture(neighbor.name, neighbor.path))
         except BadPicture as reason:
-            lost.append((one, str(reason)))
+            lost.append((neighbor, str(reason)))
             continue
         if tensor.shape == query.shape:
-            told.append((one, tensor, own))
+            ready.append((neighbor, tensor, place))
         else:
-            lost.append((one, f"{one.name} comes to the network in another size than {found.name}"))
+            lost.append((neighbor, f"{neighbor.name} comes to the network in another size than {picture.name}"))
     with as_found(network) as parts:
         made = cut(network, query, None, parts)
         alone = made.open(query)
         seen, _ = look_into(network, alone, [shown], [find(OWN)], "output", made.layer)
-        groups = [told[start : start + SIZE] for start in range(0, len(told), SIZE)]
+        groups = [ready[start : start + SIZE] for start in range(0, len(ready), SIZE)]
         pairs = [_pairs(network, made, alone, query, shown, group) for group in groups]
-    return Maps(seen[OWN], concat(pairs) if pairs else None, tuple(one for one, _, _ in told), tuple(lost))
+    return Maps(seen[OWN], concat(pairs) if pairs else None, tuple(item[0] for item in ready), tuple(lost))
 
 
 def _prepared(network: Network, picture: Picture) -> tuple[Tensor, Shown]:
@@ -62,11 +84,11 @@ def _pairs(
     alone: Opened,
     query: Tensor,
     shown: Shown,
-    others: Sequence[tuple[Neighbour, Tensor, Shown]],
+    others: Sequence[tuple[Neighbor, Tensor, Shown]],
 ) -> HeatMap:
-    """What `explain(…, target='pair')` gives for query, neighbour, query, neighbour, …: 2K maps."""
+    """What `explain(…, target='pair')` gives for query, neighbor, query, neighbor, …: 2K maps."""
     batch = torch.cat([tensor for _, tensor, _ in others])  # K,C,H,W
-    names = [one for _, _, own in others for one in (shown, own)]
+    names = [place for _, _, other in others for place in (shown, other)]
     opened = made.open(batch)
     if opened.whole or not opened.free:  # the head takes its own batch only, so every picture passes the whole network
         return look_at(network, _by_turns(query, batch), names, [find(PAIR)], "pair")[0][PAIR]
@@ -80,6 +102,6 @@ def _pairs(
     return look_into(network, paired, names, [find(PAIR)], "pair", made.layer)[0][PAIR]
 
 
-def _by_turns(one: Tensor, others: Tensor) -> Tensor:
-    """One before each of the others: 2K,..."""
-    return torch.stack([one.expand_as(others), others], dim=1).flatten(0, 1)
+def _by_turns(query: Tensor, others: Tensor) -> Tensor:
+    """The query before each of the others: 2K,..."""
+    return torch.stack([query.expand_as(others), others], dim=1).flatten(0, 1)

@@ -1,6 +1,7 @@
-"""A search as pictures: the query with its map, and its neighbours, each with the two maps of what makes them alike."""
+"""A search as pictures: the query with its map, and its neighbors, each with the two maps of what makes them alike."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +12,17 @@ from fovea.heatmaps.heatmap import HeatMap
 from fovea.pictures import Picture
 from fovea.pictures.placement import on_pixels
 from fovea.results import drawing
-from fovea.retrieval.found import Found, Neighbour
+from fovea.retrieval.alike import Maps, Neighbor
 
-LARGE, SMALL = (560, 420), (300, 225)  # pixels that the query, and a neighbour, fit in
-COLUMNS = 2  # neighbours beside one another on a sheet
+LARGE, SMALL = (560, 420), (300, 225)  # pixels that the query, and a neighbor, fit in
+COLUMNS = 2  # neighbors beside one another on a sheet
 
 
 @dataclass(frozen=True)
 class Card:
-    """One neighbour as drawn: its picture, the query's part and its own; or why there are no parts."""
+    """One neighbor as drawn: its picture, the query's part and its own; or why there are no parts."""
 
-    neighbour: Neighbour
+    neighbor: Neighbor
     picture: Image.Image | None = None
     query_part: Image.Image | None = None
     own_part: Image.Image | None = None
@@ -30,38 +31,35 @@ class Card:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A whole search: the query, where the network looks at it, and a card a neighbour, the nearest first."""
+    """A whole search: the query, where the network looks at it, and one card per neighbor, the nearest first."""
 
-    found: Found
     query: Image.Image
-    small: Image.Image  # the query as large as its neighbours
+    small: Image.Image  # the query as large as its neighbors
     own: Image.Image | None
     cards: tuple[Card, ...]
 
 
-def drawn(found: Found) -> Drawn:
+def drawn(picture: Picture, neighbors: Sequence[Neighbor], maps: Maps) -> Drawn:
     """Every file is decoded once, and drawn on at the size that it is shown at."""
-    maps, whole = found.maps, found.picture.read(sys.maxsize)
-    query, small = _fitted(whole, LARGE), _fitted(whole, SMALL)
-    cards = {one.name: Card(one, _picture(one), reason=reason) for one, reason in maps.lost}
-    for k, one in enumerate(maps.told):
-        picture = _picture(one)
+    whole = picture.read(sys.maxsize).convert("RGB")  # its size was accepted when it was embedded
+    query, small = drawing.fitted(whole, LARGE), drawing.fitted(whole, SMALL)
+    cards = {neighbor.name: Card(neighbor, _picture(neighbor), reason=reason) for neighbor, reason in maps.lost}
+    for k, neighbor in enumerate(maps.neighbors):
+        image = _picture(neighbor)
         assert maps.pairs is not None
-        assert picture is not None  # it was read for its maps
-        cards[one.name] = Card(one, picture, over(maps.pairs, 2 * k, small), over(maps.pairs, 2 * k + 1, picture))
+        assert image is not None  # it was read for its maps
+        parts = over(maps.pairs, 2 * k, small), over(maps.pairs, 2 * k + 1, image)
+        cards[neighbor.name] = Card(neighbor, image, *parts)
     own = over(maps.own, 0, query) if maps.own is not None else None
-    return Drawn(found, query, small, own, tuple(cards[one.name] for one in found.neighbours))
+    return Drawn(query, small, own, tuple(cards[neighbor.name] for neighbor in neighbors))
 
 
-def _picture(one: Neighbour) -> Image.Image | None:
+def _picture(neighbor: Neighbor) -> Image.Image | None:
     try:
-        return _fitted(Picture(one.name, one.path).read(sys.maxsize), SMALL)  # its size was accepted before
+        image = Picture(neighbor.name, neighbor.path).read(sys.maxsize)
     except BadPicture:
         return None
-
-
-def _fitted(image: Image.Image, room: tuple[int, int]) -> Image.Image:
-    return drawing.fitted(image.convert("RGB"), room)
+    return drawing.fitted(image.convert("RGB"), SMALL)
 
 
 def over(seen: HeatMap, number: int, image: Image.Image) -> Image.Image:
@@ -73,21 +71,22 @@ def over(seen: HeatMap, number: int, image: Image.Image) -> Image.Image:
     return drawing.blend(image, heat, scaled.window).resize(image.size, Image.Resampling.LANCZOS)
 
 
-def sheet(search: Drawn) -> Image.Image:
+def sheet(search: Drawn, title: str, subtitle: str, net: str) -> Image.Image:
     """The same without a browser."""
-    found, neighbours = search.found, [_tile(card) for card in search.cards]
-    top = [drawing.named(search.query, LARGE, Path(found.name).name, found.label or "the query")]
+    neighbors = [_tile(card) for card in search.cards]
+    top = [drawing.named(search.query, LARGE, title, subtitle)]
     if search.own is not None:
-        top.append(drawing.named(search.own, LARGE, "where the network looks", found.index.known.name))
-    rows = [neighbours[start : start + COLUMNS] for start in range(0, len(neighbours), COLUMNS)]
+        top.append(drawing.named(search.own, LARGE, "where the network looks", net))
+    rows = [neighbors[start : start + COLUMNS] for start in range(0, len(neighbors), COLUMNS)]
     return drawing.framed(drawing.grid([[drawing.grid([top], 10)], [drawing.grid(rows, 24)]], 16))
 
 
 def _tile(card: Card) -> Image.Image:
-    one, nothing = card.neighbour, Image.new("RGB", (1, 1), "white")
-    words = " ".join(filter(None, (f"{one.similarity:.3f}", one.label, "itself" if one.itself else "")))
-    row = [drawing.named(card.picture or nothing, SMALL, words, card.reason or Path(one.name).name)]
+    neighbor, nothing = card.neighbor, Image.new("RGB", (1, 1), "white")
+    itself = "itself" if neighbor.itself else ""
+    words = " ".join(filter(None, (f"{neighbor.similarity:.3f}", neighbor.label, itself)))
+    row = [drawing.named(card.picture or nothing, SMALL, words, card.reason or Path(neighbor.name).name)]
     if card.query_part and card.own_part:
-        row.append(drawing.named(card.query_part, SMALL, "part of the query", "where it is like the neighbour"))
-        row.append(drawing.named(card.own_part, SMALL, "part of the neighbour", "where it is like the query"))
+        row.append(drawing.named(card.query_part, SMALL, "part of the query", "where it is like the neighbor"))
+        row.append(drawing.named(card.own_part, SMALL, "part of the neighbor", "where it is like the query"))
     return drawing.grid([row], 4)

@@ -2,26 +2,29 @@
 
 import glob
 import os
-from collections import deque
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture
-from fovea.networks.inputs import Group, groups
+from fovea.networks.inputs import as_taken
+from fovea.networks.loading import NetworkLike
 from fovea.networks.network import Network, as_found
-from fovea.pictures import MAX_PIXELS, expand
-from fovea.retrieval import records
-from fovea.retrieval.contents import Contents, Stamp, file_of, pictures, replayed
+from fovea.networks.over import WEIGHTS
+from fovea.pictures import MAX_PIXELS, expand, read
+from fovea.pictures.reading import batched, decoded
 from fovea.retrieval.knowing import Known, known, readable, refuse_another
+from fovea.retrieval.store import Held, Row, Stamp, file_of, writing
 
-READERS = 4  # batches decoded at once, ahead of the network
+READERS = 4  # threads that decode ahead of the network
 Files = str | os.PathLike[str]
 
 
@@ -39,18 +42,10 @@ class Indexed:
     skipped: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is to be done, so that the index holds the files given and no others."""
-
-    folder: str
-    todo: list[str]
-    gone: list[str]
-
-
+# a door: what is indexed, where to, and how the network looks at it
 def index(
-    given: Files | Iterable[Files],
-    net: str | Path | Network = "efficientnet_lite0",
+    net: NetworkLike,
+    pictures: Files | Iterable[Files] | None = None,
     out: Files = "out/index.fovea",
     *,
     weights: str | Path | None = None,
@@ -70,39 +65,54 @@ def index(
     """
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
+    net, pictures = _in_order(net, pictures)
     path = file_of(out)
-    folder, names = files_of(given)
-    own = known(net, weights, features, device)
-    with records.locked(path) as stream:
-        held = _held(stream, path, fresh)
-        if held.identity:
-            refuse_another(own, held.identity, path, held.place.get("net"))
-        else:
-            records.begin(stream)
-            records.append(stream, own.identity)
-            held.identity = own.identity
-        _move(stream, held, own, folder, names, path)
-        work = _work(held, folder, names, max_pixels)
-        before = len(names) - len(work.todo)
-        if work.gone:
-            records.append(stream, {"is": "dropped", "names": work.gone})
-        if work.todo:
-            records.append(stream, {"is": "begun", "wanted": len(names)})
-        progress(before, len(names))
-        for done, row in _embedded(own, work, batch, max_pixels):
-            records.append(stream, *row)
-            progress(before + done, len(names))
-        if work.todo or work.gone or held.wanted is not None:
-            records.append(stream, {"is": "finished"})
-        after = replayed(records.read(stream, path)[0])
-        if after.rows > 2 * len(after.kept):
-            records.rewrite(path, after.records())
-    skipped = tuple((readable(name), readable(one.reason)) for name, one in sorted(after.lost.items()))
-    if not after.kept:
+    folder, names = files_of(pictures)
+    network = known(net, weights, features, device)
+    with writing(path, fresh) as store:
+        held = store.read()
+        if held.about:
+            refuse_another(network, held.about["identity"], path, held.about["net"])
+        moved = _moved(held, folder, names)
+        todo = [file for name in names if (file := File(name, folder, max_pixels)).differs(moved.rows.get(name))]
+        after = Held(_about(network, folder, path), {name: moved.rows[name] for name in names if name in moved.rows})
+        after.about["wanted"] = len(names) if todo else None  # a run that did not finish is known by it
+        dropped = held.rows.keys() - after.rows.keys()
+        if dropped or held.about != after.about:
+            store.write(after.about, after.rows if moved is not held else {}, dropped)
+        done = len(names) - len(todo)
+        progress(done, len(names))
+        for count, rows in _embedded(network, todo, batch):
+            store.write(after.about, rows)
+            after.rows |= rows
+            progress(done + count, len(names))
+        if todo:
+            store.write(after.about | {"wanted": None}, {})
+    before, kept = moved.kept.keys(), after.kept.keys()
+    skipped = tuple((readable(name), readable(row.reason)) for name, row in sorted(after.lost.items()))
+    if not kept:
         raise BadPicture(f"no picture of {readable(folder)} could be read: {skipped[0][1]}")
-    looked_at, dropped = after.kept.keys() & set(work.todo), held.kept.keys() & set(work.gone)
-    added, changed = len(looked_at - held.kept.keys()), len(looked_at & held.kept.keys())
-    return Indexed(path, len(after.kept), added, changed, len(dropped), len(after.kept) - len(looked_at), skipped)
+    looked_at = kept & {file.name for file in todo}
+    added, changed = len(looked_at - before), len(looked_at & before)
+    return Indexed(path, len(kept), added, changed, len(before - set(names)), len(kept) - len(looked_at), skipped)
+
+
+def _in_order(net: Any, pictures: Any) -> tuple[NetworkLike, Files | Iterable[Files]]:
+    """Networks come first; pictures first, as in the version before, are known by being there."""
+    is_network = isinstance(net, (Network, nn.Module)) or (isinstance(net, (str, Path)) and not _is_there(net))
+    if pictures is None and is_network:
+        raise BadChoice("index takes a network, then pictures: fovea.index('efficientnet_lite0', 'photos/')")
+    if is_network and not isinstance(pictures, (Network, nn.Module)):
+        return net, pictures
+    words = "fovea.index takes the network first, then pictures; the other order goes with the next version"
+    warnings.warn(words, DeprecationWarning, stacklevel=3)
+    return "efficientnet_lite0" if pictures is None else pictures, net
+
+
+def _is_there(given: str | Path) -> bool:
+    """Whether a path leads to pictures."""
+    path = Path(given).expanduser()
+    return path.is_dir() or glob.has_magic(str(given)) or (path.is_file() and path.suffix.lower() not in WEIGHTS)
 
 
 def files_of(given: Files | Iterable[Files]) -> tuple[str, list[str]]:
@@ -110,8 +120,8 @@ def files_of(given: Files | Iterable[Files]) -> tuple[str, list[str]]:
     each = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     if not each:
         raise BadChoice("name at least one folder, glob or picture to index")
-    found = dict.fromkeys(os.path.abspath(path) for one in each for path in expand(one))
-    folder = os.path.commonpath([_root(one) for one in each])
+    found = dict.fromkeys(os.path.abspath(path) for item in each for path in expand(item))
+    folder = os.path.commonpath([_root(item) for item in each])
     return folder, [os.path.relpath(path, folder) for path in found]
 
 
@@ -122,116 +132,88 @@ def _root(given: Files) -> str:
         return str(path)
     if path.exists() or path.is_symlink():
         return str(path.parent)
-    fixed = [one for one in path.parents if not glob.has_magic(str(one))]
-    return str(fixed[0])
+    return str(next(above for above in path.parents if not glob.has_magic(str(above))))
 
 
-def _held(stream: IO[bytes], path: Path, fresh: bool) -> Contents:
-    """What the file holds, with what a kill left of another record cut off."""
-    stream.seek(0)
-    if fresh and stream.read(len(records.FIRST)) == records.FIRST:
-        return Contents()
-    found, end = records.read(stream, path)
-    stream.truncate(end)
-    return replayed(found)
+def _about(network: Known, folder: str, path: Path) -> dict[str, Any]:
+    """What an index says about itself: its network, as it loads again, and where the pictures are."""
+    beside = os.path.relpath(folder, path.parent.absolute())  # for an index that is moved with its folder
+    loads = {"net": network.net, "weights": network.weights}
+    return {"identity": network.identity, **loads, "folder": folder, "beside": beside}
 
 
-def _move(stream: IO[bytes], held: Contents, own: Known, folder: str, names: Sequence[str], path: Path) -> None:
-    """Tell the index where the pictures are now, and what loads the network."""
-    there = {os.path.join(held.folder, name) for name in (*held.kept, *held.lost)} if held.folder else set()
-    stays = any(os.path.join(folder, name) in there for name in names)
-    place = {
-        "is": "place",
-        "net": own.net,
-        "weights": own.weights,
-        "folder": folder,
-        "beside": os.path.relpath(folder, path.parent.absolute()),  # for an index that is moved with its folder
-        "stays": stays,
-    }
-    if {**held.place, "stays": stays} != place:
-        records.append(stream, place)
-        held.take(records.Record(place))
+def _moved(held: Held, folder: str, names: Sequence[str]) -> Held:
+    """Pictures that stayed where they were have other names below another folder; those that moved with theirs have the
+    same."""
+    before = held.about.get("folder", folder)
+    there = {os.path.join(before, name) for name in held.rows}
+    if before == folder or not any(os.path.join(folder, name) in there for name in names):
+        return held
+    rows = {os.path.relpath(os.path.join(before, name), folder): row for name, row in held.rows.items()}
+    return Held(held.about, rows)
 
 
-def _work(held: Contents, folder: str, names: Sequence[str], max_pixels: int) -> Work:
-    todo = []
-    for name in names:
-        good, bad = held.kept.get(name), held.lost.get(name)
-        now = stamp_of(os.path.join(folder, name), max_pixels)
-        if (good is None or good.stamp != now[:2]) and (bad is None or bad.stamp != now):
-            todo.append(name)
-    wanted = set(names)
-    return Work(folder, todo, [name for name in (*held.kept, *held.lost) if name not in wanted])
+@dataclass
+class File:
+    """A picture of the folder; its stamp is taken as it is read."""
+
+    name: str
+    folder: str
+    max_pixels: int
+    stamp: Stamp = field(default=())
+
+    def read(self) -> Image.Image:
+        self.stamp = self.stamped()  # before reading: written meanwhile, it is read again
+        return read(Path(self.folder, self.name), self.max_pixels)
+
+    def stamped(self) -> Stamp:
+        """Size, time of writing; then what else may let a picture be read that could not be: permissions, our limit."""
+        try:
+            found = os.stat(os.path.join(self.folder, self.name))
+        except OSError:
+            return -1, 0, 0, self.max_pixels
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, self.max_pixels
+
+    def differs(self, row: Row | None) -> bool:
+        return row is None or row.stamp != self.stamped()[: len(row.stamp)]
 
 
-def stamp_of(path: str, max_pixels: int) -> Stamp:
-    """Size and time of writing; then what else may let a picture be read that could not be: permissions, our limit."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return -1, 0, 0, max_pixels
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, max_pixels
-
-
-def _embedded(
-    own: Known, work: Work, batch: int, max_pixels: int
-) -> Iterator[tuple[int, tuple[dict[str, Any], bytes]]]:
-    """A record for every batch, and how many pictures are done."""
-
-    def prepared(names: list[str]) -> tuple[list[Stamp], list[Group]]:
-        paths = [os.path.join(work.folder, name) for name in names]
-        stamps = [stamp_of(path, max_pixels) for path in paths]  # before reading: written meanwhile, it is read again
-        return stamps, list(groups(own.network, paths, len(paths), max_pixels))
-
-    parts = [work.todo[start : start + batch] for start in range(0, len(work.todo), batch)]
-    done = 0
-    for names, (stamps, found) in _ahead(prepared, parts):
-        good: dict[int, Tensor] = {}
-        reasons = iter([reason for group in found for _, reason in group.skipped])
-        for group in found:
-            if group.batch is not None:
-                good.update(zip(group.places, embeddings(own.network, group.batch), strict=True))
-        _refuse_other_width(own, good.values())
-        kept, lost = [], []
-        for i, name in enumerate(names):
-            if i not in good:
-                lost.append([name, next(reasons), *stamps[i]])
-            elif not bool(good[i].isfinite().all()):
-                lost.append([name, f"{readable(name)}: the network gives values that are not numbers", *stamps[i]])
+def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tuple[int, dict[str, Row]]]:
+    """The rows of every batch, and how many pictures are done."""
+    skipped, done, by_name = list[tuple[str, str]](), 0, {file.name: file for file in files}
+    ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, READERS)
+    for group in chain(batched(ready, batch), [[]]):  # the last for those at the end that could not be read
+        vectors = embeddings(network.network, [tensor for _, tensor in group])
+        _refuse_other_width(network, vectors)
+        rows = {name: Row(by_name[name].stamp, reason=reason) for name, reason in skipped}
+        for (place, _), vector in zip(group, vectors, strict=True):
+            file = files[place]
+            if bool(vector.isfinite().all()):
+                rows[file.name] = Row(file.stamp[:2], vector.numpy())
             else:
-                kept.append((i, [name, *stamps[i][:2]]))
-        values = b"".join(good[i].numpy().astype("<f4").tobytes() for i, _ in kept)
-        done += len(names)
-        yield done, (pictures([row for _, row in kept], lost), values)
+                reason = f"{readable(file.name)}: the network gives values that are not numbers"
+                rows[file.name] = Row(file.stamp, reason=reason)
+        skipped.clear()
+        done += len(rows)
+        if rows:
+            yield done, rows
 
 
-def embeddings(network: Network, batch: Tensor) -> Tensor:
-    """N,D of unit length, on the CPU; the network is left as found."""
-    with as_found(network), torch.no_grad():
-        output = network(batch.to(network.device, network.dtype)).flatten(1).float()
-    return normalize(output, dim=1).cpu()
+def embeddings(network: Network, pictures: Sequence[Tensor]) -> list[Tensor]:
+    """Of unit length, on the CPU (D each); pictures of different sizes pass alone. The network is left as found."""
+    alike = len({picture.shape for picture in pictures}) < 2
+    found: list[Tensor] = []
+    for part in [pictures] if alike and pictures else [[picture] for picture in pictures]:
+        with as_found(network), torch.no_grad():
+            output = network(torch.stack(list(part)).to(network.device, network.dtype)).flatten(1).float()
+        found += normalize(output, dim=1).cpu()
+    return found
 
 
-def _refuse_other_width(own: Known, found: Iterable[Tensor]) -> None:
-    widths = {len(one) for one in found} - {own.identity["dimensions"]}
+def _refuse_other_width(network: Known, found: Iterable[Tensor]) -> None:
+    widths = {len(vector) for vector in found} - {network.identity["dimensions"]}
     if widths:
         raise BadNetwork(
-            f"{own.name} gives embeddings of {widths.pop()} numbers for some pictures and "
-            f"{own.identity['dimensions']} for others: use a transform with a fixed size"
+            f"{network.name} gives embeddings of {widths.pop()} numbers for some pictures and "
+            f"{network.identity['dimensions']} for others: use a transform with a fixed size"
         )
-
-
-def _ahead(
-    prepared: Callable[[list[str]], tuple[list[Stamp], list[Group]]], parts: Sequence[list[str]]
-) -> Iterator[tuple[list[str], tuple[list[Stamp], list[Group]]]]:
-    """The parts in their order, a few of them prepared while the network works."""
-    waiting: deque[tuple[list[str], Future[tuple[list[Stamp], list[Group]]]]] = deque()
-    with ThreadPoolExecutor(READERS) as readers:
-        for part in parts:
-            waiting.append((part, readers.submit(prepared, part)))
-            if len(waiting) > READERS:
-                names, future = waiting.popleft()
-                yield names, future.result()
-        while waiting:
-            names, future = waiting.popleft()
-            yield names, future.result()

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from fovea.basics.errors import BadNetwork
-from fovea.networks import loading as zoo
 from fovea.networks.cost import placed
 from fovea.networks.embedding import embedding
+from fovea.networks.loading import NetworkLike, as_network, load, ours
 from fovea.networks.network import Network, as_found, hash_of
 from fovea.networks.over import WEIGHTS
 from fovea.networks.stream import blank
@@ -35,27 +35,26 @@ class Known:
 
 
 def known(
-    net: str | Path | Network,
+    net: NetworkLike,
     weights: str | Path | None = None,
     features: str | None = None,
     device: str | None = None,
 ) -> Known:
-    network = net if isinstance(net, Network) else zoo.load(net, weights)
-    if device is not None or not isinstance(net, Network):
+    network = load(net, weights) if isinstance(net, (str, Path)) else as_network(net)
+    if device is not None or isinstance(net, (str, Path)):
         placed(network, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     own, which = embedding(network, features)
     with as_found(own), torch.no_grad():
         dimensions = own(blank(own)).flatten(1).shape[1]
     identity = {
-        "is": "network",
         "weights": hash_of(network.module.state_dict())[:16],
         "transform": _told(network),
         "features": which,
         "dimensions": dimensions,
     }
-    if not isinstance(net, Network):
+    if isinstance(net, (str, Path)):
         return Known(own, identity, _place(net), None if weights is None else str(Path(weights).resolve()))
-    name = _named(net)
+    name = _named(network)
     if name is not None and known(name, None, which, str(network.device)).identity != identity:
         name = None  # it was changed since it was loaded
     return Known(own, identity, name, None)
@@ -85,7 +84,7 @@ def _place(net: str | Path) -> str:
 def _named(network: Network) -> str | None:
     """The name that a network given as an object was loaded by, if it has one."""
     origin = network.origin
-    if origin is None or (network.name not in zoo.ours() and (network.name != origin.name or origin.options)):
+    if origin is None or (network.name not in ours() and (network.name != origin.name or origin.options)):
         return None
     return network.name
 

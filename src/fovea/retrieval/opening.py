@@ -2,22 +2,26 @@
 
 import os
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture, FoveaError, nearest
-from fovea.networks.network import Network
+from fovea.networks.loading import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
-from fovea.retrieval import records
-from fovea.retrieval.contents import Contents, file_of, replayed
-from fovea.retrieval.found import Found, Neighbour
+from fovea.results.results import Step
+from fovea.retrieval.alike import OWN, PAIR, Neighbor
 from fovea.retrieval.indexing import embeddings
 from fovea.retrieval.knowing import Known, known, readable, refuse_another
+from fovea.retrieval.search import Search, Searches
+from fovea.retrieval.store import Held, file_of, read
 
-COUNT = 8  # neighbours, where nothing is asked for
+COUNT = 8  # neighbors, where nothing is asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +35,7 @@ class Index:
     known: Known = field(repr=False)
     skipped: tuple[tuple[str, str], ...] = field(repr=False)
     unfinished: int | None  # how many pictures the last run was to end with, where it was stopped
-    labelled: bool  # the folders that pictures lie in differ, so that they may name classes
+    labeled: bool  # the folders that pictures lie in differ, so that they may name classes
 
     def __len__(self) -> int:
         return len(self.names)
@@ -41,28 +45,54 @@ class Index:
         """The pictures' own paths, absolute."""
         return tuple(self.folder / name for name in self.names)
 
-    def search(self, picture: Given | Picture, count: int | None = None, max_pixels: int = MAX_PIXELS) -> Found:
-        """The `count` pictures whose embeddings have the largest cosine with the picture's: 8, or all where there are
-        fewer, unless given. The picture itself is none of them, unless it is all there is."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What every search tells about the index."""
+        return {
+            "net": self.known.name,
+            "features": self.known.identity["features"],
+            "index": self.file.name,
+            "pictures": len(self),
+            "similarity": "cosine of embeddings",
+            "maps": {"own": OWN, "pair": PAIR},
+        }
+
+    def search(
+        self, pictures: Given | Iterable[Given], count: int | None = None, max_pixels: int = MAX_PIXELS
+    ) -> Searches:
+        """Of every picture the `count` pictures whose embeddings have the largest cosine with its own: 8, or all where
+        there are fewer, unless given. The picture itself is none of them, unless it is all there is."""
+        return Searches.of(self.steps(pictures, count, max_pixels), "search", self.settings)
+
+    def steps(
+        self, pictures: Given | Iterable[Given], count: int | None = None, max_pixels: int = MAX_PIXELS
+    ) -> Iterator[Step[Search]]:
+        """The same, one picture after the other."""
         if count is not None and not 1 <= count <= len(self):
             raise BadChoice(f"count is 1 to {len(self)}, as many pictures as {self.file} holds; got {count}")
-        one = picture if isinstance(picture, Picture) else _only(picture)
-        start = time.perf_counter()
-        tensor, _ = self.known.network.prepare(one.read(max_pixels))
-        query = embeddings(self.known.network, tensor.unsqueeze(0))[0]  # D
-        if not bool(query.isfinite().all()):
-            raise BadPicture(f"{one.name}: {self.known.name} gives values that are not numbers for it")
-        similarity = (self.vectors @ query).clamp(-1, 1)  # N
-        order, own, most = similarity.argsort(descending=True, stable=True), self._row(one), count or COUNT
-        rows = [row for row in order[: most + 1].tolist() if row != own][:most] or [own]
-        near = tuple(self._neighbour(row, float(similarity[row]), row == own) for row in rows)
-        itself = None if own is None else self._neighbour(own, float(similarity[own]), True)
-        return Found(readable(one.name), near, itself, time.perf_counter() - start, one, self)
+        given = gather(pictures)
+        for done, picture in enumerate(given, 1):
+            try:
+                yield Step([self._nearest(picture, count, max_pixels)], [], done, len(given))
+            except BadPicture as reason:
+                yield Step([], [(readable(picture.name), readable(str(reason)))], done, len(given))
 
-    def _neighbour(self, row: int, similarity: float, itself: bool) -> Neighbour:
+    def _nearest(self, picture: Picture, count: int | None, max_pixels: int) -> Search:
+        start, network = time.perf_counter(), self.known.network
+        (query,) = embeddings(network, [network.prepare(picture.read(max_pixels))[0]])  # D
+        if not bool(query.isfinite().all()):
+            raise BadPicture(f"{picture.name}: {self.known.name} gives values that are not numbers for it")
+        similarity = (self.vectors @ query).clamp(-1, 1)  # N
+        order, itself, most = similarity.argsort(descending=True, stable=True), self._row(picture), count or COUNT
+        rows = [row for row in order[: most + 1].tolist() if row != itself][:most] or [itself]
+        near = tuple(self._neighbor(row, float(similarity[row]), row == itself) for row in rows)
+        place = None if itself is None else self._neighbor(itself, float(similarity[itself]), True)
+        return Search(readable(picture.name), near, place, time.perf_counter() - start, picture, network)
+
+    def _neighbor(self, row: int, similarity: float, itself: bool) -> Neighbor:
         name = self.names[row]
         label = readable(os.path.basename(os.path.dirname(name))) or None
-        return Neighbour(readable(name), self.folder / name, similarity, label if self.labelled else None, itself)
+        return Neighbor(readable(name), self.folder / name, similarity, label if self.labeled else None, itself)
 
     def _row(self, picture: Picture) -> int | None:
         """Where a picture that is a file stands in the index, if it does."""
@@ -77,7 +107,7 @@ class Index:
 
 def open_index(
     path: str | os.PathLike[str],
-    net: str | Path | Network | None = None,
+    net: NetworkLike | None = None,
     folder: str | os.PathLike[str] | None = None,
     device: str | None = None,
 ) -> Index:
@@ -86,46 +116,35 @@ def open_index(
     `folder` is where the pictures are now, if that is neither where they were nor the same place beside the index.
     """
     file = file_of(path)
-    held = _read(file)
-    if not held.kept:
+    if not file.is_file():
+        near = [other.name for other in file.parent.iterdir()] if file.parent.is_dir() else []
+        raise BadChoice(f"no index {str(file)!r}{nearest(file.name, near)}; 'fovea index DIR --out {file}' makes one")
+    held = read(file)
+    kept = held.kept
+    if not kept:
         raise FoveaError(f"{file} holds no picture yet: run 'fovea index' to the end")
-    own = _known(held, file, net, device)
-    refuse_another(own, held.identity, file, held.place["net"])
-    names = tuple(sorted(held.kept))
-    lost = tuple((readable(name), readable(one.reason)) for name, one in sorted(held.lost.items()))
+    network = _known(held, file, net, device)
+    refuse_another(network, held.about["identity"], file, held.about["net"])
+    names = tuple(sorted(kept))
+    lost = tuple((readable(name), readable(row.reason)) for name, row in sorted(held.lost.items()))
     where = _folder(held, file) if folder is None else Path(os.path.abspath(Path(folder).expanduser()))
     if folder is not None and not where.is_dir():
         raise BadPicture(f"no folder {str(folder)!r}: name the one that was indexed")
-    labelled = len({os.path.dirname(name) for name in names} - {""}) > 1
-    vectors = torch.from_numpy(held.embeddings(names))
-    return Index(file, where, names, vectors, own, lost, held.wanted, labelled)
+    labeled = len({os.path.dirname(name) for name in names} - {""}) > 1
+    vectors = torch.from_numpy(np.stack([vector for name in names if (vector := kept[name].vector) is not None]))  # N,D
+    return Index(file, where, names, vectors, network, lost, held.about["wanted"], labeled)
 
 
-def _read(file: Path) -> Contents:
-    if not file.is_file():
-        near = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
-        raise BadChoice(f"no index {str(file)!r}{nearest(file.name, near)}; 'fovea index DIR --out {file}' makes one")
-    with open(file, "rb") as stream:  # one that is being added to is read as far as it is finished
-        return replayed(records.read(stream, file)[0])
-
-
-def _known(held: Contents, file: Path, net: str | Path | Network | None, device: str | None) -> Known:
-    name, weights = held.place["net"], held.place["weights"]
+def _known(held: Held, file: Path, net: NetworkLike | None, device: str | None) -> Known:
+    features, name = held.about["identity"]["features"], held.about["net"]
     if net is not None:
-        return known(net, None, held.identity["features"], device)
+        return known(net, None, features, device)
     if name is None:
         raise BadNetwork(f"{file} was made with a network of your own: open_index({str(file)!r}, net=that_network)")
-    return known(name, weights, held.identity["features"], device)
+    return known(name, held.about["weights"], features, device)
 
 
-def _folder(held: Contents, file: Path) -> Path:
+def _folder(held: Held, file: Path) -> Path:
     """Where the pictures were, or the same place beside the index where both were moved."""
-    there, beside = Path(held.folder), Path(os.path.abspath(file.parent / held.place["beside"]))
+    there, beside = Path(held.about["folder"]), Path(os.path.abspath(file.parent / held.about["beside"]))
     return beside if beside.is_dir() and not there.is_dir() else there
-
-
-def _only(given: Given) -> Picture:
-    found = gather(given)
-    if len(found) != 1:
-        raise BadChoice(f"search takes one picture; got {len(found)}: search for one after the other")
-    return found[0]

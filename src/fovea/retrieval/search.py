@@ -1,0 +1,123 @@
+"""A picture with its nearest in an index, as a result: it draws itself, saves itself and has a page of its own."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from fovea.basics.files import write_text
+from fovea.networks.network import Network
+from fovea.pictures import Picture
+from fovea.results.results import Result, Results, Shows, renamed
+from fovea.results.writing import Skipped, Writer
+from fovea.retrieval import page
+from fovea.retrieval.alike import Maps, Neighbor, maps_of
+from fovea.retrieval.figure import Drawn, drawn, sheet
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Search(Shows):
+    """The neighbors of one picture, the nearest first; `itself` is the picture's own place in the index, if any."""
+
+    name: str
+    neighbors: tuple[Neighbor, ...]
+    itself: Neighbor | None
+    seconds: float  # from the picture to its neighbors
+    picture: Picture
+    network: Network  # whose output is the embedding
+
+    @property
+    def label(self) -> str:
+        """The folder that the picture lies in, where it is in the index itself and folders tell classes."""
+        return (self.itself.label if self.itself else None) or ""
+
+    @property
+    def probability(self) -> None:
+        """Neighbors have similarities."""
+        return None
+
+    @property
+    def boxes(self) -> list[list[float]]:
+        """Of the parts of the query that make it like each of `maps.neighbors`."""
+        return self._boxes[::2]
+
+    @cached_property
+    def _boxes(self) -> list[list[float]]:
+        boxes: list[list[float]] = [] if self.maps.pairs is None else self.maps.pairs.boxes()[:, 0].tolist()
+        return boxes
+
+    @cached_property
+    def maps(self) -> Maps:
+        """Made when first asked for, by one pass through the trunk for the query and one for its neighbors."""
+        return maps_of(self.network, self.picture, self.neighbors)
+
+    @cached_property
+    def drawn(self) -> Drawn:
+        return drawn(self.picture, self.neighbors, self.maps)
+
+    def draw(self) -> Image.Image:
+        return sheet(self.drawn, Path(self.name).name, self.label or "the query", self.network.name or "the network")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Boxes are in the pictures' own pixels, of the parts that make the two alike."""
+        parts = {one.name: self._boxes[2 * k : 2 * k + 2] for k, one in enumerate(self.maps.neighbors)}
+        reasons = {neighbor.name: reason for neighbor, reason in self.maps.lost}
+        return {
+            "itself": self.itself.name if self.itself else None,
+            "label": self.label or None,
+            "seconds": round(self.seconds, 4),
+            "neighbors": [
+                {
+                    "name": neighbor.name,
+                    "similarity": round(neighbor.similarity, 6),
+                    "label": neighbor.label,
+                    "itself": neighbor.itself,
+                    "query_box": parts.get(neighbor.name, [None, None])[0],
+                    "box": parts.get(neighbor.name, [None, None])[1],
+                    "no_maps": reasons.get(neighbor.name),
+                }
+                for neighbor in self.neighbors
+            ],
+        }
+
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.png")
+        return {"sheet": f"{stem}.png"}
+
+
+class SearchWriter(Writer):
+    """Its page shows the searches of this run with their maps, and then the sheets of those before."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.searches: list[Search] = []
+
+    def add(self, results: Iterable[Result], skipped: Skipped = ()) -> None:
+        results = list(results)
+        self.searches += [result for result in results if isinstance(result, Search)]
+        super().add(results, skipped)
+
+    def page(self, rows: list[dict[str, Any]]) -> str:
+        before = [row for row in rows if row not in self.rows]
+        return page.whole(self.searches, self.settings, before)
+
+
+class Searches(Results[Search]):
+    """One Search per picture."""
+
+    writer = SearchWriter
+
+    def page(self, file: str | Path) -> Path:
+        write_text(Path(file), page.whole(self.items, self.settings))
+        return Path(file)
+
+    def __getattr__(self, name: str) -> Any:
+        """A search of one picture gave that alone, in the version before."""
+        now = "neighbors" if name == "neighbours" else name
+        if len(self.items) != 1 or now not in ("neighbors", "maps", "itself", "seconds", "name", "label"):
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        renamed(f"found.{name}", f"found[0].{now}")
+        return getattr(self.items[0], now)
