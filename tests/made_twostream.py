@@ -5,10 +5,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fovea.models.localstream import LocalStream
-from fovea.models.selfattention import SelfAttention
 from fovea.models.trunks import Trunk
-from fovea.models.twostream import GlobalStream, TwoStream
+from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions
 from fovea.networks.network import Network
+from fovea.patches.sources import Patches
 from fovea.pictures.transforms import Prepare
 
 BOX = (8.0, 8.0, 24.0, 24.0)  # the one patch of the 32 x 32 input
@@ -21,18 +21,28 @@ def made(steps: int = STEPS, boxes: tuple[tuple[float, ...], ...] = (BOX,), ask:
     The local stream's classes are phi and -phi; the global stream's are red + 1 and green.
     """
     hidden = 4 if ask else 1
-    asks = SelfAttention(3, hidden, keys=1, places=4, width=8) if ask else None
-    local = LocalStream(3, 2, "attention", steps, hidden, 2 if ask else 1, False, asks, "attention", 0.0)
+    options = TwoStreamOptions(
+        steps=steps, hidden=hidden, layers=2 if ask else 1, self_attention=ask, keys=1, places=4, side=32, patch=16,
+        patches=len(boxes),
+    )  # fmt: skip
+    local = LocalStream(3, 2, options)
     whole, trunk = GlobalStream(_cells(), 2), _cells()
-    module = TwoStream(whole, local, trunk, None, 32, 16, 1.0, 1.0, len(boxes), (0.0,) * 3, (1.0,) * 3)
+    module = TwoStream(whole, local, trunk, options)
     if not ask:
         _open_gates(local)
     with torch.no_grad():
         whole.classifier.weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1, 0]]))
         whole.classifier.bias.copy_(torch.tensor([1.0, 0]))
-    module.finder = lambda images, device: [boxes for _ in images]  # type: ignore[assignment]
     transform = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None)
-    return Network(module.eval(), transform, ("red_bird", "green_bird"), name="made")
+    return give_boxes(Network(module.eval(), transform, ("red_bird", "green_bird"), name="made"), boxes)
+
+
+def give_boxes(network: Network, boxes: tuple[tuple[float, ...], ...]) -> Network:
+    """A network whose source finds these boxes in every picture."""
+    network.module.source = "made"  # type: ignore[assignment]
+    patches = Patches(boxes, (0.0,) * len(boxes))  # type: ignore[arg-type]
+    network.kept["made", torch.device("cpu")] = lambda images: [patches] * len(images)
+    return network
 
 
 def _cells() -> Trunk:

@@ -1,8 +1,6 @@
 """What zooming tells: the descent in the picture's own pixels, what each glimpse says, what it all cost."""
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ from torch import nn
 
 import fovea
 from fovea.basics.errors import BadChoice, BadPicture
-from fovea.models import dram, saccader
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean
 from fovea.networks.cost import macs
 from fovea.networks.network import Network
@@ -279,12 +276,12 @@ def test_what_cannot_zoom(pooled: nn.Module, tnet: Network) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "has_overview"),
-    [(partial(saccader.build, side=96), False), (partial(dram.build, side=48, glimpse=16, locations=3), True)],
+    ("name", "options", "has_overview"),
+    [("saccader", {"side": 96}, False), ("dram", {"side": 48, "glimpse": 16, "locations": 3}, True)],
 )
-def test_other_networks_that_read_glimpses(build: Callable[..., Network], has_overview: bool) -> None:
+def test_other_networks_that_read_glimpses(name: str, options: dict[str, int], has_overview: bool) -> None:
     torch.manual_seed(0)
-    network = build(4, width=0.125)
+    network = fovea.load(name, classes=4, options={"width": 0.125, **options})
     for size in ((200, 120), (3, 2), (400, 5)):
         (answer,) = fovea.zoom(network, noise(*size), glimpses=3)
         assert (answer.overview is not None) == has_overview

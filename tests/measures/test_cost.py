@@ -13,8 +13,8 @@ import fovea
 from fovea import cli
 from fovea.measures import cost
 from fovea.measures.cost import measure, readable
-from fovea.models import dram, saccader
-from fovea.networks.cost import macs, parameters, placed, seconds, statistics
+from fovea.networks.cost import macs, parameters, seconds, statistics
+from fovea.networks.devices import placed
 from fovea.pictures.transforms import Prepare
 
 
@@ -227,7 +227,7 @@ def test_command_with_other_classes(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
-    with pytest.raises(fovea.BadChoice, match="cpu or cuda; got 'gpu'"):
+    with pytest.raises(fovea.BadChoice, match="auto, cpu, cuda; got 'gpu'"):
         placed(net, "gpu")
     if not torch.cuda.is_available():
         with pytest.raises(fovea.BadChoice, match="no GPU"):
@@ -285,7 +285,7 @@ def test_tnet_b0_as_in_the_paper() -> None:
 
 def test_saccader_as_in_its_paper() -> None:
     """Its supplement counts 1,001 classes and batch norm's statistics; TNet's Table 1 has 19.5 G."""
-    net = saccader.build(1001)
+    net = fovea.load("saccader", classes=1001)
     assert parameters(net.module) + statistics(net.module) == 35_583_913
     assert macs(net, torch.zeros(1, 3, 224, 224), 2) / 1e9 == pytest.approx(19.5, rel=5e-3)
 
@@ -293,7 +293,7 @@ def test_saccader_as_in_its_paper() -> None:
 def test_dram_as_in_its_paper() -> None:
     """Saccader's supplement: 45,610,219 in TensorFlow, whose LSTMs have one bias, where torch's have two, whose first,
     widening and shortcut convolutions have biases, and whose overviews and glimpses share their statistics."""
-    net = dram.build(1001)
+    net = fovea.load("dram", classes=1001)
     widening, shortcuts = 3 * 256 + 4 * 512 + 6 * 1024 + 3 * 2048, 256 + 512 + 1024 + 2048
     biases = 64 + widening + shortcuts - 2 * 4 * 1024
     assert parameters(net.module) + statistics(net.module) // 2 + biases == 45_610_219

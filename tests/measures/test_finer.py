@@ -85,7 +85,7 @@ def test_rows_by_hand() -> None:
     assert change["first"] == change["last"] == pytest.approx(wanted)
     assert found.settings["skipped"] == 1
     assert found.skipped[0][0] == "bad"
-    assert found.settings["patches"] == "1 a picture"
+    assert found.settings["patches"] == "1 a picture, by made"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from fovea.data.moving import Shot, Shots
 from fovea.data.samples import Box
 from fovea.data.segments import open_clips
 from fovea.measures import clips
-from fovea.models.videonet import VideoNet, VideoNetOutput, embedding_of
+from fovea.models.videonet import VideoNet, VideoNetOutput
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement
 from fovea.pictures.transforms import Prepare
@@ -69,7 +70,7 @@ class Sum(VideoNet):
 
 def plain() -> Network:
     prepare = Prepare((8, 8), (0.0,) * 3, (1.0,) * 3, None, "nearest")
-    return Network(Sum().eval(), prepare, None, "shallow", "plain", embedding_of)
+    return Network(Sum().eval(), prepare, None, "shallow", "plain", attrgetter("embedding"))
 
 
 def test_maxima_in_boxes_by_hand() -> None:

@@ -5,14 +5,14 @@ import torch
 import fovea
 from fovea.data.sounds import make_sounds
 from fovea.measures import sounds
-from fovea.models.anchornet_sound import Spectrogram, build, spans
+from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.networks.network import Network
 from fovea.patches.sound_figure import picture
 
 
 def untrained(**options: int) -> Network:
     torch.manual_seed(0)
-    network = build(6, width=4, **options)
+    network = build(6, SoundOptions(width=4, **options))
     network.labels = make_sounds(count=1).labels
     network.module.eval()
     return network

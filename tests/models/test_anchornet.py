@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.measures import cost
-from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOutput, decide, output_of
-from fovea.models.anchornet import AnchorNet, build
+from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, decide, output_of
+from fovea.models.anchornet import AnchorNet, AnchorNetOptions
 from fovea.networks import geometry
 
 
@@ -32,7 +32,7 @@ def nets() -> dict[str, AnchorNet]:
 
 
 def test_the_papers_table() -> None:
-    network = build(1000, se="global")
+    network = fovea.load("anchornet", pretrained=False, classes=1000, options={"se": "global"})
     assert 1.55e6 <= cost.parameters(network.module) <= 1.56e6  # auxiliary heads counted
     without = sum(p.numel() for name, p in network.module.named_parameters() if "auxiliary" not in name)
     assert 1.261e6 <= without <= 1.269e6
@@ -90,13 +90,12 @@ def test_narrow_patches_alone_through_their_own_branch(nets: dict[str, AnchorNet
         assert torch.allclose(whole, alone, rtol=0, atol=1e-12)
 
 
-def test_followed_geometry_agrees_with_the_gradient(nets: dict[str, AnchorNet]) -> None:
+def test_geometry_is_followed_through_the_module(nets: dict[str, AnchorNet]) -> None:
     def pick(out: AnchorNetOutput) -> Tensor:
         return out.branches[0].evidence
 
     found = geometry.of(nets["local"], size=(127, 127), output=pick)
     assert found.region((4, 5)) == (40, 32, 103, 95)
-    assert geometry.seen_by_gradient(nets["local"], (4, 5), size=(127, 127), output=pick) == (40, 32, 103, 95)
     assert geometry.of(nets["global"], size=(127, 127), output=pick).everything
 
 
@@ -116,7 +115,7 @@ def test_attention_by_hand() -> None:
 @pytest.mark.parametrize("rescale", [True, False])
 def test_logits_are_the_mean_of_the_activation(rescale: bool) -> None:
     torch.manual_seed(1)
-    net = AnchorNet(4, rescale=rescale).eval()
+    net = AnchorNet(4, form=BranchOptions(rescale=rescale)).eval()
     for branch in net(torch.randn(2, 3, 120, 120)).branches:
         assert torch.allclose(branch.activation.mean((2, 3)), branch.logits, atol=1e-6)
         assert torch.allclose(branch.attention.sum((1, 2)), torch.ones(2))
@@ -124,7 +123,7 @@ def test_logits_are_the_mean_of_the_activation(rescale: bool) -> None:
 
 
 def test_without_attention_the_mean_of_the_evidence() -> None:
-    net = AnchorNet(4, attention=False).eval()
+    net = AnchorNet(4, form=BranchOptions(attention=False)).eval()
     for branch in net(torch.randn(2, 3, 111, 111)).branches:
         assert branch.attention is None
         assert torch.allclose(branch.evidence.mean((2, 3)), branch.logits, atol=1e-6)
@@ -171,9 +170,9 @@ def test_a_picture_too_small_is_told_the_size_needed() -> None:
     with pytest.raises(fovea.BadChoice, match=r"at least 111 x 111 .* got 200 x 110"):
         AnchorNet(2)(torch.zeros(1, 3, 110, 200))
     with pytest.raises(fovea.BadChoice, match="at least 111 pixels"):
-        build(2, side=64)
+        AnchorNetOptions(side=64)
     with pytest.raises(fovea.BadChoice, match="did you mean 'local'"):
-        build(2, se="locl")  # type: ignore[arg-type]
+        AnchorNetOptions(se="locl")  # type: ignore[arg-type]
 
 
 def test_new_classes_for_trained_weights(tmp_path: object) -> None:
@@ -190,7 +189,7 @@ def test_new_classes_for_trained_weights(tmp_path: object) -> None:
 
 def test_a_branch_of_any_medium() -> None:
     torch.manual_seed(0)
-    branch = Branch(nn.Conv1d(3, 8, 5), 8, nn.Conv1d(8, 4, 1), 4, 2, nn.Conv1d).eval()
+    branch = Branch(nn.Conv1d(3, 8, 5), (8, 4, 2), nn.Conv1d(8, 4, 1), nn.Conv1d).eval()
     seen = branch(torch.randn(2, 3, 20))
     assert seen.evidence.shape == (2, 2, 16)
     assert torch.allclose(seen.activation.mean(2), seen.logits, atol=1e-6)

@@ -8,14 +8,14 @@ from torch import Tensor
 import fovea
 from fovea.data.sounds import open_sounds
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, Decision
-from fovea.models.anchornet_sound import Spectrogram, build, located, spans
+from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, located, spans
 from fovea.networks.network import Network
 
 
 def seeded(classes: int = 4) -> Network:
     """In double precision, with batch norms that have seen something."""
     torch.manual_seed(0)
-    network = build(classes, bands=12, width=6)
+    network = build(classes, SoundOptions(bands=12, width=6))
     network.module.double()
     network.module(torch.randn(8, 12, 60, dtype=torch.float64))
     network.module.eval()
@@ -61,7 +61,7 @@ def test_frames_and_samples() -> None:
 
 
 def test_three_branches_of_5_11_and_21_frames() -> None:
-    network = build(4)
+    network = build(4, SoundOptions())
     assert network.module.windows == (5, 11, 21)
     out = network.module.eval()(torch.randn(2, 32, 40))
     assert [one.evidence.shape for one in out.branches] == [(2, 4, 36), (2, 4, 30), (2, 4, 20)]
@@ -110,7 +110,7 @@ def test_evidence_comes_from_the_cells_own_samples(branch: int) -> None:
 
 def test_spans_are_those_of_the_decided_class_in_the_branch_that_localises() -> None:
     """Worked out by hand: branch 1 of class 1; its cells 2, then 14 (11 frames apart or more), then none."""
-    network = build(2)
+    network = build(2, SoundOptions())
     evidence = torch.zeros(1, 2, 20)
     evidence[0, 1, [2, 3, 14]] = torch.tensor([3.0, 2.0, 1.0])
     seen = BranchOutput(evidence, torch.full((1, 20), 1 / 20), torch.zeros(1, 2), None, 20.0)
@@ -155,7 +155,7 @@ def test_what_is_no_sound_is_refused() -> None:
     with pytest.raises(fovea.BadChoice, match="not numbers"):
         Spectrogram()(torch.full((4000,), torch.nan))
     with pytest.raises(fovea.BadChoice, match="take fewer bands"):
-        build(2, bands=200)
+        build(2, SoundOptions(bands=200))
     with pytest.raises(fovea.BadChoice, match="not one for sounds"):
         spans(fovea.load("smallnet"), [torch.zeros(4000)])
     with pytest.raises(fovea.BadChoice, match="most=0"):

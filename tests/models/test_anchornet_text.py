@@ -6,14 +6,14 @@ from torch import Tensor
 
 import fovea
 from fovea.data.vectors import PADDING
-from fovea.models.anchoring import AnchorNetOutput, BranchOutput, Decision
+from fovea.models.anchoring import AnchorNetOutput, BranchOptions, BranchOutput, Decision
 from fovea.models.anchornet_text import WINDOWS, AnchorNetText, MaskedAttention, spans
 
 
-def exact(seed: int = 0, **options: object) -> AnchorNetText:
+def exact(seed: int = 0, **options: bool) -> AnchorNetText:
     """In float64, so that what is independent is equal to the last digits."""
     torch.manual_seed(seed)
-    net = AnchorNetText(2, 50, 12, **options).double().eval()  # type: ignore[arg-type]
+    net = AnchorNetText(2, 50, 12, BranchOptions(**options)).double().eval()
     return net
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.measures import cost
-from fovea.models.dram import Dram, build, log_normal
+from fovea.models.dram import Dram, DramOptions, build, log_normal
 from fovea.models.glimpsing import Glimpsing, Pixels
 
 TINY = 0.03125
@@ -17,7 +17,7 @@ TINY = 0.03125
 
 def net_of(locations: int = 3, glimpse: int = 33, side: int = 96) -> Dram:
     torch.manual_seed(0)
-    net = Dram(3, TINY, locations, glimpse, side)
+    net = Dram(3, DramOptions(TINY, locations, glimpse, side))
     with torch.no_grad():
         net.emit.weight.mul_(20)  # so that glimpses are not all of the middle
     return net.eval()
@@ -54,7 +54,7 @@ def test_the_papers_parameters() -> None:
     """45,610,219 with 1,001 classes in TensorFlow: with running statistics, with biases in the residual network's
     convolutions that add to what is added anyway, and with one bias in an LSTM where torch has two."""
     with torch.device("meta"):
-        net = Dram(1001)
+        net = Dram(1001, DramOptions())
     statistics = 2 * net.statistics.mean.shape[2]
     depths = zip((256, 512, 1024, 2048), (3, 4, 6, 3), strict=True)
     biases = 64 + sum(channels * (blocks + 1) for channels, blocks in depths)
@@ -63,7 +63,7 @@ def test_the_papers_parameters() -> None:
 
 def test_an_overview_costs_as_much_as_a_glimpse() -> None:
     """The table's 1.86, 3.1, 5.58 and 13.03 G are 3, 5, 9 and 21 times 0.62."""
-    macs = [cost.macs(build(10, TINY, k), torch.zeros(1, 3, 224, 224)) for k in (1, 2, 4)]
+    macs = [cost.macs(build(10, DramOptions(TINY, k)), torch.zeros(1, 3, 224, 224)) for k in (1, 2, 4)]
     steering = 4 * 32 * 64  # of the LSTM that has nothing to say after the last glimpse
     one = macs[1] - macs[0]
     assert macs[2] - macs[1] == 2 * one
@@ -215,15 +215,15 @@ def test_pixels_are_told_where_they_are() -> None:
 )
 def test_options_are_checked(options: dict[str, object], words: str) -> None:
     with pytest.raises(fovea.BadChoice, match=words):
-        build(3, **{"width": TINY, **options})  # type: ignore[arg-type]
+        DramOptions(**{"width": TINY, **options})  # type: ignore[arg-type]
 
 
 def test_built_as_a_network() -> None:
-    network = build(4, TINY, 2, 33, 96)
+    network = build(4, DramOptions(TINY, 2, 33, 96))
     assert network(pictures(1)).shape == (1, 4)
     network.module.reset_classifier(6)  # type: ignore[operator]
     assert network(pictures(1)).shape == (1, 6)
-    with pytest.raises(fovea.BadChoice, match="colour pictures"):
+    with pytest.raises(fovea.BadChoice, match="color pictures"):
         network.module(torch.zeros(1, 1, 96, 96))
     with pytest.raises(fovea.BadNetwork, match=r"fovea\.zoom tells"):  # its layers run for every glimpse
         fovea.explain(network, pictures(1))

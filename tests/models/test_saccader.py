@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import fovea
 from fovea.measures import cost
 from fovea.models.glimpsing import Glimpsing, Pixels
-from fovea.models.saccader import Cell, Cells, CellWalk, Policy, Saccader, build, most_probable
+from fovea.models.saccader import Cell, Cells, CellWalk, Policy, Saccader, SaccaderOptions, build, most_probable
 from fovea.networks import geometry
 
 TINY = 0.125
@@ -17,7 +17,7 @@ SIDE = 101  # 4 x 4 cells
 def net_of(stage: str = "all", **options: object) -> Saccader:
     """Blocks that are not their shortcuts and statistics that are not the defaults, so that everything counts."""
     torch.manual_seed(0)
-    first = Saccader(3, TINY, side=SIDE)
+    first = Saccader(3, SaccaderOptions(TINY, side=SIDE))
     for module in first.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = None  # a plain average
@@ -25,7 +25,7 @@ def net_of(stage: str = "all", **options: object) -> Saccader:
             nn.init.uniform_(module.bias, -0.2, 0.2)
     with torch.no_grad():
         first(torch.randn(4, 3, SIDE, SIDE))
-    net = Saccader(3, TINY, stage=stage, side=SIDE, **options)  # type: ignore[arg-type]
+    net = Saccader(3, SaccaderOptions(TINY, stage=stage, side=SIDE, **options))  # type: ignore[arg-type]
     net.load_state_dict(first.state_dict())
     return net.eval()
 
@@ -37,7 +37,7 @@ def pictures(n: int = 2, side: int = SIDE) -> Tensor:
 def test_the_papers_parameters() -> None:
     """With 1,001 classes and running statistics counted, as TensorFlow does: its Table Supp. 1 to the last one."""
     with torch.device("meta"):
-        net = Saccader(1001)
+        net = Saccader(1001, SaccaderOptions())
     assert cost.parameters(net) + cost.statistics(net) == 35_583_913
     own = net.representation
     assert cost.parameters(own) + cost.statistics(own) == 20_628_393
@@ -45,7 +45,7 @@ def test_the_papers_parameters() -> None:
 
 def test_multiplications_of_the_table_do_not_grow_with_the_locations() -> None:
     """The whole picture is read whatever is asked; a step weighs 361 cells three times."""
-    few, many = (cost.macs(build(10, TINY, k), torch.zeros(1, 3, 224, 224)) for k in (2, 30))
+    few, many = (cost.macs(build(10, SaccaderOptions(TINY, k)), torch.zeros(1, 3, 224, 224)) for k in (2, 30))
     assert few < many < 1.01 * few
     step = 361 * 64 * 3  # of 64 channels
     assert many - few == 28 * step
@@ -160,7 +160,7 @@ def test_the_answers_gradient_does_not_go_into_the_policy() -> None:
 
 
 def test_stages_have_the_same_parameters_and_train_their_own() -> None:
-    nets = {stage: Saccader(3, TINY, stage=stage) for stage in ("representation", "locations", "all")}  # type: ignore[arg-type]
+    nets = {stage: Saccader(3, SaccaderOptions(TINY, stage=stage)) for stage in ("representation", "locations", "all")}  # type: ignore[arg-type]
     shapes = [{key: value.shape for key, value in net.state_dict().items()} for net in nets.values()]
     assert shapes[0] == shapes[1] == shapes[2]
     nets["locations"].load_state_dict(nets["representation"].state_dict())
@@ -221,7 +221,7 @@ def test_glimpses_beyond_the_cells_are_refused() -> None:
 )
 def test_options_are_checked(options: dict[str, object], words: str) -> None:
     with pytest.raises(fovea.BadChoice, match=words):
-        build(3, **{"width": TINY, **options})  # type: ignore[arg-type]
+        SaccaderOptions(**{"width": TINY, **options})  # type: ignore[arg-type]
 
 
 def test_new_classes_keep_the_rest() -> None:
@@ -235,7 +235,7 @@ def test_new_classes_keep_the_rest() -> None:
 
 @pytest.mark.parametrize("stage", ["representation", "locations", "all"])
 def test_explained_at_the_cells(stage: str) -> None:
-    network = build(3, TINY, 3, stage, SIDE)  # type: ignore[arg-type]
+    network = build(3, SaccaderOptions(TINY, 3, stage, SIDE))  # type: ignore[arg-type]
     network.module.load_state_dict(net_of().state_dict())
     seen = fovea.explain(network, pictures(1), method="gradcam" if stage != "representation" else "cam")
     assert seen.grid == (4, 4)
@@ -247,10 +247,10 @@ def test_explained_at_the_cells(stage: str) -> None:
         assert torch.allclose(seen.values.flatten(), (out.evidence[0, label] - bias).flatten(), atol=1e-4)
 
 
-def test_localised_by_proven_patches() -> None:
+def test_localized_by_proven_patches() -> None:
     from fovea.patches.scales import look
 
-    network = build(3, TINY, 3, "representation", SIDE)
+    network = build(3, SaccaderOptions(TINY, 3, "representation", SIDE))
     found = look(network, pictures(1), method="cam")
     assert found.proven
     assert found.scales[0].side == 77

@@ -1,6 +1,5 @@
 """The two-stream network: the thesis' size, its attention's invariants, what each stream sees, one answer a picture."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,31 +10,38 @@ from torch import Tensor, nn
 import fovea
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.measures import cost
-from fovea.models.localizer import Localiser
-from fovea.models.localstream import LocalStream
+from fovea.models.localizer import Localizer
+from fovea.models.localstream import LocalOptions, LocalStream
 from fovea.models.selfattention import SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.models.twostream import (
     GlobalStream,
     TwoStream,
+    TwoStreamOptions,
     TwoStreamOutput,
     Views,
     add_local_stream,
-    build,
-    with_readout,
 )
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 from fovea.pictures.windows import cut, inside, middle
+from made_twostream import give_boxes
 
 GREY = (0.5,) * 3
 
 
 def local_stream(kind: str = "attention", steps: int = 4, readout: str | None = None, ask: bool = False) -> LocalStream:
     torch.manual_seed(0)
-    asks = SelfAttention(6, 5, 2, 8, 16) if ask else None
-    usual = "attention" if kind == "attention" else "last"
-    return LocalStream(6, 3, kind, steps, 5, 2, False, asks, readout or usual, 0.0).eval()  # type: ignore[arg-type]
+    options = LocalOptions(
+        kind,
+        steps,
+        5,
+        self_attention=ask,
+        keys=2,
+        places=8,
+        readout=readout,  # type: ignore[arg-type]
+    )
+    return LocalStream(6, 3, options).eval()
 
 
 def a_map(count: int = 2) -> Tensor:
@@ -49,17 +55,17 @@ class Colours(nn.Module):
         return nn.functional.adaptive_avg_pool2d(x, 2)
 
 
-def two_streams(boxes: Sequence[tuple[float, ...]] = ((0, 0, 4, 4),), patches: int = 1, crop: float = 1.0) -> TwoStream:
+def two_streams(boxes: tuple[tuple[float, ...], ...] = ((0, 0, 4, 4),), patches: int = 1, crop: float = 1.0) -> Network:
     """Pictures of 8 x 8; both streams answer by the mean colour that they see."""
     trunk = Trunk(Colours(), (8, 8))
-    whole, local = GlobalStream(trunk, 3), LocalStream(3, 3, "cnn", 1, 1, 1, False, None, "last", 0.0)
+    options = TwoStreamOptions("cnn", side=8, patch=4, crop=crop, patches=patches)
+    whole, local = GlobalStream(trunk, 3), LocalStream(3, 3, options)
     for stream in (whole, local):
         with torch.no_grad():
             stream.classifier.weight.copy_(torch.eye(3))
             stream.classifier.bias.zero_()
-    net = TwoStream(whole, local, Trunk(Colours(), (8, 8)), None, 8, 4, crop, 1.0, patches, GREY, GREY)
-    net.finder = lambda images, device: [list(boxes) for _ in images]  # type: ignore[misc]
-    return net.eval()
+    net = TwoStream(whole, local, Trunk(Colours(), (8, 8)), options).eval()
+    return give_boxes(Network(net, Prepare((8, 8), GREY, GREY), ("r", "g", "b")), boxes)
 
 
 def test_the_thesis_network_has_44_461_584_parameters() -> None:
@@ -116,7 +122,7 @@ def test_the_first_steps_do_not_change_with_their_number(ask: bool) -> None:
 
 def test_attention_is_a_weight_vector_a_step_or_one_for_all() -> None:
     assert local_stream().attention.shape == (4, 5)  # type: ignore[union-attr]
-    assert LocalStream(6, 3, "attention", 4, 5, 2, True, None, "attention", 0.0).attention.shape == (1, 5)  # type: ignore[union-attr]
+    assert LocalStream(6, 3, LocalOptions(steps=4, hidden=5, shared_attention=True)).attention.shape == (1, 5)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("readout", "weights"), [
@@ -175,7 +181,7 @@ def test_streams_see_what_they_should() -> None:
     """The left upper quarter is red, the rest black: the patch is all red, the whole a quarter red."""
     pictures = torch.zeros(1, 3, 8, 8)
     pictures[:, 0, :4, :4] = 1
-    out = two_streams()(pictures)
+    out = two_streams().answer(pictures)
     assert out.whole[0].tolist() == pytest.approx([0.25, 0, 0])
     assert out.local is not None
     assert out.local[0].tolist() == pytest.approx([1, 0, 0])
@@ -188,16 +194,16 @@ def test_answers_of_several_patches_are_averaged() -> None:
     pictures = torch.zeros(1, 3, 8, 8)
     pictures[:, 0, :4, :4] = 1
     boxes = ((0, 0, 4, 4), (4, 4, 8, 8))
-    assert two_streams(boxes, 2)(pictures).local[0, 0].item() == pytest.approx(0.5)
-    assert two_streams(boxes, 1)(pictures).local[0, 0].item() == pytest.approx(1)
-    assert two_streams(boxes, 3)(pictures).local[0, 0].item() == pytest.approx(2 / 3)  # the best one again
+    assert two_streams(boxes, 2).answer(pictures).local[0, 0].item() == pytest.approx(0.5)
+    assert two_streams(boxes, 1).answer(pictures).local[0, 0].item() == pytest.approx(1)
+    assert two_streams(boxes, 3).answer(pictures).local[0, 0].item() == pytest.approx(2 / 3)  # the best one again
 
 
 def test_windows_and_flips_are_those_given() -> None:
     pictures = torch.zeros(1, 3, 8, 8)
     pictures[:, 1, :, :4] = 1  # the left half is green
     left = torch.tensor([[0.0, 0.0, 0.5, 1.0]])
-    net = two_streams()
+    net: TwoStream = two_streams().module  # type: ignore[assignment]
     out = net(Views(pictures, left.unsqueeze(1), left))
     assert out.whole[0, 1].item() > 0.95  # the edge mixes with what is beside it
     patches = net.cut(Views(pictures, flips=torch.tensor([True])), torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]))
@@ -207,15 +213,14 @@ def test_windows_and_flips_are_those_given() -> None:
 def test_the_middle_is_what_the_global_stream_sees() -> None:
     pictures = torch.zeros(1, 3, 8, 8)
     pictures[:, 2, 2:6, 2:6] = 1
-    assert two_streams(crop=0.5)(pictures).whole[0, 2].item() > 0.85  # the edge mixes
+    assert two_streams(crop=0.5).answer(pictures).whole[0, 2].item() > 0.85  # the edge mixes
     assert middle(1, 0.5, pictures)[0].tolist() == [0.25, 0.25, 0.75, 0.75]
 
 
 def test_the_answer_is_the_same_every_time() -> None:
     torch.manual_seed(0)
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options={"side": 64, "patch": 32})
-    assert isinstance(net.module, TwoStream)
-    net.module.finder = lambda images, device: [[(3.0, 5.0, 40.0, 50.0)] for _ in images]  # type: ignore[misc]
+    give_boxes(net, ((3.0, 5.0, 40.0, 50.0),))
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         assert torch.equal(net(x), net(x))
@@ -236,13 +241,13 @@ def test_shared_trunk_has_statistics_for_each_stream() -> None:
     assert (net.statistics.mean[0, 0] - net.statistics.mean[0, 1]).abs().max() > 1e-3
 
 
-def test_embedded_localiser_starts_with_nearly_everything_and_learns_from_the_patch() -> None:
-    localiser = Localiser(2)
+def test_embedded_localizer_starts_with_nearly_everything_and_learns_from_the_patch() -> None:
+    localizer = Localizer(2)
     features = torch.zeros(1, 2, 4, 4)
-    assert localiser(features)[0].tolist() == pytest.approx([0.05, 0.05, 0.95, 0.95], abs=1e-6)
-    nn.init.ones_(localiser.score.weight)
+    assert localizer(features)[0].tolist() == pytest.approx([0.05, 0.05, 0.95, 0.95], abs=1e-6)
+    nn.init.ones_(localizer.score.weight)
     features[0, :, 0, 3] = 20  # all the mass in the right upper cell
-    x0, y0, x1, y1 = localiser(features)[0].tolist()
+    x0, y0, x1, y1 = localizer(features)[0].tolist()
     assert (x0 + x1) / 2 == pytest.approx(0.875, abs=0.01)
     assert (y0 + y1) / 2 == pytest.approx(0.125, abs=0.01)
     options = {"side": 64, "patch": 64, "hidden": 8, "source": "embedded", "share": True}
@@ -250,7 +255,7 @@ def test_embedded_localiser_starts_with_nearly_everything_and_learns_from_the_pa
     out: TwoStreamOutput = net(torch.randn(2, 3, 64, 64))
     assert out.local is not None
     out.local.square().sum().backward()
-    gradient = net.localiser.score.weight.grad  # type: ignore[union-attr]
+    gradient = net.localizer.score.weight.grad  # type: ignore[union-attr]
     assert gradient.abs().max() > 0  # through the patch that was cut
 
 
@@ -258,7 +263,7 @@ def test_embedded_windows_follow_the_mirror() -> None:
     options = {"side": 64, "patch": 64, "hidden": 8, "source": "embedded", "share": True}
     torch.manual_seed(0)
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options=options).module.eval()
-    nn.init.normal_(net.localiser.score.weight)  # type: ignore[union-attr]
+    nn.init.normal_(net.localizer.score.weight)  # type: ignore[union-attr]
     x = torch.randn(1, 3, 64, 64)
     plain, turned = net(x), net(Views(x.flip(3), flips=torch.tensor([True])))
     assert torch.allclose(plain.logits, turned.logits, atol=1e-4)
@@ -273,7 +278,7 @@ def test_local_stream_for_any_classifier() -> None:
     x = torch.randn(1, 3, 176, 176)
     net.module.eval()
     with torch.no_grad():
-        out = net.module(x)
+        out = net.answer(x)
         assert torch.equal(out.whole, classifier(x))
         assert torch.allclose(out.logits, out.whole + out.local)
     assert net.labels == classifier.labels
@@ -350,19 +355,6 @@ def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
         fovea.localize(net, grey)
 
 
-def test_another_readout_shares_the_weights() -> None:
-    backbone = Network(nn.Sequential(), Prepare((8, 8), GREY, GREY), ("a", "b"))
-    backbone.module.features = nn.Sequential(nn.Conv2d(3, 4, 3))  # type: ignore[assignment]
-    net = build(backbone, 2, steps=3, hidden=4, side=8, patch=8)
-    other = with_readout(net, "step:1")
-    assert isinstance(net.module, TwoStream)
-    assert isinstance(other.module, TwoStream)
-    views = Views(torch.randn(1, 3, 8, 8), torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]))
-    assert torch.allclose(other.module(views).local, net.module(views).steps.each[:, 0])
-    assert net.module.local.readout == "attention"  # type: ignore[union-attr]
-    assert other.module.whole is net.module.whole
-
-
 def test_a_file_gives_the_same_network(tmp_path: Path) -> None:
     options = {"side": 64, "patch": 32, "hidden": 8, "share": True, "self_attention": True, "source": "whole"}
     net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=5, options=options)
@@ -407,8 +399,8 @@ def test_windows() -> None:
 
 
 def test_pictures_go_back_to_what_they_were() -> None:
-    from fovea.models.twostream import as_images
+    from fovea.streams.completion import as_images
 
     grey = Image.new("RGB", (8, 8), (10, 200, 30))
-    tensor = Prepare((8, 8), GREY, GREY, None)(grey).unsqueeze(0)
-    assert as_images(tensor, GREY, GREY)[0].getpixel((3, 3)) == (10, 200, 30)
+    prepare = Prepare((8, 8), GREY, GREY, None)
+    assert as_images(prepare(grey).unsqueeze(0), prepare)[0].getpixel((3, 3)) == (10, 200, 30)

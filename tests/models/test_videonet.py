@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.basics.errors import BadChoice
-from fovea.models.videonet import Features, VideoNet, VideoNetOutput, build, video_of
+from fovea.models.videonet import Features, VideoNet, VideoNetOutput, VideoOptions, build, video_of
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 
@@ -25,7 +25,7 @@ def clips(count: int = 2, frames: int = 3, side: int = 64) -> Tensor:
 def plain(grid: tuple[int, int] = (2, 2)) -> VideoNet:
     """The features are the frames themselves."""
     torch.manual_seed(0)
-    return VideoNet(nn.Identity(), grid, 3, grid, 4, 2, 5, 4, 0.0).eval()
+    return VideoNet(nn.Identity(), grid, 3, grid, VideoOptions(None, None, 4, 2, 5, 4, 0.0)).eval()
 
 
 def test_an_embedding_of_any_number_of_frames() -> None:
@@ -180,4 +180,4 @@ def test_what_it_refuses() -> None:
 
 def test_networks_whose_pictures_size_is_unknown_are_refused() -> None:
     with pytest.raises(fovea.FoveaError, match="no transform that tells how large"):
-        build(fovea.wrap(nn.Conv2d(3, 4, 3)))
+        build(fovea.wrap(nn.Conv2d(3, 4, 3)), VideoOptions())

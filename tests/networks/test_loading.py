@@ -11,6 +11,7 @@ from torch import nn
 
 import fovea
 from fovea.networks import loading as zoo
+from fovea.networks.heads import new_head
 from fovea.pictures.transforms import Prepare
 
 SMALL = "timm/resnet18"
@@ -219,7 +220,7 @@ def test_a_new_last_layer_keeps_the_trunk(lite0: fovea.Network) -> None:
 def test_a_new_last_layer_of_torchvisions(name: str, outputs: int) -> None:
     """Every layer with an output a class is replaced, auxiliary heads included."""
     net = fovea.load(f"torchvision/{name}", pretrained=False)
-    zoo._new_head(net, 4)
+    new_head(net, 4)
     heads = [m for m in net.module.modules() if 4 in (getattr(m, "out_features", 0), getattr(m, "out_channels", 0))]
     assert len(heads) == outputs
     assert net.labels == ("0", "1", "2", "3")

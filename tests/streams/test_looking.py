@@ -14,7 +14,7 @@ from fovea.heatmaps.explain import METHODS as EXPLAINING
 from fovea.models.twostream import TwoStream, add_local_stream
 from fovea.pictures.transforms import Prepare
 from fovea.streams.look import METHODS
-from made_twostream import BOX, STEPS, made, planted, planted_image, scrambled
+from made_twostream import BOX, STEPS, give_boxes, made, planted, planted_image, scrambled
 
 
 def streams(network: fovea.Network) -> TwoStream:
@@ -50,7 +50,7 @@ def test_answers_are_the_modules_own() -> None:
     batch = noise()
     found = fovea.look_longer(network, batch)
     with torch.no_grad():
-        out = streams(network)(batch)
+        out = network.answer(batch)
         local = streams(network).local
         assert local is not None
         alone = local.classifier(out.steps.features).softmax(2)  # N*K,T,classes: on phi_t
@@ -119,7 +119,7 @@ def test_self_attention() -> None:
     network = scrambled(made(ask=True))
     found = fovea.look_longer(network, noise(), method="self-attention")
     with torch.no_grad():
-        maps = streams(network)(noise()).steps.maps
+        maps = network.answer(noise()).steps.maps
     for i, looked in enumerate(found):
         assert looked.whole.method == "gradcam"
         for t, step in enumerate(looked.patches[0].steps):
@@ -181,7 +181,7 @@ def test_any_classifier_with_a_local_stream_added(pooled: nn.Module) -> None:
     classifier = fovea.Network(pooled, prepare, tuple("abcde"), name="classifier")
     network = add_local_stream(classifier, "whole", _small_backbone(), hidden=4, steps=2, patch=24)
     batch = torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(2))
-    streams(network).finder = lambda images, device: [[(0.0, 0.0, 12.0, 12.0)] for _ in images]
+    give_boxes(network, ((0.0, 0.0, 12.0, 12.0),))
     found = fovea.look_longer(network, batch, target="c")
     wanted = fovea.explain(classifier, batch, "gradcam", target="c")
     for i, looked in enumerate(found):

@@ -19,7 +19,7 @@ from torch import nn
 import fovea
 from fovea.data import open_data
 from fovea.networks.loading import read_weights
-from fovea.networks.network import hash_of
+from fovea.networks.weights import hash_of
 from fovea.training import loop, medium
 from fovea.training.averaging import averages, settled
 from fovea.training.log import read

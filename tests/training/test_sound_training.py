@@ -8,7 +8,7 @@ import torch
 
 import fovea
 from fovea.data.sounds import open_sounds
-from fovea.models.anchornet_sound import Spectrogram, build, spans
+from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.training import loop
 from fovea.training.feed import Wanted
 from fovea.training.log import read
@@ -52,7 +52,7 @@ def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) ->
 
 
 def test_held_or_made_anew_batches_are_the_same() -> None:
-    network, data = build(6, bands=16, width=4), open_sounds("sounds:count=5,length=1000")
+    network, data = build(6, SoundOptions(bands=16, width=4)), open_sounds("sounds:count=5,length=1000")
     wanted = [Wanted(torch.tensor([3, 0]))]
     both = []
     for hold in (True, False):

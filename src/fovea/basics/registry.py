@@ -23,6 +23,7 @@ from fovea.basics.errors import BadChoice, nearest
 HERE = Path(__file__).parents[1]
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w-]*")  # package.module:name
 T = TypeVar("T")
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class Registry(Generic[T]):
 
     def __call__(
         self, name: str, about: str = "", options: Mapping[str, Any] | None = None, **traits: Any
-    ) -> Callable[[Any], Any]:
+    ) -> Callable[[Thing], Thing]:
         """Declare the thing below under this name."""
 
-        def declare(thing: Any) -> Any:
+        def declare(thing: Thing) -> Thing:
             module = getattr(thing, "__module__", "")
             known = self.entries().get(name)
             if known is not None and known.module != module:

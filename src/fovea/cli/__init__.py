@@ -53,8 +53,9 @@ def about(
 
 @command("models", arguments=("pattern?",))
 def models(asked: Asked) -> None:
-    """List the networks that can be loaded."""
+    """List the networks that can be loaded, with what those of fovea's own can do."""
     from fovea.networks.loading import models as listed
+    from fovea.networks.registry import described
 
     pattern = asked.pattern or ""
     found = listed(pattern)
@@ -63,17 +64,11 @@ def models(asked: Asked) -> None:
             hidden = 0 if pattern else len(names) - 12
             more = f" … and {hidden} more (fovea models {source}/<part>)" if hidden > 0 else ""
             say.print(f"{source} ({len(names)})", style="bold")
-            say.print("  " + "\n  ".join(names if pattern else names[:12]) + more, markup=False)
+            shown = [described(name) for name in (names if pattern else names[:12])]
+            say.print("  " + "\n  ".join(shown) + more, markup=False)
     if not any(found.values()):
         raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
     if not pattern:
-        say.print("and tnet/NAME, TNet over the features of timm's NAME;", markup=False)
-        say.print("and twostream/NAME, two streams over those of any NAME;", markup=False)
-        say.print("and local/NAME, a local stream beside any classifier NAME;", markup=False)
-        say.print("and protopnet/NAME, ProtoPNet over those of any NAME;", markup=False)
-        say.print("and gap/NAME and acol/NAME, classifiers that localize, over those of any NAME;", markup=False)
-        say.print("and embedding/NAME, an embedding for retrieval over those of any NAME;", markup=False)
-        say.print("and video/NAME, an embedding of clips over those of any NAME;", markup=False)
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
 

@@ -54,7 +54,7 @@ class Asked:
     def network(self, name: str | None = None) -> "Network":
         """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""
         from fovea.networks import loading
-        from fovea.networks.cost import placed
+        from fovea.networks.devices import placed
 
         chosen = name or self.one("net")
         untrained = self.values.get("untrained") or False

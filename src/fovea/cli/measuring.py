@@ -91,13 +91,14 @@ def measure_cost(
 
     from fovea.measures import cost
     from fovea.measures.figures import Figures
-    from fovea.models import READINGS
-    from fovea.networks.cost import placed
+    from fovea.networks.devices import placed
     from fovea.networks.loading import load
+    from fovea.networks.registry import model
 
     counts: Sequence[int | None] = [None] if locations is None else OPTIONS["glimpses"].values("locations", [locations])
     rows = []
-    for options in [_options(option)] if option else READINGS.get(net, ({},)):
+    readings = model.entry(net).traits.get("readings", ({},)) if net in model else ({},)
+    for options in [_options(option)] if option else readings:
         network = placed(load(net, pretrained=False, classes=classes, options=options), device)
         for count in counts:
             with bar("timing") as advance:

@@ -81,9 +81,9 @@ def _usual() -> str:
 
 def _begins_untrained(name: str) -> bool:
     """Whether a name stands for an architecture alone, or for one with a new last layer."""
-    from fovea.models import NETS
+    from fovea.networks.registry import is_untrained
 
-    return name in NETS or name.startswith("tnet/")
+    return is_untrained(name)
 
 
 def _report(writer: "Writer", json: Path | None, about: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
 from fovea.networks import loading
-from fovea.networks.cost import placed
+from fovea.networks.devices import placed
 from fovea.networks.inputs import Group, groups_for
 from fovea.networks.loading import NetworkLike, as_network, ours
 from fovea.networks.network import Network

@@ -31,13 +31,13 @@ class BranchOutput:
 @dataclass(frozen=True)
 class Decision:
     label: Tensor  # N: Y, Eq. 3
-    branch: Tensor  # N: the number of the branch that localises, Eq. 4
+    branch: Tensor  # N: the number of the branch that localizes, Eq. 4
     probability: Tensor  # N: that this branch gives the label
 
 
 @dataclass(frozen=True)
 class AnchorNetOutput:
-    logits: Tensor  # N,classes: of the branch that localises, so that their maximum is the decision
+    logits: Tensor  # N,classes: of the branch that localizes, so that their maximum is the decision
     branches: tuple[BranchOutput, ...]
     decision: Decision
 
@@ -50,7 +50,7 @@ class AnchorNetOutput:
 def decide(logits: Sequence[Tensor]) -> Decision:
     """A class that two branches agree on wins, even against a more confident third; else the most confident branch's.
 
-    The branch that localises is the most confident of those that chose the class.
+    The branch that localizes is the most confident of those that chose the class.
     """
     probability, label = torch.stack(tuple(logits)).float().softmax(2).max(2)  # J,N each: Eq. 1
     votes = (label.unsqueeze(0) == label.unsqueeze(1)).sum(0)  # J,N: who agrees with j, itself included; Eq. 2
@@ -81,28 +81,42 @@ class Attention(nn.Module):
         return s.view(len(x), *x.shape[2:])
 
 
+@dataclass(frozen=True)
+class BranchOptions:
+    """`attention`, `auxiliary`: with the attention branch, and with its own classifiers while training.
+
+    `rescale`: attention is multiplied by H W before the average over the cells, so that logits keep their size.
+    """
+
+    attention: bool = True
+    auxiliary: bool = True
+    rescale: bool = True
+
+
+PAPER = BranchOptions()
+
+
 class Branch(nn.Module):
     """Features whose cells see a known patch, evidence for each class by a linear 1x1 convolution, attention.
 
-    `attended` makes the attention's features out of the branch's; None is a branch without attention.
+    `widths` are the channels of the features, those of the attention's, and the classes. `attended` makes the
+    attention's features out of the branch's; None is a branch without attention.
     """
 
     def __init__(
         self,
         features: nn.Module,
-        channels: int,
+        widths: tuple[int, int, int],
         attended: nn.Module | None,
-        attended_channels: int,
-        classes: int,
         conv: type[nn.Conv1d] | type[nn.Conv2d],
-        auxiliary: bool = True,
-        rescale: bool = True,
+        form: BranchOptions = PAPER,
     ) -> None:
         super().__init__()
-        self.features, self.attended, self.rescale = features, attended, rescale
+        channels, attended_channels, classes = widths
+        self.features, self.attended, self.rescale = features, attended, form.rescale
         self.classify = conv(channels, classes, 1)
         self.attention = None if attended is None else Attention(attended_channels, conv)
-        has_auxiliary = auxiliary and attended is not None
+        has_auxiliary = form.auxiliary and attended is not None
         self.auxiliary = nn.Linear(attended_channels, classes) if has_auxiliary else None
 
     def forward(self, x: Tensor) -> BranchOutput:

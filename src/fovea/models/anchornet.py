@@ -6,6 +6,7 @@ pools over the whole picture, which lets every cell depend on every pixel: `se="
 that a cell's evidence comes from its own patch.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -14,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.models.anchoring import AnchorNetOutput, Branch, output_of
+from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
 from fovea.networks import geometry
 from fovea.networks.geometry import Geometry
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 SE = Literal["local", "none", "global"]
@@ -111,33 +113,24 @@ class Bottleneck(nn.Module):
 
 
 class AnchorNet(nn.Module):
-    """`attention`, `auxiliary`: with the attention branch, and with its own classifiers while training.
-
-    `rescale`: attention is multiplied by H W before the average over the cells, so that logits keep their size.
-    """
-
     abilities = frozenset({"branches"})
 
-    def __init__(
-        self, classes: int, se: SE = "local", attention: bool = True, auxiliary: bool = True, rescale: bool = True
-    ) -> None:
+    def __init__(self, classes: int, se: SE = "local", form: BranchOptions = PAPER) -> None:
         super().__init__()
         self.se = se
         stem = nn.Sequential(nn.Conv2d(3, STEM, 3, 2, bias=False), nn.BatchNorm2d(STEM), nn.Hardswish())
         self.head = nn.Sequential(stem, *_bottlenecks(STEM, HEAD, se))
-        self.branches = nn.ModuleList(
-            self._branch(rows, classes, se, attention, auxiliary, rescale) for rows in BRANCHES
-        )
+        self.branches = nn.ModuleList(self._branch(rows, classes, se, form) for rows in BRANCHES)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     @staticmethod
-    def _branch(rows: tuple[Row, ...], classes: int, se: SE, attention: bool, auxiliary: bool, rescale: bool) -> Branch:
-        *own, last = rows
-        width, attended = own[-1][2], Bottleneck(own[-1][2], last, se) if attention else None
-        features = nn.Sequential(*_bottlenecks(HEAD[-1][2], own, se))
-        return Branch(features, width, attended, last[2], classes, nn.Conv2d, auxiliary, rescale)
+    def _branch(rows: tuple[Row, ...], classes: int, se: SE, form: BranchOptions) -> Branch:
+        *before, last = rows
+        width, attended = before[-1][2], Bottleneck(before[-1][2], last, se) if form.attention else None
+        features = nn.Sequential(*_bottlenecks(HEAD[-1][2], before, se))
+        return Branch(features, (width, last[2], classes), attended, nn.Conv2d, form)
 
     def forward(self, x: Tensor) -> AnchorNetOutput:
         if x.ndim != 4 or x.shape[1] != 3:
@@ -170,7 +163,7 @@ class AnchorNet(nn.Module):
 def _geometries(size: tuple[int, int]) -> tuple[Geometry, ...]:
     """Followed through a twin without excitation, which changes no patch."""
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
-        twin = AnchorNet(1, "none", attention=False)
+        twin = AnchorNet(1, "none", BranchOptions(attention=False))
         return geometry.of_tensors(twin, torch.zeros(1, 3, *size), lambda out: [one.evidence for one in out.branches])
 
 
@@ -179,19 +172,25 @@ def _bottlenecks(given: int, rows: "tuple[Row, ...] | list[Row]", se: SE) -> lis
     return [Bottleneck(width, row, se) for width, row in zip(widths, rows, strict=False)]
 
 
-def build(
-    classes: int,
-    se: SE = "local",
-    attention: bool = True,
-    auxiliary: bool = True,
-    rescale: bool = True,
-    side: int = 224,
-) -> Network:
-    """`side`: pictures are squashed to side x side, as the paper does when it tests."""
-    if se not in get_args(SE):
-        raise BadChoice(f"se is local, none or global; got {se!r}{nearest(str(se), get_args(SE))}")
-    if side < SMALLEST:
-        raise BadChoice(f"AnchorNet needs pictures of at least {SMALLEST} pixels a side; got side={side}")
-    transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
-    module = AnchorNet(classes, se, attention, auxiliary, rescale)
+@dataclass(frozen=True)
+class AnchorNetOptions(BranchOptions):
+    se: SE = "local"
+    side: int = 224  # pictures are squashed to side x side, as the paper does when it tests
+
+    def __post_init__(self) -> None:
+        if self.se not in get_args(SE):
+            raise BadChoice(f"se is local, none or global; got {self.se!r}{nearest(str(self.se), get_args(SE))}")
+        if self.side < SMALLEST:
+            raise BadChoice(f"AnchorNet needs pictures of at least {SMALLEST} pixels a side; got side={self.side}")
+
+
+@model(
+    "anchornet",
+    about="three branches whose cells see patches of 63, 95 and 111 pixels",
+    can=("branches",),
+    readings=({"se": "global"}, {"se": "local"}, {"se": "none"}),
+)
+def build(classes: int, options: AnchorNetOptions) -> Network:
+    transform = Prepare((options.side, options.side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
+    module = AnchorNet(classes, options.se, options)
     return Network(module, transform, tuple(map(str, range(classes))), "head")

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
-from fovea.models.anchoring import AnchorNetOutput, Branch, output_of
+from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
 from fovea.networks.network import Network, as_found
+from fovea.networks.registry import model
 
 HEAD = (1, 3)  # kernels, as are those of the branches below
 BRANCHES = ((3,), (5, 5), (7, 7, 7))
@@ -67,7 +68,7 @@ class Spectrogram:
         return 10 * (banded + QUIET).log10()
 
     def filters(self) -> NDArray[np.float64]:
-        """Triangles of height 1, their feet on the middles of their neighbours (bands, bins)."""
+        """Triangles of height 1, their feet on the middles of their neighbors (bands, bins)."""
         return _triangles(self.rate, self.frame, self.bands, self.lowest)
 
     def pitches(self) -> NDArray[np.float64]:
@@ -109,25 +110,18 @@ def _triangles(rate: int, frame: int, bands: int, lowest: float) -> NDArray[np.f
 
 
 class SoundNet(nn.Module):
-    """`attention`, `auxiliary`, `rescale`: as of AnchorNet."""
-
     abilities = frozenset({"sounds"})
 
-    def __init__(
-        self, classes: int, bands: int, width: int, attention: bool = True, auxiliary: bool = True, rescale: bool = True
-    ) -> None:
+    def __init__(self, classes: int, bands: int, width: int, form: BranchOptions = PAPER) -> None:
         super().__init__()
         self.head = nn.Sequential(nn.BatchNorm1d(bands), *_convolutions(bands, width, HEAD))
         self.branches = nn.ModuleList(
             Branch(
                 nn.Sequential(*_convolutions(width, width, kernels)),
-                width,
-                nn.Sequential(*_convolutions(width, width, (1,))) if attention else None,
-                width,
-                classes,
+                (width, width, classes),
+                nn.Sequential(*_convolutions(width, width, (1,))) if form.attention else None,
                 nn.Conv1d,
-                auxiliary,
-                rescale,
+                form,
             )
             for kernels in BRANCHES
         )
@@ -165,24 +159,25 @@ def _window(*parts: nn.Module) -> int:
     return 1 + sum(one.kernel_size[0] - 1 for part in parts for one in part.modules() if isinstance(one, nn.Conv1d))
 
 
-def build(
-    classes: int,
-    rate: int = 8000,
-    frame: int = 256,
-    hop: int = 128,
-    bands: int = 32,
-    width: int = 48,
-    attention: bool = True,
-    auxiliary: bool = True,
-    rescale: bool = True,
-) -> Network:
-    """`rate`, `frame`, `hop`, `bands`: of the spectrogram, which is the network's transform; `width`: channels."""
-    if width < 1:
-        raise BadChoice(f"width is at least 1; got {width}")
-    transform, module = (
-        Spectrogram(rate, frame, hop, bands),
-        SoundNet(classes, bands, width, attention, auxiliary, rescale),
-    )
+@dataclass(frozen=True)
+class SoundOptions(BranchOptions):
+    """Of the spectrogram, which is the network's transform; `width`: channels."""
+
+    rate: int = 8000
+    frame: int = 256
+    hop: int = 128
+    bands: int = 32
+    width: int = 48
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise BadChoice(f"width is at least 1; got {self.width}")
+
+
+@model("anchornet_sound", about="AnchorNet over the frames of a sound: time spans come out", can=("sounds",))
+def build(classes: int, options: SoundOptions) -> Network:
+    transform = Spectrogram(options.rate, options.frame, options.hop, options.bands)
+    module = SoundNet(classes, options.bands, options.width, options)
     labels = tuple(map(str, range(classes)))
     return Network(module, transform, labels, "head")  # type: ignore[arg-type]  # a sound's transform
 
@@ -207,14 +202,14 @@ class Heard:
 
     label: int
     probability: float
-    branch: int  # the one that localises
+    branch: int  # the one that localizes
     spans: tuple[TimeSpan, ...]
 
 
 def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) -> list[Heard]:
     """For each sound (samples at the network's rate) the decided class and at most so many spans, none overlapping.
 
-    Spans are of the branch that localises (Eq. 4), in the order of their activation for the decided class.
+    Spans are of the branch that localizes (Eq. 4), in the order of their activation for the decided class.
     """
     spectrogram, module = parts(network)
     if most < 1:

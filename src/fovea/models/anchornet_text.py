@@ -18,8 +18,9 @@ from torch.nn import functional as F
 
 from fovea.data.texts import Dropout, Read, Reading, cells_in, forget
 from fovea.data.vectors import PADDING
-from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOutput, output_of
+from fovea.models.anchoring import PAPER, AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, output_of
 from fovea.networks.network import Network, as_found
+from fovea.networks.registry import model
 
 HEAD = (32, 64)  # Table 5
 WINDOWS = (3, 5, 7)  # Table 6: words that a cell of each branch sees
@@ -51,12 +52,12 @@ class MaskedAttention(Attention):
 class TextBranch(Branch):
     """A branch that knows which cells hold words. Without attention these weigh alike, so that F is 0 elsewhere."""
 
-    def __init__(self, window: int, classes: int, attention: bool, auxiliary: bool, rescale: bool, dropout: float):
+    def __init__(self, window: int, classes: int, dropout: float, form: BranchOptions):
         features = nn.Sequential(nn.Conv1d(HEAD[-1], CHANNELS, window), nn.ReLU(), nn.Dropout(dropout))
-        attended = nn.Sequential(nn.Conv1d(CHANNELS, ATTENDED, 1), nn.ReLU()) if attention else None
-        super().__init__(features, CHANNELS, attended, ATTENDED, classes, nn.Conv1d, auxiliary, rescale)
+        attended = nn.Sequential(nn.Conv1d(CHANNELS, ATTENDED, 1), nn.ReLU()) if form.attention else None
+        super().__init__(features, (CHANNELS, ATTENDED, classes), attended, nn.Conv1d, form)
         self.window = window
-        if attention:
+        if form.attention:
             self.attention = MaskedAttention(ATTENDED, nn.Conv1d)
 
     def look(self, x: Tensor, words: Tensor) -> BranchOutput:
@@ -77,28 +78,17 @@ class TextBranch(Branch):
 
 
 class AnchorNetText(nn.Module):
-    """`attention`, `auxiliary`, `rescale`: as in AnchorNet-I."""
-
     abilities = frozenset({"texts", "spans"})
 
     def __init__(
-        self,
-        classes: int,
-        rows: int,
-        width: int,
-        attention: bool = True,
-        auxiliary: bool = True,
-        rescale: bool = True,
-        dropout: Dropout = NONE,
+        self, classes: int, rows: int, width: int, form: BranchOptions = PAPER, dropout: Dropout = NONE
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(rows, width, PADDING)
         first, second = HEAD
         self.forgotten, self.drop = dropout.words, nn.Dropout(dropout.vectors)
         self.head = nn.Sequential(nn.Conv1d(width, first, 1), nn.Conv1d(first, second, 1))
-        self.branches = nn.ModuleList(
-            TextBranch(window, classes, attention, auxiliary, rescale, dropout.features) for window in WINDOWS
-        )
+        self.branches = nn.ModuleList(TextBranch(window, classes, dropout.features, form) for window in WINDOWS)
         for module in self.modules():
             if isinstance(module, nn.Conv1d) and module.out_channels in (*HEAD, CHANNELS, ATTENDED):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -151,21 +141,17 @@ def localized(network: Network, reads: Sequence[Read], at_once: int = 256) -> li
     return found
 
 
-def build(
-    classes: int,
-    words: Sequence[str] = (),
-    width: int = 300,
-    length: int = 59,
-    attention: bool = True,
-    auxiliary: bool = True,
-    rescale: bool = True,
-    dropout: Sequence[float] = (0.0, 0.0, 0.0),
-) -> Network:
-    """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens.
+@dataclass(frozen=True)
+class TextOptions(BranchOptions):
+    words: Sequence[str] = ()  # they have the rows from 2 on of the embedding
+    width: int = 300  # of the embedding
+    length: int = 59  # tokens after which sentences are cut
+    dropout: Sequence[float] = (0.0, 0.0, 0.0)  # of words, of their vectors, of features
 
-    `dropout`: of words, of their vectors, of features.
-    """
-    reading = Reading(tuple(words), length)
-    module = AnchorNetText(classes, reading.rows, width, attention, auxiliary, rescale, Dropout.of(dropout))
+
+@model("anchornet_text", about="three branches whose cells see 3, 5 and 7 words", can=("texts", "spans"))
+def build(classes: int, options: TextOptions) -> Network:
+    reading = Reading(tuple(options.words), options.length)
+    module = AnchorNetText(classes, reading.rows, options.width, options, Dropout.of(options.dropout))
     labels = tuple(map(str, range(classes)))
     return Network(module, reading, labels, "head")  # type: ignore[arg-type]  # a text's transform

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from fovea.basics.errors import BadChoice
 from fovea.models.norms import scaled
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 SLOPE = 0.2
@@ -123,6 +124,7 @@ def glorot(module: nn.Module) -> None:
                 nn.init.zeros_(one.bias)
 
 
+@model("bagnet77", about="a residual network whose cells see 77 x 77 pixels")
 def build(classes: int, width: float = 1.0, dropout: float = 0.0, side: int = 224) -> Network:
     """`side`: pictures are squashed to side x side."""
     check(width, dropout)

@@ -6,6 +6,7 @@ shrunk, of which the answer sees nothing. A picture is never read whole in its f
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,32 @@ from fovea.basics.errors import BadChoice
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of
 from fovea.models.norms import Statistics, scaled
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 VIEWS = 3  # of the overview: a glimpse of the middle, the whole picture, and one halfway
 STEM, CHANNELS, UNITS = 64, (256, 512, 1024, 2048), 1024
+
+
+@dataclass(frozen=True)
+class DramOptions:
+    width: float = 1.0  # multiplies every number of channels
+    locations: int = 8  # glimpses of a picture
+    glimpse: int = 77  # pixels a side
+    side: int = 224  # pictures are squashed to side x side
+    spread: float = 0.1  # of places while training, a standard deviation
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width <= 4:
+            raise BadChoice(f"width multiplies the channels and is above 0 and at most 4; got {self.width}")
+        if self.locations < 1:
+            raise BadChoice(f"DRAM reads at least one glimpse; got locations={self.locations}")
+        if not 1 <= self.glimpse <= self.side:
+            raise BadChoice(
+                f"a glimpse is 1 to {self.side} pixels a side, as the pictures are; got glimpse={self.glimpse}"
+            )
+        if self.spread <= 0:
+            raise BadChoice(f"spread is the standard deviation of places while training and above 0; got {self.spread}")
 
 
 class Dram(nn.Module):
@@ -25,7 +48,7 @@ class Dram(nn.Module):
     pixels it is cut out as it is.
 
     The glimpse network takes three views stacked, each with two channels that tell where its pixels are. An overview
-    fills them all; a glimpse fills the first and the others are zero (in the repository they keep their mean colour, so
+    fills them all; a glimpse fills the first and the others are zero (in the repository they keep their mean color, so
     that there an answer does rest on pixels outside of its glimpses). Overviews and glimpses look so unlike each other
     that each kind has batch norm statistics of its own.
 
@@ -37,19 +60,12 @@ class Dram(nn.Module):
 
     abilities = frozenset({"glimpses"})
 
-    def __init__(
-        self,
-        classes: int,
-        width: float = 1.0,
-        locations: int = 8,
-        glimpse: int = 77,
-        side: int = 224,
-        spread: float = 0.1,
-    ) -> None:
+    def __init__(self, classes: int, options: DramOptions) -> None:
         super().__init__()
         import timm
 
-        self.locations, self.glimpse, self.side, self.spread = locations, glimpse, side, spread
+        width, self.locations, self.glimpse = options.width, options.locations, options.glimpse
+        self.side, self.spread = options.side, options.spread
         channels, units = tuple(scaled(one, width) for one in CHANNELS), scaled(UNITS, width)
         self.eye = timm.create_model(
             "resnetv2_50", num_classes=0, in_chans=VIEWS * 5, channels=channels, stem_chs=scaled(STEM, width)
@@ -68,10 +84,10 @@ class Dram(nn.Module):
         """As many as it was built for."""
         return self.locations
 
-    def forward(self, x: Tensor) -> Walk:
+    def forward(self, x: Tensor, glimpses: int | None = None) -> Walk:
         if x.ndim != 4 or x.shape[1] != 3:
-            raise BadChoice(f"DRAM takes colour pictures, N,3,H,W; got {tuple(x.shape)}")
-        return self.walk(Pixels(x))
+            raise BadChoice(f"DRAM takes color pictures, N,3,H,W; got {tuple(x.shape)}")
+        return self.walk(Pixels(x), glimpses)
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         count = self.locations if glimpses is None else glimpses
@@ -168,23 +184,7 @@ def log_normal(x: Tensor, mean: Tensor, deviation: float) -> Tensor:
     return -(((x - mean) / deviation) ** 2) / 2 - math.log(deviation * math.sqrt(2 * math.pi))
 
 
-def build(
-    classes: int,
-    width: float = 1.0,
-    locations: int = 8,
-    glimpse: int = 77,
-    side: int = 224,
-    spread: float = 0.1,
-) -> Network:
-    """`side`: pictures are squashed to side x side. `width` multiplies every number of channels."""
-    if not 0 < width <= 4:
-        raise BadChoice(f"width multiplies the channels and is above 0 and at most 4; got {width}")
-    if locations < 1:
-        raise BadChoice(f"DRAM reads at least one glimpse; got locations={locations}")
-    if not 1 <= glimpse <= side:
-        raise BadChoice(f"a glimpse is 1 to {side} pixels a side, as the pictures are; got glimpse={glimpse}")
-    if spread <= 0:
-        raise BadChoice(f"spread is the standard deviation of places while training and above 0; got {spread}")
-    module = Dram(classes, width, locations, glimpse, side, spread)
-    transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
-    return Network(module, transform, tuple(map(str, range(classes))))
+@model("dram", about="reads glimpses one after the other (Ba et al. 2014)", can=("glimpses",))
+def build(classes: int, options: DramOptions) -> Network:
+    transform = Prepare((options.side, options.side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
+    return Network(Dram(classes, options), transform, tuple(map(str, range(classes))))

@@ -5,7 +5,9 @@ from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network, borrowed_of, hash_of
+from fovea.networks.network import Network
+from fovea.networks.registry import model
+from fovea.networks.weights import borrowed_of, hash_of
 from fovea.pictures.transforms import Prepare
 
 
@@ -68,6 +70,7 @@ class Embedding(nn.Module):
         self.project.bias.zero_()
 
 
+@model("embedding", about="a vector over the features of any network", over="network", can=("embedding",))
 def build(features: Network, dimensions: int = 128, keep_norms: bool = True, frozen: bool = False) -> Network:
     """An embedding of so many numbers over the features of any network; it has no labels.
 

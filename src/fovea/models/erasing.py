@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from fovea.basics.errors import BadChoice, nearest
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 
@@ -165,6 +166,7 @@ def zero_to_one(maps: Tensor) -> Tensor:
     return (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
 
 
+@model("gap", about="a classifier with global average pooling, and ADL where asked for", over="network")
 def build_gap(
     features: Network,
     classes: int,
@@ -186,6 +188,7 @@ def build_gap(
     return _network(features, GAP(trunk, classes, convs, width, dropout), classes)
 
 
+@model("acol", about="a second classifier sees what the first does not", over="network", can=("complement",))
 def build_acol(
     features: Network,
     classes: int,

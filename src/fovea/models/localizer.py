@@ -1,4 +1,4 @@
-"""A localiser inside a two-stream network, trained through the patch that it cuts."""
+"""A localizer inside a two-stream network, trained through the patch that it cuts."""
 
 import torch
 from torch import Tensor, nn
@@ -6,8 +6,8 @@ from torch import Tensor, nn
 SMALLEST = 0.15  # side of a window, as a share of what the global stream sees
 
 
-class Localiser(nn.Module):
-    """The thesis' future work: a localiser inside the network, trained through the patch that it cuts.
+class Localizer(nn.Module):
+    """The thesis' future work: a localizer inside the network, trained through the patch that it cuts.
 
     A 1x1 convolution of the global stream's map and a softmax give a probability a cell; the window is around its mean,
     `reach` standard deviations to each side, so that every pixel of the patch tells it where to move.

@@ -10,6 +10,7 @@ from fovea.basics.errors import BadChoice
 from fovea.models.selfattention import SelfAttention
 
 Local = Literal["none", "cnn", "lstm", "attention"]
+READOUTS = {"cnn": "last", "lstm": "last", "attention": "attention"}  # by what kind the steps are usually made one
 
 
 @dataclass(frozen=True)
@@ -23,25 +24,62 @@ class Steps:
     maps: Tensor | None = None  # M,T,h,w: where self-attention looks
 
 
+@dataclass(frozen=True)
+class LocalOptions:
+    """A local stream beside a global one."""
+
+    local: Local = "attention"  # Table 6.1's row: none (the global stream alone), cnn, lstm, attention
+    steps: int = 10
+    hidden: int = 512  # numbers of an LSTM layer
+    layers: int = 2
+    shared_attention: bool = False  # one weight vector for all steps
+    self_attention: bool = False  # chapter 7's
+    keys: int | None = None  # of the map's channels, of self-attention
+    places: int = 64  # numbers that tell a cell's place, of self-attention
+    readout: str | None = None
+    last_pool: bool = False  # the local stream keeps a max-pool that the map comes from
+    patch: int = 224  # pixels a side that a patch is read at
+    weight: float = 1.0  # of the local stream
+    patches: int = 1  # of a picture, read when it is used
+    dropout: float = 0.0
+    source: str | None = None  # where patches come from, as fovea.patches takes it, or "embedded"
+
+    def __post_init__(self) -> None:
+        if self.local not in get_args(Local):
+            raise BadChoice(f"local is {', '.join(get_args(Local))}; got {self.local!r}")
+        for name in ("steps", "hidden", "layers", "patch", "patches"):
+            if getattr(self, name) < 1:
+                raise BadChoice(f"{name} is at least 1; got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise BadChoice(f"dropout is a share, 0 or more and below 1; got {self.dropout}")
+        if self.weight < 0:
+            raise BadChoice(f"weight is the local stream's share, 0 or more; got {self.weight}")
+        if self.readout == "attention" and self.local in ("cnn", "lstm"):
+            raise BadChoice(
+                f"a local stream of kind {self.local!r} has no attention: leave readout out, or name another"
+            )
+        if self.self_attention and (self.layers < 2 or self.local == "cnn"):
+            raise BadChoice(
+                "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
+            )
+        if self.readout is not None and self.local != "none":
+            check_readout(self.readout, 1 if self.local == "cnn" else self.steps)
+
+    def stream(self, channels: int, classes: int) -> "LocalStream | None":
+        return None if self.local == "none" else LocalStream(channels, classes, self)
+
+
 class Recurrent(nn.Module):
     """Stacked LSTMs from zero states that are given the same vector at every step (Eq. 3.4).
 
     With self-attention, the first layer's output asks the map, and the answer is what the second layer is given.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        hidden: int,
-        layers: int,
-        steps: int,
-        ask: SelfAttention | None = None,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, channels: int, options: LocalOptions, ask: SelfAttention | None = None) -> None:
         super().__init__()
-        self.steps, self.ask, self.dropout = steps, ask, nn.Dropout(dropout)
-        first = layers if ask is None else 1
-        self.lstm = nn.LSTM(channels, hidden, first, batch_first=True)
+        hidden, layers = options.hidden, options.layers
+        self.steps, self.ask, self.dropout = options.steps, ask, nn.Dropout(options.dropout)
+        self.lstm = nn.LSTM(channels, hidden, layers if ask is None else 1, batch_first=True)
         self.after = None if ask is None else nn.LSTM(ask.width, hidden, layers - 1, batch_first=True)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -62,27 +100,16 @@ class LocalStream(nn.Module):
     or "step:5" (that step alone, Fig. 6.1).
     """
 
-    def __init__(
-        self,
-        channels: int,
-        classes: int,
-        kind: Local,
-        steps: int,
-        hidden: int,
-        layers: int,
-        shared: bool,
-        ask: SelfAttention | None,
-        readout: str,
-        dropout: float,
-    ) -> None:
+    def __init__(self, channels: int, classes: int, options: LocalOptions) -> None:
         super().__init__()
-        self.kind, self.readout = kind, readout
-        self.recurrent = None if kind == "cnn" else Recurrent(channels, hidden, layers, steps, ask, dropout)
-        width = channels if self.recurrent is None else hidden
+        self.kind, self.readout = options.local, options.readout or READOUTS[options.local]
+        ask = SelfAttention(channels, options.hidden, options.keys, options.places) if options.self_attention else None
+        self.recurrent = None if self.kind == "cnn" else Recurrent(channels, options, ask)
+        width = channels if self.recurrent is None else options.hidden
         # zeros are mean pooling, from which each step's weights are learned
-        attends = kind == "attention" and readout == "attention"
-        self.attention = nn.Parameter(torch.zeros(1 if shared else steps, width)) if attends else None
-        self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(width, classes)
+        vectors = torch.zeros(1 if options.shared_attention else options.steps, width)
+        self.attention = nn.Parameter(vectors) if self.readout == "attention" else None
+        self.dropout, self.classifier = nn.Dropout(options.dropout), nn.Linear(width, classes)
 
     @property
     def steps(self) -> int:
@@ -119,50 +146,6 @@ class LocalStream(nn.Module):
         else:
             weights[:, upto - 1] = 1
         return weights
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a local stream is built, as the options have it."""
-
-    kind: Local
-    steps: int
-    hidden: int
-    layers: int
-    shared_attention: bool
-    self_attention: bool
-    keys: int | None
-    places: int
-    readout: str | None
-    dropout: float
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Local):
-            raise BadChoice(f"local is {', '.join(get_args(Local))}; got {self.kind!r}")
-        for name, given in (("steps", self.steps), ("hidden", self.hidden), ("layers", self.layers)):
-            if given < 1:
-                raise BadChoice(f"{name} is at least 1; got {given}")
-        if not 0 <= self.dropout < 1:
-            raise BadChoice(f"dropout is a share, 0 or more and below 1; got {self.dropout}")
-        if self.readout == "attention" and self.kind in ("cnn", "lstm"):
-            raise BadChoice(
-                f"a local stream of kind {self.kind!r} has no attention: leave readout out, or name another"
-            )
-        if self.self_attention and (self.layers < 2 or self.kind == "cnn"):
-            raise BadChoice(
-                "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
-            )
-
-    def stream(self, channels: int, classes: int) -> LocalStream | None:
-        if self.kind == "none":
-            return None
-        usual = "attention" if self.kind == "attention" else "last"
-        readout = check_readout(self.readout or usual, 1 if self.kind == "cnn" else self.steps)
-        ask = SelfAttention(channels, self.hidden, self.keys, self.places) if self.self_attention else None
-        return LocalStream(
-            channels, classes, self.kind, self.steps, self.hidden, self.layers, self.shared_attention, ask, readout,
-            self.dropout,
-        )  # fmt: skip
 
 
 def check_readout(text: str, steps: int) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fovea.basics.errors import BadChoice
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 EPSILON = 1e-4
@@ -125,6 +126,7 @@ def prototypes_of(network: Network) -> ProtoPNet:
     return network.module
 
 
+@model("protopnet", about="this looks like that: classes by prototypes", over="network", can=("prototypes",))
 def build(features: Network, classes: int, width: int = 128, prototypes: int = 10) -> Network:
     """ProtoPNet over the features of any network; `prototypes` are those of each class, of `width` numbers."""
     if classes < 2:

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.models.glimpsing import Scene, Walk, running_mean
+from fovea.models.glimpsing import Pixels, Scene, Walk, running_mean
 from fovea.models.norms import scaled
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 Stage = Literal["representation", "locations", "all"]
@@ -163,12 +164,35 @@ class CellWalk(Walk):
     policy: Policy
 
 
+@dataclass(frozen=True)
+class SaccaderOptions:
+    width: float = 1.0  # multiplies every number of channels
+    locations: int = 6  # cells that answer
+    stage: Stage = "all"  # which training this is for
+    side: int = 224  # pictures are squashed to side x side
+    policy_into_features: bool = True
+
+    def __post_init__(self) -> None:
+        if self.stage not in get_args(Stage):
+            near = nearest(str(self.stage), get_args(Stage))
+            raise BadChoice(f"stage is representation, locations or all; got {self.stage!r}{near}")
+        if not 0 < self.width <= 4:
+            raise BadChoice(f"width multiplies the channels and is above 0 and at most 4; got {self.width}")
+        if self.side < PATCH:
+            raise BadChoice(f"Saccader needs pictures of at least {PATCH} pixels a side; got side={self.side}")
+        most = cells_along(self.side) ** 2
+        if not 1 <= self.locations <= most:
+            raise BadChoice(
+                f"pictures of {self.side} pixels a side have {most} cells: 1 to {most} locations; got {self.locations}"
+            )
+
+
 class Saccader(nn.Module):
     """`stage` is which training this is for; all have the same parameters, so that one's weights load into the next.
 
     - "representation": the answer is the mean over all cells; where to look is not asked.
     - "locations": the representation network is frozen, its running statistics too. The output's policy can be asked
-      for the likelihood of an order (train/sorted_locations.py).
+      for the likelihood of an order (training/sorted_locations.py).
     - "all": everything is trained, by cross-entropy and REINFORCE. As in the repository, the policy's gradient goes on
       into the representation network, unless `policy_into_features` is false.
 
@@ -177,19 +201,11 @@ class Saccader(nn.Module):
 
     abilities = frozenset({"glimpses"})
 
-    def __init__(
-        self,
-        classes: int,
-        width: float = 1.0,
-        locations: int = 6,
-        stage: Stage = "all",
-        side: int = 224,
-        policy_into_features: bool = True,
-    ) -> None:
+    def __init__(self, classes: int, options: SaccaderOptions) -> None:
         super().__init__()
-        self.locations, self.stage, self.side = locations, stage, side
-        self.policy_into_features = policy_into_features
-        self.representation = Representation(classes, width)
+        stage, self.locations, self.side = options.stage, options.locations, options.side
+        self.stage, self.policy_into_features = stage, options.policy_into_features
+        self.representation = Representation(classes, options.width)
         self.attention = WhereAndWhat(self.representation.wide, self.representation.narrow)
         self.cell = Cell(self.representation.narrow)
         for module in self.modules():
@@ -217,13 +233,15 @@ class Saccader(nn.Module):
             self.representation.eval()
         return self
 
-    def forward(self, x: Tensor) -> CellWalk | Cells:
-        """`x` is read as it is, whatever its size."""
+    def forward(self, x: Tensor, glimpses: int | None = None) -> CellWalk | Cells:
+        """`x` is read as it is, whatever its size, unless a number of glimpses is asked for."""
         if x.ndim != 4 or x.shape[1] != 3 or min(x.shape[2:]) < PATCH:
             raise BadChoice(
-                f"Saccader takes colour pictures of at least {PATCH} x {PATCH} pixels, what one cell sees, N,3,H,W; "
+                f"Saccader takes color pictures of at least {PATCH} x {PATCH} pixels, what one cell sees, N,3,H,W; "
                 f"got {tuple(x.shape)}"
             )
+        if glimpses is not None:
+            return self.walk(Pixels(x), glimpses)
         if self.stage == "representation":
             _, _, evidence = self.representation(x)
             return Cells(evidence.mean((2, 3)), evidence)
@@ -303,26 +321,7 @@ def cells_along(side: int) -> int:
     return max((side - PATCH) // STEP + 1, 0)
 
 
-def build(
-    classes: int,
-    width: float = 1.0,
-    locations: int = 6,
-    stage: Stage = "all",
-    side: int = 224,
-    policy_into_features: bool = True,
-) -> Network:
-    """`side`: pictures are squashed to side x side. `width` multiplies every number of channels."""
-    if stage not in get_args(Stage):
-        raise BadChoice(
-            f"stage is representation, locations or all; got {stage!r}{nearest(str(stage), get_args(Stage))}"
-        )
-    if not 0 < width <= 4:
-        raise BadChoice(f"width multiplies the channels and is above 0 and at most 4; got {width}")
-    if side < PATCH:
-        raise BadChoice(f"Saccader needs pictures of at least {PATCH} pixels a side; got side={side}")
-    most = cells_along(side) ** 2
-    if not 1 <= locations <= most:
-        raise BadChoice(f"pictures of {side} pixels a side have {most} cells: 1 to {most} locations; got {locations}")
-    module = Saccader(classes, width, locations, stage, side, policy_into_features)
-    transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
-    return Network(module, transform, tuple(map(str, range(classes))), "representation.compact")
+@model("saccader", about="answers by a few cells, chosen one after the other (Elsayed et al. 2019)", can=("glimpses",))
+def build(classes: int, options: SaccaderOptions) -> Network:
+    transform = Prepare((options.side, options.side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
+    return Network(Saccader(classes, options), transform, tuple(map(str, range(classes))), "representation.compact")

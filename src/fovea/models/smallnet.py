@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 WIDTHS = (8, 16, 32, 64)
@@ -48,6 +49,7 @@ def _stage(given: int, width: int) -> nn.Sequential:
     )
 
 
+@model("smallnet", about="a few convolutions that learn in minutes on a CPU")
 def build(classes: int, side: int = 128, widths: tuple[int, ...] = WIDTHS) -> Network:
     """`side`: pictures are squashed to side x side. `widths`: channels of the stages."""
     transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bilinear")

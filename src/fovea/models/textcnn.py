@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fovea.data.texts import Dropout, Reading, cells_in, forget
 from fovea.data.vectors import PADDING
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 
 WINDOWS, FILTERS = (3, 4, 5), 100
 PAPER = Dropout(features=0.5)
@@ -58,6 +59,7 @@ class TextCNN(nn.Module):
         self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
 
 
+@model("textcnn", about="filters over 3, 4 and 5 words (Kim 2014)", can=("texts",))
 def build(
     classes: int,
     words: Sequence[str] = (),

@@ -8,6 +8,7 @@ on. All features, each with its place and scale added, are averaged and classifi
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from fovea.models import bagnet
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 TINY = 1e-10  # beside a probability whose logarithm is taken
@@ -221,42 +223,54 @@ class Added(nn.Module):
         return F.silu(vector + place)
 
 
+@dataclass(frozen=True)
+class WalkOptions:
+    """How a TNet walks. `explore` is the share of pictures whose locations are drawn at random in training, by their
+    probabilities: the paper takes the most probable ones there too. `sequential` reads the locations of a level one
+    after the other, which takes longer and less memory."""
+
+    glimpses: int = 4  # read unless another number is asked for
+    levels: int = 3
+    side: int | None = None  # pictures are squashed to side x side; None is what the deepest level shows in full
+    explore: float = 0.0
+    antialias: bool = True
+    sequential: bool = False
+    dropout: float = 0.0
+    while_training: int | None = None  # glimpses that are read while training
+
+    def check(self, cells: int) -> None:
+        """Whether a grid of so many cells has room for the glimpses."""
+        if self.levels < 1:
+            raise BadChoice(f"a walk has at least one level; got {self.levels}")
+        plan(self.glimpses, self.levels, cells)
+        plan(self.glimpses if self.while_training is None else self.while_training, self.levels, cells)
+        if not 0 <= self.explore <= 1:
+            raise BadChoice(f"explore is a share from 0 to 1; got {self.explore}")
+
+    def squashing(self, base: int, prepare: Prepare) -> Prepare:
+        """How pictures come in, normalized as `prepare` does."""
+        side = base * 2 ** (self.levels - 1) if self.side is None else self.side
+        return replace(prepare, size=(side, side), crop=None)
+
+
 class TNet(nn.Module):
-    """`glimpses` are read unless another number is asked for, `while_training` so many while training, if given.
-    `explore` is the share of pictures whose locations are then drawn at random, by their probabilities: the paper takes
-    the most probable ones there too.
-
-    `sequential` reads the locations of a level one after the other, which takes longer and less memory.
-    """
-
     abilities = frozenset({"glimpses"})
 
     def __init__(
-        self,
-        extractor: nn.Module,
-        location: Location,
-        place: nn.Module,
-        classes: int,
-        levels: int,
-        glimpses: int,
-        explore: float = 0.0,
-        antialias: bool = True,
-        sequential: bool = False,
-        dropout: float = 0.0,
-        while_training: int | None = None,
+        self, extractor: nn.Module, location: Location, place: nn.Module, classes: int, options: WalkOptions
     ) -> None:
         super().__init__()
-        self.while_training = glimpses if while_training is None else while_training
+        self.while_training = options.glimpses if options.while_training is None else options.while_training
         self.extractor, self.location, self.place = extractor, location, place
-        self.dropout, self.classifier = nn.Dropout(dropout), nn.Linear(int(extractor.width), classes)  # type: ignore[arg-type]
-        self.levels, self.glimpses, self.explore = levels, glimpses, explore
-        self.antialias, self.sequential = antialias, sequential
+        self.dropout, self.classifier = nn.Dropout(options.dropout), nn.Linear(int(extractor.width), classes)  # type: ignore[arg-type]
+        self.levels, self.glimpses, self.explore = options.levels, options.glimpses, options.explore
+        self.antialias, self.sequential = options.antialias, options.sequential
 
-    def forward(self, x: Tensor) -> Walk:
+    def forward(self, x: Tensor, glimpses: int | None = None) -> Walk:
         channels = next(one.in_channels for one in self.extractor.modules() if isinstance(one, nn.Conv2d))
         if x.ndim != 4 or x.shape[1] != channels:
             raise BadChoice(f"this TNet takes pictures of {channels} channels, N,{channels},H,W; got {tuple(x.shape)}")
-        return self.walk(Pixels(x, self.antialias))
+        return self.walk(Pixels(x, self.antialias), glimpses)
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         base, n, device = int(self.extractor.base), self.location.grid.n, self.classifier.weight.device  # type: ignore[arg-type]
@@ -351,31 +365,32 @@ def plan(glimpses: int, levels: int, cells: int) -> list[int]:
     return counts
 
 
-def build_bag(
-    classes: int,
-    width: float = 1.0,
-    dropout: float = 0.0,
-    glimpses: int = 3,
-    levels: int = 2,
-    side: int = 224,
-    base: int = 77,
-    explore: float = 0.0,
-    antialias: bool = False,
-    sequential: bool = False,
-) -> Network:
-    """Tables 3 and 4. `side`: pictures are squashed to side x side; `base`: what is read of a window."""
-    bagnet.check(width, dropout)
-    _check(levels, glimpses, 25, explore)
-    if base < 77:
-        raise BadChoice(f"the extractor's cells see 77 pixels: base is at least 77; got {base}")
-    extractor = BagExtractor(base, width, dropout)
-    cells = _middles(_side_of_map(base))
+@dataclass(frozen=True)
+class BagOptions(WalkOptions):
+    """Tables 3 and 4."""
+
+    glimpses: int = 3
+    levels: int = 2
+    side: int | None = 224
+    antialias: bool = False
+    width: float = 1.0  # multiplies every number of channels
+    base: int = 77  # pixels a side that a window is read at
+
+
+@model("tnet-bagnet77", about="TNet over BagNet-77 (Tables 3 and 4)", can=("glimpses",))
+def build_bag(classes: int, options: BagOptions) -> Network:
+    bagnet.check(options.width, options.dropout)
+    options.check(25)
+    if options.base < 77:
+        raise BadChoice(f"the extractor's cells see 77 pixels: base is at least 77; got {options.base}")
+    extractor = BagExtractor(options.base, options.width, options.dropout)
+    cells = _middles(_side_of_map(options.base))
     location = ByVector(extractor.channels, extractor.width, Grid(5, 0.34375), cells)
     place = Concatenated(extractor.width)
-    module = TNet(extractor, location, place, classes, levels, glimpses, explore, antialias, sequential)
+    module = TNet(extractor, location, place, classes, replace(options, dropout=0.0))  # the extractor drops
     bagnet.glorot(module)
-    labels = tuple(map(str, range(classes)))
-    return Network(module, bagnet.prepare(side), labels)
+    transform = options.squashing(options.base, bagnet.prepare(1))
+    return Network(module, transform, tuple(map(str, range(classes))))
 
 
 def _side_of_map(base: int) -> int:
@@ -389,82 +404,55 @@ def _middles(side: int) -> list[int]:
     return [round(i * (side - 1) / 4) for i in range(5)]
 
 
-def build_b0(
-    classes: int,
-    glimpses: int = 4,
-    levels: int = 3,
-    side: int | None = None,
-    explore: float = 0.0,
-    antialias: bool = True,
-    sequential: bool = False,
-    dropout: float = 0.0,
-    drop_path: float = 0.0,
-) -> Network:
-    """Table 5."""
+@dataclass(frozen=True)
+class B0Options(WalkOptions):
+    drop_path: float = 0.0
+
+
+@model("tnet-b0", about="TNet over EfficientNet-B0 (Table 5)", can=("glimpses",))
+def build_b0(classes: int, options: B0Options) -> Network:
     import timm
 
-    _check(levels, glimpses, 9, explore)
-    module = timm.create_model("efficientnet_b0", num_classes=0, drop_path_rate=drop_path)
-    extractor, base = B0Extractor(module, 224), 224
+    options.check(9)
+    module = timm.create_model("efficientnet_b0", num_classes=0, drop_path_rate=options.drop_path)
     location = ByExcitation(80, Grid(3, 0.5), (2, 6, 10))
-    net = TNet(extractor, location, Added(1280), classes, levels, glimpses, explore, antialias, sequential, dropout)
-    side = base * 2 ** (levels - 1) if side is None else side
-    transform = Prepare((side, side), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None, "bicubic")
-    return Network(net, transform, tuple(map(str, range(classes))))
+    net = TNet(B0Extractor(module, 224), location, Added(1280), classes, options)
+    prepare = Prepare((224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None, "bicubic")
+    return Network(net, options.squashing(224, prepare), tuple(map(str, range(classes))))
 
 
-def build_timm(
-    features: Network,
-    classes: int,
-    glimpses: int = 4,
-    levels: int = 3,
-    side: int | None = None,
-    base: int | None = None,
-    grid: int = 3,
-    fraction: float = 0.5,
-    norms: str = "level",
-    explore: float = 0.0,
-    antialias: bool = True,
-    sequential: bool = False,
-    dropout: float = 0.0,
-    stage: int | None = None,
-    while_training: int | None = None,
-) -> Network:
-    """TNet over a network of timm's, without its last layer; built the way of Table 5.
+@dataclass(frozen=True)
+class TimmOptions(WalkOptions):
+    base: int | None = None  # pixels a side that a window is read at; None is the network's own
+    grid: int = 3
+    fraction: float = 0.5  # of a window's side, of each region
+    norms: str = "level"  # each level has its own running statistics of batch norm; "shared" is one set for all
+    stage: int | None = None  # the map that locations are chosen by
 
-    `norms`: "level" gives each level its own running statistics of batch norm, "shared" is one set for all.
-    """
-    if grid < 1 or not 0 < fraction <= 1:
-        raise BadChoice(f"a grid is at least 1 and its regions a share of at most 1; got {grid} and {fraction}")
-    _check(levels, glimpses, grid**2, explore)
-    plan(glimpses if while_training is None else while_training, levels, grid**2)
-    if norms not in ("level", "shared"):
-        raise BadChoice(f"norms is level or shared; got {norms!r}")
+    def __post_init__(self) -> None:
+        if self.grid < 1 or not 0 < self.fraction <= 1:
+            raise BadChoice(
+                f"a grid is at least 1 and its regions a share of at most 1; got {self.grid} and {self.fraction}"
+            )
+        self.check(self.grid**2)
+        if self.norms not in ("level", "shared"):
+            raise BadChoice(f"norms is level or shared; got {self.norms!r}")
+        for name, given in (("base", self.base), ("side", self.side)):
+            if given is not None and given < 1:
+                raise BadChoice(f"{name} is at least one pixel; got {given}")
+
+
+@model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses",))
+def build_timm(features: Network, classes: int, options: TimmOptions) -> Network:
     if not hasattr(features.module, "forward_intermediates") or not getattr(features.module, "feature_info", None):
         raise BadChoice(f"{features.name or 'this network'} gives no maps between its layers (forward_intermediates)")
-    stages = len(list(features.module.feature_info))  # type: ignore[arg-type]
+    stage, stages = options.stage, len(list(features.module.feature_info))  # type: ignore[arg-type]
     if stage is not None and not 0 <= stage < stages:
         raise BadChoice(f"{features.name or 'this network'} has the maps 0 to {stages - 1}; got stage={stage}")
-    for name, given in (("base", base), ("side", side)):
-        if given is not None and given < 1:
-            raise BadChoice(f"{name} is at least one pixel; got {given}")
     prepare = features.transform
     assert isinstance(prepare, Prepare)
-    base = prepare.size[0] if base is None else base
-    extractor = TimmExtractor(features.module, base, stage, levels if norms == "level" else 1)
-    location = ByExcitation(extractor.channels, Grid(grid, fraction), None)
-    place = Added(extractor.width)
-    net = TNet(
-        extractor, location, place, classes, levels, glimpses, explore, antialias, sequential, dropout, while_training
-    )
-    side = base * 2 ** (levels - 1) if side is None else side
-    transform = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
-    return Network(net, transform, tuple(map(str, range(classes))))
-
-
-def _check(levels: int, glimpses: int, cells: int, explore: float) -> None:
-    if levels < 1:
-        raise BadChoice(f"a walk has at least one level; got {levels}")
-    plan(glimpses, levels, cells)
-    if not 0 <= explore <= 1:
-        raise BadChoice(f"explore is a share from 0 to 1; got {explore}")
+    base = prepare.size[0] if options.base is None else options.base
+    extractor = TimmExtractor(features.module, base, stage, options.levels if options.norms == "level" else 1)
+    location = ByExcitation(extractor.channels, Grid(options.grid, options.fraction), None)
+    net = TNet(extractor, location, Added(extractor.width), classes, options)
+    return Network(net, options.squashing(base, prepare), tuple(map(str, range(classes))))

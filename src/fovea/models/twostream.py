@@ -7,29 +7,26 @@ at each of T steps, the steps' outputs are weighed by attention, and the two str
     A = sum_t alpha_t phi_t, alpha = softmax_t(W_t . phi_t)        (3.5, 3.6)
     L = W_l A + b_l,   G = W_g mean of (W * picture) + b_g         (3.7, 3.2)
 
-A network is given whole pictures; the global stream sees their middle, the local stream what a patch source finds.
+A network is given whole pictures and boxes of patches; the global stream sees the pictures' middle.
 """
 
-import copy
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
-from fovea.models.localizer import Localiser
-from fovea.models.localstream import Form, Local, LocalStream, Steps, check_readout
+from fovea.models.localizer import Localizer
+from fovea.models.localstream import LocalOptions, LocalStream, Steps
 from fovea.models.norms import Statistics
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network, Origin
-from fovea.pictures import from_array
+from fovea.networks.network import Network
+from fovea.networks.registry import model
+from fovea.networks.running import Origin
 from fovea.pictures.transforms import Prepare
 from fovea.pictures.windows import cut, inside, middle
 
-Box = tuple[float, float, float, float]
 EMBEDDED = "embedded"  # the source that is a part of the network
 
 
@@ -37,7 +34,7 @@ class Views(NamedTuple):
     """Pictures, and what of them is seen: windows are x0 y0 x1 y1 in shares of a picture's width and height."""
 
     pictures: Tensor  # N,C,S,S
-    boxes: Tensor | None = None  # N,K,4: the patches; None has them found
+    boxes: Tensor | None = None  # N,K,4: the patches, which an embedded localizer finds itself
     whole: Tensor | None = None  # N,4: what the global stream sees; None is the middle
     flips: Tensor | None = None  # N: mirrored before they are seen
 
@@ -74,6 +71,25 @@ class TwoStreamOutput:
     cells: Tensor | None = None  # N*K,C,h,w: the local stream's map of every patch
 
 
+@dataclass(frozen=True)
+class TwoStreamOptions(LocalOptions):
+    """Pictures come as `side` x `side`, of which the global stream sees the middle `crop` at `size`."""
+
+    share: bool = False  # one trunk for both streams
+    side: int = 448
+    size: int | None = None
+    crop: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.side < 1:
+            raise BadChoice(f"side is at least 1; got {self.side}")
+        if not 0 < self.crop <= 1:
+            raise BadChoice(
+                f"crop is the share of the picture's side that the global stream sees, up to 1; got {self.crop}"
+            )
+
+
 class GlobalStream(nn.Module):
     """A trunk, its mean over the cells, one linear layer (Eq. 3.2)."""
 
@@ -89,9 +105,6 @@ class GlobalStream(nn.Module):
         return logits
 
 
-Finder = Callable[[Sequence[Image.Image], torch.device], list[Sequence[Box]]]
-
-
 class TwoStream(nn.Module):
     """`whole` gives logits of pictures. `trunk` gives the local stream's map; None shares the global stream's, with
     batch-norm statistics of its own. `patches` of a picture are read when it is used, the best ones, and their answers
@@ -102,20 +115,18 @@ class TwoStream(nn.Module):
         whole: nn.Module,
         local: LocalStream | None,
         trunk: Trunk | None,
-        localiser: Localiser | None,
-        size: int,
-        patch: int,
-        crop: float,
-        weight: float,
-        patches: int,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
+        options: TwoStreamOptions,
+        channels: int = 3,
     ) -> None:
         super().__init__()
-        self.whole, self.local, self.trunk, self.localiser = whole, local, trunk, localiser
-        self.size, self.patch, self.crop, self.weight, self.patches = size, patch, crop, weight, patches
-        self.mean, self.std = mean, std
-        self.finder: Finder | None = None  # of what is given without boxes
+        self.whole, self.local, self.trunk, self.channels = whole, local, trunk, channels
+        self.size, self.crop = options.size or options.side, options.crop
+        self.patch, self.patches, self.weight = options.patch, options.patches, options.weight
+        self.localizer: Localizer | None = None
+        if options.source == EMBEDDED and local is not None and isinstance(whole, GlobalStream):
+            self.localizer = Localizer(whole.trunk.channels)
+        found = self.localizer is not None or local is None
+        self.source = None if found else options.source  # of patches, where nothing gives them
         shares = local is not None and trunk is None and isinstance(whole, GlobalStream)
         self.statistics = Statistics(whole.trunk, 2) if shares else None  # type: ignore[arg-type]
 
@@ -123,6 +134,11 @@ class TwoStream(nn.Module):
     def abilities(self) -> frozenset[str]:
         """Without a local stream it is a classifier like any other."""
         return frozenset({"streams"} if self.local is not None else ())
+
+    @property
+    def needs(self) -> str:
+        """What is found for it where only pictures are given: boxes of patches, by its source."""
+        return "boxes" if self.source is not None else ""
 
     def train(self, mode: bool = True) -> "TwoStream":
         """A global stream that is frozen stays as it is, its norms' statistics, too."""
@@ -133,9 +149,9 @@ class TwoStream(nn.Module):
 
     def forward(self, x: Tensor | Views) -> TwoStreamOutput:
         views = x if isinstance(x, Views) else Views(x)
-        if views.pictures.ndim != 4 or views.pictures.shape[1] != len(self.mean):
+        if views.pictures.ndim != 4 or views.pictures.shape[1] != self.channels:
             raise BadChoice(
-                f"a two-stream network takes pictures N,{len(self.mean)},H,W; got {tuple(views.pictures.shape)}"
+                f"a two-stream network takes pictures N,{self.channels},H,W; got {tuple(views.pictures.shape)}"
             )
         if views.boxes is not None and (views.boxes.ndim != 3 or views.boxes.shape[2] != 4):
             raise BadChoice(f"boxes are N,K,4, K patches of every picture; got {tuple(views.boxes.shape)}")
@@ -190,32 +206,31 @@ class TwoStream(nn.Module):
         return features, self.whole.classify(features)
 
     def _boxes(self, views: Views, window: Tensor, features: Tensor | None) -> Tensor:
-        if self.localiser is not None and features is not None:
-            own = self.localiser(features)
+        if self.localizer is not None and features is not None:
+            own = self.localizer(features)
             if views.flips is not None:  # found in a mirrored view, and cut out of the picture as it was
                 turned = torch.stack([1 - own[:, 2], own[:, 1], 1 - own[:, 0], own[:, 3]], 1)
                 own = torch.where(views.flips.unsqueeze(1), turned, own)
             return inside(own, window.to(own.dtype)).unsqueeze(1)
-        if views.boxes is not None:
-            return views.boxes
-        return self.find(views.pictures)
-
-    def find(self, pictures: Tensor) -> Tensor:
-        """The best patches of pictures as the network takes them, by the source that it was given: N,K,4."""
-        if self.finder is None:
+        if views.boxes is None:
             raise BadChoice(
-                "this two-stream network has no patch source: build it with options source=KIND:NET, as "
-                "'l2caf:efficientnet_lite0-cub100', or ask network.module(Views(pictures, boxes))"
+                "a two-stream network is given the boxes of patches with its pictures: ask network.module(Views("
+                "pictures, boxes)), or ask the network, not its module, built with options source=KIND:NET, as "
+                "'l2caf:efficientnet_lite0-cub100', which finds them"
             )
-        height, width = pictures.shape[2:]
-        found = self.finder(as_images(pictures, self.mean, self.std), pictures.device)
-        boxes = torch.tensor([filled(own, self.patches) for own in found], dtype=torch.float32)
-        return (boxes / boxes.new_tensor([width, height, width, height])).to(pictures.device)
+        return views.boxes
 
-    @property
-    def waits_for_boxes(self) -> bool:
-        """Whether nothing here finds patches, so that they must be given."""
-        return self.local is not None and self.localiser is None and self.finder is None
+    def on_whole(self, pictures: Tensor) -> TwoStreamOutput:
+        """The whole picture as every patch: what is asked of it before it has a source."""
+        whole = middle(len(pictures), 1.0, pictures).unsqueeze(1).expand(-1, self.patches, -1)
+        out: TwoStreamOutput = self(Views(pictures, whole))
+        return out
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+        """Weights of earlier versions spell the localizer in another way."""
+        for key in [key for key in state if key.startswith(f"{prefix}localiser.")]:
+            state[key.replace("localiser.", "localizer.", 1)] = state.pop(key)
+        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
 
     def reset_classifier(self, classes: int) -> None:
         """New, untrained last layers for so many classes."""
@@ -227,117 +242,54 @@ class TwoStream(nn.Module):
                 stream.classifier = nn.Linear(old.in_features, classes).to(old.weight)
 
 
-def filled(boxes: Sequence[Box], count: int) -> list[Box]:
-    """The first so many; of a picture with fewer, its own again, the best first."""
-    return [boxes[i % len(boxes)] for i in range(count)]
+@model("twostream", about="a global stream and one that looks longer at patches", over="network", can=("streams",))
+def build(backbone: Network, classes: int, options: TwoStreamOptions) -> Network:
+    """Two streams over a backbone's features, as the thesis has them unless told otherwise."""
+    prepare = _prepare_of(backbone)
+    whole = GlobalStream(trunk_of(backbone), classes, options.dropout)
+    separate = options.local != "none" and not options.share
+    trunk = trunk_of(backbone, options.last_pool) if separate else None
+    stream = options.stream((trunk or whole.trunk).channels, classes)
+    net = TwoStream(whole, stream, trunk, options, len(prepare.mean)).eval()
+    transform = replace(prepare, size=(options.side, options.side), crop=1.0)
+    return Network(net, transform, tuple(map(str, range(classes))))
 
 
-@torch.no_grad()
-def as_images(pictures: Tensor, mean: Sequence[float], std: Sequence[float]) -> list[Image.Image]:
-    """What a network is given, as pictures again."""
-    shift, scale = (pictures.new_tensor(one).view(-1, 1, 1) for one in (mean, std))
-    values = ((pictures.float() * scale + shift) * 255).round().clamp(0, 255).byte()
-    return [from_array(one) for one in values.permute(0, 2, 3, 1).cpu().numpy()]
-
-
-def build(
-    backbone: Network,
-    classes: int,
-    local: Local = "attention",
-    steps: int = 10,
-    hidden: int = 512,
-    layers: int = 2,
-    shared_attention: bool = False,
-    self_attention: bool = False,
-    keys: int | None = None,
-    places: int = 64,
-    readout: str | None = None,
-    share: bool = False,
-    last_pool: bool = False,
-    side: int = 448,
-    size: int | None = None,
-    patch: int = 224,
-    crop: float = 1.0,
-    weight: float = 1.0,
-    patches: int = 1,
-    dropout: float = 0.0,
-    source: str | None = None,
-) -> Network:
-    """Two streams over a backbone's features, as the thesis has them unless told otherwise.
-
-    `local`: Table 6.1's row: none (the global stream alone), cnn, lstm, attention. `shared_attention`: one weight
-    vector for all steps. `self_attention`: chapter 7's, with `keys` of the channels and `places` for the place.
-    `share`: one trunk for both streams. `last_pool`: the local stream keeps a max-pool that the map comes from.
-    Pictures come as `side` x `side`, of which the global stream sees the middle `crop` at `size`, and the local stream
-    windows at `patch`. `weight`: of the local stream. `patches`: of a picture, read when it is used. `source`: where
-    patches come from, as fovea.patching takes it, or "embedded" for a localiser inside the network.
-    """
-    prepare = _checked(backbone, side, patch, crop, weight, patches)
-    form = Form(
-        local, steps, hidden, layers, shared_attention, self_attention, keys, places, readout, dropout
-    )  # checked before anything is built
-    whole = GlobalStream(trunk_of(backbone), classes, dropout)
-    trunk = trunk_of(backbone, last_pool) if local != "none" and not share else None
-    stream = form.stream((trunk or whole.trunk).channels, classes)
-    localiser = Localiser(whole.trunk.channels) if source == EMBEDDED and stream is not None else None
-    net = TwoStream(
-        whole, stream, trunk, localiser, size or side, patch, crop, weight, patches, prepare.mean, prepare.std
-    )
-    return _network(net, prepare, side, tuple(map(str, range(classes))), source)
-
-
-def add_local_stream(
-    classifier: Network,
-    source: str,
-    backbone: Network | None = None,
-    local: Local = "attention",
-    steps: int = 10,
-    hidden: int = 512,
-    layers: int = 2,
-    shared_attention: bool = False,
-    self_attention: bool = False,
-    keys: int | None = None,
-    places: int = 64,
-    readout: str | None = None,
-    last_pool: bool = False,
-    patch: int = 224,
-    weight: float = 1.0,
-    patches: int = 1,
-    dropout: float = 0.0,
-) -> Network:
+def add_local_stream(classifier: Network, source: str, backbone: Network | None = None, **options: Any) -> Network:
     """Any classifier as the global stream of a two-stream network: its own answer, to which a local stream adds.
 
     The local stream's features start as a copy of the classifier's, or of `backbone`'s. The classifier itself is not
-    copied: training trains it, too, unless its parameters are frozen. `fovea.load("local/NAME", options=...)` is
-    this for a classifier by name, so that recipes can train it.
+    copied: training trains it, too, unless its parameters are frozen. `options` are those of LocalOptions.
+    `fovea.load("local/NAME", options=...)` is this for a classifier by name, so that recipes can train it.
     """
+    return build_local(classifier, LocalOptions(source=source, **options), backbone)
+
+
+@model("local", about="a local stream beside a trained classifier", over="classifier", can=("streams",))
+def build_local(classifier: Network, options: LocalOptions, backbone: Network | None = None) -> Network:
+    if options.source is None:
+        name = classifier.name or "NAME"
+        raise BadChoice(f"local/{name} needs a patch source: options source=KIND:NET, as 'l2caf:{name}'")
     if classifier.labels is None:
         raise BadChoice("a local stream is added to a classifier, and this network has no labels: wrap it with labels=")
-    prepare = _checked(classifier, 1, patch, 1.0, weight, patches)
-    form = Form(local, steps, hidden, layers, shared_attention, self_attention, keys, places, readout, dropout)
-    if local == "none":
+    if options.local == "none":
         raise BadChoice("without a local stream nothing is added: local is cnn, lstm or attention")
-    if source == EMBEDDED:
+    if options.source == EMBEDDED:
         raise BadChoice(
-            "an embedded localiser reads the global stream's map, which a classifier as a whole does not give"
+            "an embedded localizer reads the global stream's map, which a classifier as a whole does not give"
         )
-    trunk = trunk_of(backbone or classifier, last_pool)
-    stream = form.stream(trunk.channels, len(classifier.labels))
-    size = prepare.size[0]
-    if prepare.size != (size, size):
+    prepare = _prepare_of(classifier)
+    side = prepare.size[0]
+    if prepare.size != (side, side):
         raise BadChoice(f"a local stream is added to classifiers of square pictures; this one takes {prepare.size}")
-    net = TwoStream(
-        Answering(classifier), stream, trunk, None, size, patch, 1.0, weight, patches, prepare.mean, prepare.std
-    )
-    network = _network(net, prepare, size, classifier.labels, source)
-    network.transform = prepare  # what the classifier sees stays what it was
-    network.module.to(classifier.device, classifier.dtype)
+    trunk = trunk_of(backbone or classifier, options.last_pool)
+    stream = options.stream(trunk.channels, len(classifier.labels))
+    both = TwoStreamOptions(**asdict(options), side=side)
+    net = TwoStream(Answering(classifier), stream, trunk, both, len(prepare.mean)).eval()
+    network = Network(net.to(classifier.device, classifier.dtype), prepare, classifier.labels)
     if backbone is None and classifier.origin is not None:  # built again by this name, and so saved under it
-        own = {"source": source, "last_pool": last_pool, "patch": patch, "weight": weight, "patches": patches}
-        kept = {**asdict(form), **own}
-        kept["local"] = kept.pop("kind")
-        options = {key: value for key, value in kept.items() if value is not None}
-        network.origin = Origin(f"local/{classifier.origin.name}", {**classifier.origin.options, **options})
+        given = {key: value for key, value in asdict(options).items() if value is not None}
+        network.origin = Origin(f"local/{classifier.origin.name}", {**classifier.origin.options, **given})
     return network
 
 
@@ -346,7 +298,8 @@ class Answering(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.module, self._read = network.module, network.read
+        self.module = network.module
+        self._read = Network(network.module, output=network.output).read  # of any number of classes
 
     def forward(self, x: Tensor) -> Tensor:
         return self._read(self.module(x))
@@ -358,35 +311,7 @@ class Answering(nn.Module):
         reset(classes)
 
 
-def _network(net: TwoStream, prepare: Prepare, side: int, labels: tuple[str, ...], source: str | None) -> Network:
-    if source is not None and source != EMBEDDED and net.local is not None:
-        from fovea.patches.finder import Finding
-
-        net.finder = Finding(source)
-    transform = replace(prepare, size=(side, side), crop=1.0)
-    net.eval()
-    return Network(net, transform, labels)
-
-
-def with_readout(network: Network, text: str) -> Network:
-    """The same network, its weights shared, the steps made one in another way."""
-    assert isinstance(network.module, TwoStream)
-    if network.module.local is None:
-        raise BadChoice("this network has no local stream whose steps could be read another way")
-    module, local = copy.copy(network.module), copy.copy(network.module.local)
-    module._modules = {**network.module._modules, "local": local}
-    local.readout = check_readout(text, local.steps)
-    return replace(network, module=module, _cuts={})
-
-
-def _checked(network: Network, side: int, patch: int, crop: float, weight: float, patches: int) -> Prepare:
-    for name, given in (("side", side), ("patch", patch), ("patches", patches)):
-        if given < 1:
-            raise BadChoice(f"{name} is at least 1; got {given}")
-    if not 0 < crop <= 1:
-        raise BadChoice(f"crop is the share of the picture's side that the global stream sees, up to 1; got {crop}")
-    if weight < 0:
-        raise BadChoice(f"weight is the local stream's share, 0 or more; got {weight}")
+def _prepare_of(network: Network) -> Prepare:
     if not isinstance(network.transform, Prepare):
-        raise BadChoice(f"{network.name or 'the network'} has no transform that tells how its pictures are normalised")
+        raise BadChoice(f"{network.name or 'the network'} has no transform that tells how its pictures are normalized")
     return network.transform

@@ -7,6 +7,7 @@ they move, is not pooled away; a linear layer gives the embedding. `fovea.explai
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import torch
 from timm.layers import register_notrace_module
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.networks.network import Network
+from fovea.networks.registry import model
 from fovea.pictures.transforms import Prepare
 
 DIMENSIONS = 128
@@ -26,10 +28,6 @@ DIMENSIONS = 128
 class VideoNetOutput:
     embedding: Tensor  # N,D  as the ranking losses take it, of any length
     maps: Tensor  # N*T,width,h,w: what the LSTM reads of every frame
-
-
-def embedding_of(out: VideoNetOutput) -> Tensor:
-    return out.embedding
 
 
 class Features(Tensor):
@@ -56,6 +54,25 @@ class Frozen(nn.Module):
         return found
 
 
+@dataclass(frozen=True)
+class VideoOptions:
+    layer: str | None = None  # where the features end, as blocks.2; their last map unless given
+    size: int | None = None  # frames are squashed to size x size, or the network's own
+    width: int = 32  # channels of the CNN
+    narrow: int = 2  # and those that the LSTM reads of every cell
+    hidden: int = 128  # numbers of the LSTM
+    dimensions: int = DIMENSIONS
+    drop: float = 0.3  # the share of cells that is left out in training
+
+    def __post_init__(self) -> None:
+        for name in ("size", "width", "narrow", "hidden", "dimensions"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise BadChoice(f"video: {name} is a whole number, at least 1; got {value!r}")
+        if not 0 <= self.drop < 1:
+            raise BadChoice(f"video: drop is a share of the cells, 0 or more and below 1; got {self.drop!r}")
+
+
 class VideoNet(nn.Module):
     """Clips of any number of frames, all of one `size`.
 
@@ -70,12 +87,17 @@ class VideoNet(nn.Module):
     takes_frames = True
 
     def __init__(
-        self, features: nn.Module, size: tuple[int, int], channels: int, grid: tuple[int, int], width: int,
-        narrow: int, hidden: int, dimensions: int, drop: float,
-    ) -> None:  # fmt: skip
+        self,
+        features: nn.Module,
+        size: tuple[int, int],
+        channels: int,
+        grid: tuple[int, int],
+        options: VideoOptions,
+    ) -> None:
         super().__init__()
         self.features = Frozen(features)
-        self.size, self.channels, self.grid, self.drop = size, channels, grid, drop
+        self.size, self.channels, self.grid, self.drop = size, channels, grid, options.drop
+        width, narrow, hidden = options.width, options.narrow, options.hidden
         self.shallow = nn.Sequential(
             nn.InstanceNorm2d(channels),
             nn.Conv2d(channels, width, 1, bias=False),
@@ -87,7 +109,7 @@ class VideoNet(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight)
         self.lstm = nn.LSTM(narrow * grid[0] * grid[1], hidden, batch_first=True)
-        self.embed = nn.Linear(hidden, dimensions)
+        self.embed = nn.Linear(hidden, options.dimensions)
 
     def look(self, x: Tensor) -> Tensor:
         """The frozen part: N,T,C,H,W to N,T,channels,h,w."""
@@ -119,28 +141,10 @@ class VideoNet(nn.Module):
             )
 
 
-def build(
-    features: Network,
-    layer: str | None = None,
-    size: int | None = None,
-    width: int = 32,
-    narrow: int = 2,
-    hidden: int = 128,
-    dimensions: int = DIMENSIONS,
-    drop: float = 0.3,
-) -> Network:
-    """A clip's embedding of `dimensions` numbers over the frozen features of any network.
-
-    `layer` is where they end, as blocks.2; their last map unless given. Earlier layers have smaller cells. Frames are
-    squashed to `size` x `size` pixels, or the network's own size. The CNN has `width` channels, then `narrow` ones,
-    which the LSTM, of `hidden` numbers, reads cell by cell; `drop` of the cells are left out in training.
-    """
-    given = {"size": size, "width": width, "narrow": narrow, "hidden": hidden, "dimensions": dimensions}
-    for name, value in given.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise BadChoice(f"video: {name} is a whole number, at least 1; got {value!r}")
-    if not 0 <= drop < 1:
-        raise BadChoice(f"video: drop is a share of the cells, 0 or more and below 1; got {drop!r}")
+@model("video", about="one embedding per clip, by an LSTM over frames", over="network", can=("embedding", "frames"))
+def build(features: Network, options: VideoOptions) -> Network:
+    """A clip's embedding over the frozen features of any network."""
+    layer, size = options.layer, options.size
     prepare = features.transform
     if not isinstance(prepare, Prepare):
         raise BadNetwork(f"{features.name or 'the network'} has no transform that tells how large its pictures are")
@@ -149,8 +153,8 @@ def build(
     if layer is not None:
         trunk = _until(trunk, layer, features.name)
     found = _map_of(trunk, prepare, layer)
-    module = VideoNet(trunk, prepare.size, found[0], found[1:], width, narrow, hidden, dimensions, drop)
-    return Network(module, prepare, None, "shallow", output=embedding_of)
+    module = VideoNet(trunk, prepare.size, found[0], found[1:], options)
+    return Network(module, prepare, None, "shallow", output=attrgetter("embedding"))
 
 
 def _until(trunk: nn.Module, layer: str, name: str) -> nn.Module:

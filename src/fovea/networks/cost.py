@@ -15,29 +15,13 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from fovea.basics.errors import BadChoice
-from fovea.data.texts import Reading
-from fovea.models.anchornet_sound import Spectrogram
-from fovea.models.glimpsing import Glimpsing, Pixels
-from fovea.models.norms import Statistics
-from fovea.models.twostream import TwoStream, Views
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank
-from fovea.pictures.windows import middle
 
 WARM_UP = 3
 
 
 Call = Callable[[], Any]
-
-
-def placed(network: Network, device: str) -> Network:
-    """The network on a device that there is."""
-    if device not in ("cpu", "cuda"):
-        raise BadChoice(f"a device is cpu or cuda; got {device!r}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadChoice("there is no GPU that torch can use here: leave the device out, or name cpu")
-    network.module.to(device)
-    return network
 
 
 def parameters(module: nn.Module) -> int:
@@ -46,10 +30,8 @@ def parameters(module: nn.Module) -> int:
 
 def statistics(module: nn.Module) -> int:
     """Running means and variances, which TensorFlow, and so TNet's paper, counts with the parameters."""
-    kept = ("running_mean", "running_var")
-    shared = sum(one.numel() for name, one in module.named_buffers() if name.rpartition(".")[2] in kept)
-    by_level = [one for one in module.modules() if isinstance(one, Statistics)]
-    return shared + sum(one.mean.numel() + one.var.numel() for one in by_level)
+    kept = ("running_mean", "running_var", "statistics.mean", "statistics.var")  # the latter are of several levels
+    return sum(buffer.numel() for name, buffer in module.named_buffers() if f".{name}".endswith(kept))
 
 
 def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> Any:
@@ -57,18 +39,17 @@ def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> A
 
     Two streams without a patch source, as they are before training, are given the whole picture as every patch.
     """
-    if glimpses is None and isinstance(network.module, TwoStream) and network.module.waits_for_boxes:
-        whole = middle(len(pixels), 1.0, pixels).unsqueeze(1).expand(-1, network.module.patches, -1)
-        return network.module(Views(pixels, whole))
+    module: Any = network.module
+    if glimpses is None and network.can("streams") and not module.needs:
+        return module.on_whole(pixels)
     if glimpses is None:
-        return network.module(pixels)
-    if not isinstance(network.module, Glimpsing):
+        return network.answer(pixels)
+    if not network.can("glimpses"):
         raise BadChoice(
             f"{network.name or 'the network'} reads whole pictures: leave the number of locations out, "
             "or name a network that reads glimpses, as tnet-b0"
         )
-    # windows are shrunk as the network's own forward does it
-    return network.module.walk(Pixels(pixels, bool(getattr(network.module, "antialias", True))), glimpses)
+    return module(pixels, glimpses)
 
 
 def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
@@ -76,7 +57,7 @@ def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
 
     A linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none.
     """
-    if isinstance(network.module, TwoStream):
+    if getattr(network.module, "needs", ""):
         answered(network, pixels, glimpses)  # a patch source finds out once where its network is to be looked at
     counter = FlopCounterMode(display=False)
     with as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
@@ -136,7 +117,7 @@ def input_shape(network: Network, size: int | None) -> tuple[int, ...]:
     """C,H,W of what the network takes: as its transform gives it, or `size` x `size`."""
     if size is not None and size < 1:
         raise BadChoice(f"an input has at least one pixel a side; got {size}")
-    if isinstance(network.transform, (Reading, Spectrogram)):
+    if network.can("texts") or network.can("sounds"):
         raise BadChoice(
             f"{network.name or 'the network'} takes no pictures: fovea measure text and fovea measure sounds tell of it"
         )

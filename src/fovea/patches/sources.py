@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fovea import models as nets
 from fovea.basics import boxes as regions
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.data.options import value_of
@@ -28,8 +27,10 @@ from fovea.glimpses.zoom import zoom_batches
 from fovea.heatmaps.explain import METHODS, find, look_at
 from fovea.models.glimpsing import Glimpsing
 from fovea.networks import loading as zoo
-from fovea.networks.network import Network, as_found, hash_of
-from fovea.networks.over import WEIGHTS
+from fovea.networks.network import Network, as_found
+from fovea.networks.registry import is_untrained
+from fovea.networks.weights import FILES as WEIGHTS
+from fovea.networks.weights import hash_of
 from fovea.patches.localize import choice, localize_batches
 from fovea.patches.scales import Anchored
 from fovea.pictures import Picture
@@ -38,7 +39,6 @@ from fovea.pictures.shown import Shown
 from fovea.pictures.transforms import Prepare
 
 ALIKE = 0.7  # a prototype's box is left out where its IoU with one before it is above this
-UNTRAINED = ("tnet/", "protopnet/", "twostream/", "local/")  # what is built over trained features is not trained itself
 EVERYTHING = sys.maxsize  # pictures are decoded already: their size was accepted then
 
 Found = list[
@@ -208,7 +208,7 @@ def _value(what: str, text: str, kind: Any) -> Any:
 
 
 def _loaded(net: str, device: str | torch.device) -> Network:
-    if net in nets.NETS or net.startswith(UNTRAINED):
+    if is_untrained(net):
         raise BadChoice(
             f"{net} has no trained weights, so its patches would be anywhere: train it and name its .safetensors file, "
             "or name one that comes with fovea ('fovea models')"

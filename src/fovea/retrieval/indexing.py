@@ -18,7 +18,7 @@ from fovea.basics.errors import BadChoice, BadNetwork, BadPicture
 from fovea.networks.inputs import as_taken
 from fovea.networks.loading import NetworkLike
 from fovea.networks.network import Network, as_found
-from fovea.networks.over import WEIGHTS
+from fovea.networks.weights import FILES as WEIGHTS
 from fovea.pictures import MAX_PIXELS, expand, read
 from fovea.pictures.reading import batched, decoded
 from fovea.retrieval.knowing import Known, known, readable, refuse_another

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from fovea.basics.errors import BadNetwork
-from fovea.networks.cost import placed
+from fovea.networks.devices import placed
 from fovea.networks.embedding import embedding
 from fovea.networks.loading import NetworkLike, as_network, load, ours
-from fovea.networks.network import Network, as_found, hash_of
-from fovea.networks.over import WEIGHTS
+from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank
+from fovea.networks.weights import FILES as WEIGHTS
+from fovea.networks.weights import hash_of
 from fovea.pictures.transforms import Prepare
 
 TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -40,17 +41,19 @@ class Streams:
     network: Network
     module: TwoStream
     local: LocalStream
-    classifier: Network | None  # where the global stream is any classifier, whose last map is searched for once
+    classifier: Network  # the global stream, whose last map is searched for once where it does not give it
 
     @staticmethod
     def of(network: Network, *methods: str) -> "Streams":
         """Or an error that says why it cannot look longer, or not by one of these methods."""
-        module, name = network.module, network.name or type(network.module).__name__
-        if not isinstance(module, TwoStream):
-            raise BadChoice(f"{name} has no local stream that looks in steps; fovea.explain shows where it looks")
-        local = module.local
-        if local is None:
-            raise BadChoice(f"{name} was built with local='none', its global stream alone: use fovea.explain")
+        name = network.name or type(network.module).__name__
+        if not network.can("streams"):
+            raise BadChoice(
+                f"{name} has no local stream that looks in steps (with local='none' there is a global stream alone); "
+                "fovea.explain shows where it looks"
+            )
+        module = cast(TwoStream, network.module)
+        local = cast(LocalStream, module.local)
         for one in methods:
             if one not in METHODS:
                 raise BadChoice(f"steps are looked at by {', '.join(METHODS)}; not {one!r}{nearest(one, METHODS)}")
@@ -58,8 +61,7 @@ class Streams:
             raise BadChoice(
                 f"{name} was built without self-attention: build it with self_attention=true, or use gradcam or l2caf"
             )
-        plain = isinstance(module.whole, GlobalStream)
-        return Streams(network, module, local, None if plain else wrap(module.whole, labels=network.labels))
+        return Streams(network, module, local, wrap(module.whole, labels=network.labels))
 
     @property
     def classes(self) -> int:
@@ -68,7 +70,7 @@ class Streams:
     @torch.no_grad()
     def read(self, batch: Tensor) -> Read:
         """N,C,H,W as the network takes it."""
-        out: TwoStreamOutput = self.module(batch)
+        out: TwoStreamOutput = self.network.answer(batch)
         assert out.boxes is not None  # there is a local stream
         assert out.steps is not None
         assert out.cells is not None
@@ -84,12 +86,10 @@ class Streams:
         own = find("gradcam" if method == SELF_ATTENTION else method)
         windows = zip(shown, seen.out.seen.tolist(), strict=True)
         placed = [windowed(one, window, self.module.size) for one, window in windows]
-        if self.classifier is not None:
+        if seen.out.map is None:
             assert seen.out.view is not None
             return look_at(self.classifier, seen.out.view, placed, [own], classes)[0][own.name]
-        assert isinstance(self.module.whole, GlobalStream)
-        assert seen.out.map is not None
-        root, classify = seen.out.map.detach().requires_grad_(), self.module.whole.classify
+        root, classify = seen.out.map.detach().requires_grad_(), cast(GlobalStream, self.module.whole).classify
         opened = _opened(root, classify(root), classify)
         return look_into(self.network, opened, placed, [own], classes, WHOLE)[0][own.name]
 

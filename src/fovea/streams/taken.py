@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from PIL import Image
@@ -10,13 +11,13 @@ from torch import Tensor
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet, Sample
 from fovea.data.samples import Source
-from fovea.models.twostream import EMBEDDED, TwoStream, filled
+from fovea.models.twostream import EMBEDDED, TwoStream
 from fovea.networks.network import Network
 from fovea.patches.cache import Extracted, extract
-from fovea.patches.finder import Finding
 from fovea.patches.sources import told
 from fovea.pictures import from_array
 from fovea.pictures.transforms import Prepare
+from fovea.streams.completion import filled
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class AsTaken:
 
 def source_of(module: TwoStream) -> str | None:
     """Where a two-stream network's patches come from, without whose folders a file lies in."""
-    if module.localiser is not None:
+    if module.localizer is not None:
         return EMBEDDED
-    return told(module.finder.text) if isinstance(module.finder, Finding) else None
+    return None if module.source is None else told(module.source)
 
 
 def patches_of(
@@ -45,13 +46,11 @@ def patches_of(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Extracted | None:
     """The patches of every picture by a two-stream network's own source, in pixels of its input, kept on disk; None
-    where the network has no local stream, or a localiser inside it."""
-    module, prepare = network.module, network.transform
-    assert isinstance(module, TwoStream)
-    assert isinstance(prepare, Prepare)
-    if module.local is None or module.localiser is not None:
+    where the network has no local stream, or a localizer inside it."""
+    module, prepare = cast(TwoStream, network.module), cast(Prepare, network.transform)
+    if module.local is None or module.localizer is not None:
         return None
-    if not isinstance(module.finder, Finding):
+    if module.source is None:
         raise BadChoice(
             "the network has no patch source: give the option source=KIND:NET, as l2caf:efficientnet_lite0-cub100, or "
             f"{EMBEDDED!r} (in a recipe network.options.source)"
@@ -59,7 +58,7 @@ def patches_of(
     taken = tuple(replace(one, source=AsTaken(one.source, prepare)) for one in data.samples)
     form = f"{prepare.size[1]}x{prepare.size[0]}-{prepare.crop}-{prepare.interpolation}"  # other pixels, other patches
     seen = replace(data, name=f"{data.name}-{form}", samples=taken)
-    return extract(seen, module.finder.text, device=device, progress=progress)
+    return extract(seen, module.source, device=device, progress=progress)
 
 
 def in_shares(patches: Extracted, samples: Sequence[Sample], size: tuple[int, int], count: int) -> Tensor:

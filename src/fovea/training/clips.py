@@ -10,7 +10,8 @@ from fovea.data.moving import Frame, Shots
 from fovea.data.segments import open_clips
 from fovea.models.videonet import Features, video_of
 from fovea.networks.loading import load
-from fovea.networks.network import Network, fit_for_half
+from fovea.networks.network import Network
+from fovea.networks.weights import fit_for_half
 from fovea.training.feed import Feed, Kept, Progress, Wanted, preparing
 from fovea.training.losses import loss
 from fovea.training.medium import Medium, Tested, refuse_pictures

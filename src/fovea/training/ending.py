@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from fovea.basics.files import write_json
 from fovea.basics.provenance import provenance
-from fovea.networks.network import Network, borrowed_of, fit_for_half, hash_of
+from fovea.networks.network import Network
+from fovea.networks.weights import borrowed_of, fit_for_half, hash_of
 from fovea.training.averaging import settled
 from fovea.training.log import Log, plot, read
 from fovea.training.prototypes import project

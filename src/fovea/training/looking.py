@@ -1,5 +1,7 @@
 """Pictures with patches, for networks of two streams: found once by the network's own source, kept on disk."""
 
+from typing import cast
+
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
@@ -111,7 +113,7 @@ class TwoStreamTest(Classified[HeldOut]):
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
         counts, dtype = torch.zeros(3, 3, dtype=torch.float64), next(module.parameters()).dtype
-        count = network.module.patches if isinstance(network.module, TwoStream) else 1
+        count = cast(TwoStream, network.module).patches
         for pixels, labels, shown in self.held.pixels(size, fabric.global_rank, fabric.world_size):
             pictures = self.held.prepare.normalise(pixels).to(dtype)
             samples = [one for one, _ in shown]

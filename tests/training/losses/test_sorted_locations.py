@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fovea.models.saccader import Cell, CellWalk, Policy, Saccader
+from fovea.models.saccader import Cell, CellWalk, Policy, Saccader, SaccaderOptions
 from fovea.training.losses.sorted_locations import SortedLocations
 
 
@@ -46,7 +46,7 @@ def test_pictures_are_averaged() -> None:
 def test_learned_by_the_network_while_its_representation_stays() -> None:
     """A few steps on two pictures: the loss falls, and the network then goes to where its evidence is highest."""
     torch.manual_seed(0)
-    net = Saccader(2, 0.125, 3, "locations", 93).train()
+    net = Saccader(2, SaccaderOptions(0.125, 3, "locations", 93)).train()
     frozen = {key: value.clone() for key, value in net.representation.state_dict().items()}
     pictures, target = torch.randn(2, 3, 93, 93), torch.tensor([0, 1])
     tuner = torch.optim.Adam([one for one in net.parameters() if one.requires_grad], 3e-3)

@@ -17,13 +17,13 @@ from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
 from fovea.networks.cutting.parts import Cut, Head, Opened, Trunk, one_map, root
 from fovea.networks.layout import layout_of
-from fovea.networks.network import Network, layers
+from fovea.networks.running import Runnable, layers
 
 __all__ = ["Cut", "Opened", "cut"]
 
 
 def cut(
-    network: Network, batch: Tensor, layer: str | nn.Module | None = None, parts: Sequence[nn.Module] | None = None
+    network: Runnable, batch: Tensor, layer: str | nn.Module | None = None, parts: Sequence[nn.Module] | None = None
 ) -> Cut:
     """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
     layer = layer if layer is not None else network.layer
@@ -37,10 +37,11 @@ def cut(
             network._cuts.clear()
         made = _cut(network, batch[:1], layer)
         network._cuts[key] = replace(made, time_first=batch.ndim == 5 and _folds_time_first(made, batch))
-    return network._cuts[key]
+    known: Cut = network._cuts[key]
+    return known
 
 
-def _cut(network: Network, batch: Tensor, layer: str | nn.Module | None) -> Cut:
+def _cut(network: Runnable, batch: Tensor, layer: str | nn.Module | None) -> Cut:
     if layer is not None:
         name = _name_of(network.module, layer)
         return graph_cut(network, batch, name) or hook_cut_at(network, batch, name)
@@ -71,7 +72,7 @@ def _folds_time_first(made: Cut, batch: Tensor) -> bool:
     return bool((time_first - alone).abs().sum() < (picture_first - alone).abs().sum())
 
 
-def _timm_cut(network: Network, batch: Tensor) -> Cut | None:
+def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
     module: Any = network.module
     if not (hasattr(module, "forward_features") and hasattr(module, "forward_head")):
         return None

@@ -11,10 +11,10 @@ from torch import Tensor, fx, nn
 from fovea.basics.errors import FoveaError
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.parts import Cut, Enter, Head, Trunk, need_space, root
-from fovea.networks.network import Network
+from fovea.networks.running import Runnable
 
 
-def graph_cut(network: Network, batch: Tensor, layer: str | None) -> Cut | None:
+def graph_cut(network: Runnable, batch: Tensor, layer: str | None) -> Cut | None:
     """Split the traced module at a node: the layer's last one, or the last spatial map."""
     traced = _trace(network.module)
     if traced is None:
@@ -98,7 +98,7 @@ class _Recorder(fx.Interpreter):
 
 
 def _last_map(
-    network: Network, traced: fx.GraphModule, nodes: list[fx.Node], values: dict[fx.Node, Any], batch: Tensor
+    network: Runnable, traced: fx.GraphModule, nodes: list[fx.Node], values: dict[fx.Node, Any], batch: Tensor
 ) -> fx.Node | None:
     ends = nodes[-1].all_input_nodes
     steps = [
@@ -156,7 +156,7 @@ def _layer_name(node: fx.Node) -> str:
     return f"{node.name} after {earlier.meta['layers'][-1]}" if earlier.op != "root" else str(node.name)
 
 
-def _split(network: Network, traced: fx.GraphModule, node: fx.Node) -> Enter:
+def _split(network: Runnable, traced: fx.GraphModule, node: fx.Node) -> Enter:
     """Two graph modules: input to (features, what else the rest needs), and those two to the output."""
     nodes = list(traced.graph.nodes)
     place = nodes.index(node)

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadNetwork
-from fovea.models.glimpsing import Glimpsing
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.parts import Cut, Head, Trunk, need_space, one_map, root
-from fovea.networks.network import Network
+from fovea.networks.running import Runnable
 
 
-def hook_cut_at(network: Network, batch: Tensor, layer: str) -> Cut:
+def hook_cut_at(network: Runnable, batch: Tensor, layer: str) -> Cut:
     result = _hook_cut(network, layer)
     with torch.no_grad():
         features = result.enter(batch, False)[0]
@@ -22,19 +21,19 @@ def hook_cut_at(network: Network, batch: Tensor, layer: str) -> Cut:
     return result
 
 
-def hook_cut_anywhere(network: Network, batch: Tensor) -> Cut:
+def hook_cut_anywhere(network: Runnable, batch: Tensor) -> Cut:
     """Watch every layer once and take the last that gives a map the output still reads."""
     name = _last_watched(network, network.module, batch) or _last_watched(network, stirred(network.module), batch)
     if name is None:
-        glimpses = isinstance(network.module, Glimpsing)
-        way = "fovea.zoom tells what it reads" if glimpses else "name one with layer=, or wrap a network that has one"
+        way = "name one with layer=, or wrap a network that has one"
+        way = "fovea.zoom tells what it reads" if network.can("glimpses") else way
         raise BadNetwork(
             f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on; {way}"
         )
     return _hook_cut(network, name)
 
 
-def _last_watched(network: Network, module: nn.Module, batch: Tensor) -> str | None:
+def _last_watched(network: Runnable, module: nn.Module, batch: Tensor) -> str | None:
     seen: list[tuple[str, Tensor, bool]] = []
     handles = []
     for name, one in module.named_modules():
@@ -60,7 +59,7 @@ def _last_watched(network: Network, module: nn.Module, batch: Tensor) -> str | N
     return found
 
 
-def _hook_cut(network: Network, layer: str) -> Cut:
+def _hook_cut(network: Runnable, layer: str) -> Cut:
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         roots: list[Tensor] = []
 
@@ -103,7 +102,7 @@ def _by_call(features: Tensor, samples: int, calls: int) -> tuple[Tensor, ...]:
     return tuple(features.view(samples, calls, *features.shape[1:]).unbind(1))
 
 
-def _run_with(network: Network, batch: Tensor, layer: str, put: Callable[[int, Tensor], Tensor]) -> Tensor:
+def _run_with(network: Runnable, batch: Tensor, layer: str, put: Callable[[int, Tensor], Tensor]) -> Tensor:
     """Run the network with the layer's output replaced, call by call."""
     calls = 0
 

@@ -13,7 +13,6 @@ Padding is followed twice: as nothing, which gives the pixels seen (`Geometry.bo
 gives the receptive field of the textbooks (`Field`), the same for every cell and beyond the border where it must.
 """
 
-import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,19 +23,18 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadNetwork, FoveaError, nearest
-from fovea.networks.geometry.cells import Box, box, by, by_cell, geometry_of
 from fovea.networks.geometry.cells import Field as Field
 from fovea.networks.geometry.cells import Geometry as Geometry
+from fovea.networks.geometry.cells import by, geometry_of
 from fovea.networks.geometry.following import Follower, Sight, Watch
-from fovea.networks.layout import Layout
-from fovea.networks.network import Network, as_found, wrap
+from fovea.networks.running import Runnable, as_found
 
 SIZE = 224  # of an input, where nothing says otherwise
 Pick = Callable[[Any], Sequence[Tensor]]
 
 
 def of(
-    module: nn.Module | Network,
+    module: nn.Module | Runnable,
     layer: str | None = None,
     size: Sequence[int] | int | None = None,
     channels: int | None = None,
@@ -48,69 +46,30 @@ def of(
     Without `size` it is that of the network's transform, or 224; channels and axes are those of the first convolution.
     """
     network, inputs = _asked(module, size, channels)
-    return _run(network, inputs, layer, _one(network, layer, output))[0][0]
+    return _run(network, inputs, layer, _one(network, layer, output))[0]
 
 
-def of_tensors(module: nn.Module | Network, inputs: Tensor, pick: Pick) -> tuple[Geometry, ...]:
+def of_tensors(module: nn.Module | Runnable, inputs: Tensor, pick: Pick) -> tuple[Geometry, ...]:
     """What the cells of several tensors can see, picked out of what the module returns for `inputs`, in one run."""
-    network = module if isinstance(module, Network) else wrap(module)
-    return tuple(geometry for geometry, _ in _run(network, inputs, None, pick))
+    network = module if isinstance(module, Runnable) else Runnable(module)
+    return tuple(_run(network, inputs, None, pick))
 
 
-def noise_for(network: Network) -> Tensor:
+def noise_for(network: Runnable) -> Tensor:
     """One input of the size that a network takes, whatever its medium."""
-    from fovea.data.texts import Reading
-    from fovea.models.anchornet_sound import Spectrogram
-
-    if isinstance(network.transform, Reading):
-        return torch.full((1, network.transform.length), 2, device=network.device)  # a word's number, not padding's
-    if isinstance(network.transform, Spectrogram):
-        return torch.randn(1, network.transform.bands, SIZE, device=network.device, dtype=network.dtype)
+    transform: Any = network.transform
+    if network.can("texts"):
+        return torch.full((1, transform.length), 2, device=network.device)  # a word's number, not padding's
+    if network.can("sounds"):
+        return torch.randn(1, transform.bands, SIZE, device=network.device, dtype=network.dtype)
     return _asked(network, None, None)[1]
 
 
-def seen_by_gradient(
-    module: nn.Module | Network,
-    cell: Sequence[int] | int,
-    layer: str | None = None,
-    size: Sequence[int] | int | None = None,
-    channels: int | None = None,
-    output: Callable[[Any], Tensor] | None = None,
-    tries: int = 4,
-) -> Box:
-    """The smallest box of the pixels that a cell's values have a gradient at: a check of `of`, inside `region(cell)`.
-
-    United over `tries` random inputs, since a ReLU or a maximum hides pixels; all zeros where no pixel has a gradient.
-    """
-    if tries < 1:
-        raise BadChoice(f"at least one input must be tried; got {tries}")
-    network, inputs = _asked(module, size, channels)
-    geometry, layout = _run(network, inputs, layer, _one(network, layer, output))[0]
-    number = geometry.number(cell)
-    double = wrap(copy.deepcopy(network.module).double())  # in single precision small gradients vanish
-    noise = torch.Generator().manual_seed(0)
-    seen = torch.zeros(geometry.input, dtype=torch.bool)
-    with as_found(double):
-        for _ in range(tries):
-            x = torch.randn(inputs.shape, generator=noise, dtype=torch.double).to(inputs.device).requires_grad_()
-            with _caught(double.module, layer) as caught:
-                returned = double.module(x)
-            values = by_cell(_one(network, layer, output)(caught[-1] if layer else returned)[0], layout)  # N,k,P
-            values = values[..., number]  # N,k
-            signs = torch.randint(0, 2, values.shape, generator=noise).to(values) * 2 - 1
-            total = (values * signs).sum()
-            if total.requires_grad:
-                (slope,) = torch.autograd.grad(total, x, allow_unused=True)
-                seen |= False if slope is None else (slope != 0).flatten(0, 1).any(0).cpu()
-    where = seen.nonzero()  # pixels,axes
-    return box(where.amin(0).tolist(), (where.amax(0) + 1).tolist()) if len(where) else (0,) * (2 * seen.ndim)
-
-
 def _asked(
-    module: nn.Module | Network, size: Sequence[int] | int | None, channels: int | None
-) -> tuple[Network, Tensor]:
+    module: nn.Module | Runnable, size: Sequence[int] | int | None, channels: int | None
+) -> tuple[Runnable, Tensor]:
     """The network, and noise of the shape that was asked for."""
-    network = module if isinstance(module, Network) else wrap(module)
+    network = module if isinstance(module, Runnable) else Runnable(module)
     convs = (one for one in network.module.modules() if isinstance(one, nn.Conv1d | nn.Conv2d | nn.Conv3d))
     first = next(convs, None)
     if size is None and network.transform is not None:
@@ -128,7 +87,7 @@ def _asked(
     return network, noise.to(network.device, network.dtype)
 
 
-def _one(network: Network, layer: str | None, output: Callable[[Any], Tensor] | None) -> Pick:
+def _one(network: Runnable, layer: str | None, output: Callable[[Any], Tensor] | None) -> Pick:
     """The one tensor to look at among what a layer, or the module, gave."""
     output = output or (network.output if layer is None else None)
 
@@ -144,7 +103,7 @@ def _one(network: Network, layer: str | None, output: Callable[[Any], Tensor] | 
     return pick
 
 
-def _run(network: Network, inputs: Tensor, layer: str | None, pick: Pick) -> list[tuple[Geometry, Layout | None]]:
+def _run(network: Runnable, inputs: Tensor, layer: str | None, pick: Pick) -> list[Geometry]:
     """Run the module once, following it; what a layer gives is read at once, before a later one writes over it."""
     inputs = inputs.detach().clone()  # a network may write over its input
     follower = Follower(inputs)

@@ -86,7 +86,7 @@ class Geometry:
         return said + (f" (taken to read all they are given: {', '.join(self.assumed)})" if self.assumed else "")
 
 
-def geometry_of(shape: torch.Size, sight: Sight, inputs: Tensor) -> tuple[Geometry, Layout | None]:
+def geometry_of(shape: torch.Size, sight: Sight, inputs: Tensor) -> Geometry:
     space = tuple(inputs.shape[2:] or inputs.shape[1:])
     axes = len(space)
     reach = sight.reach or (torch.tensor(-torch.inf).expand(shape),) * (4 * axes)
@@ -102,7 +102,7 @@ def geometry_of(shape: torch.Size, sight: Sight, inputs: Tensor) -> tuple[Geomet
     fields = (
         _field(beyond_starts[:, a].reshape(grid), beyond_stops[:, a].reshape(grid), a, space[a]) for a in range(axes)
     )
-    return Geometry(tuple(fields), grid, space, seen, tuple(sorted(sight.assumed))), layout
+    return Geometry(tuple(fields), grid, space, seen, tuple(sorted(sight.assumed)))
 
 
 def _field(starts: Tensor, stops: Tensor, axis: int, length: int) -> Field:

@@ -1,0 +1,200 @@
+"""A module that can be asked: its inputs made, its output read, and itself left as it was found."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.data.texts import Reading
+from fovea.networks.completion import completion
+from fovea.pictures import Given, gather
+from fovea.pictures.placement import Placement
+from fovea.pictures.transforms import Transform, placement_of
+
+ABILITIES = {
+    "branches": "its branches' cells see known patches: it localizes by its own evidence",
+    "glimpses": "it walks through a picture and reads a few glimpses",
+    "streams": "it looks at a picture as a whole and at patches of it, in steps",
+    "prototypes": "it compares cells with prototypes",
+    "frames": "it takes clips, N,T,C,H,W",
+    "embedding": "its output is a vector to compare, without classes",
+    "complement": "a second classifier sees what the first does not rely on",
+    "texts": "it reads texts",
+    "spans": "its cells see known spans of words",
+    "sounds": "it hears sounds",
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What builds the network again: a name that `fovea.load` knows, and its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False, repr=False)
+class Runnable:
+    """`.module` with `.transform` (picture to tensor, or text to words' numbers) and `.labels`; calling it gives the
+    output of a batch."""
+
+    module: nn.Module
+    transform: Transform | None = None
+    labels: tuple[str, ...] | None = None
+    layer: str | nn.Module | None = None
+    name: str = ""
+    output: Callable[[Any], Tensor] | None = None
+    origin: Origin | None = None
+    abilities: frozenset[str] = frozenset()  # declared beside those of the module itself
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what completes its inputs, once made
+    _cuts: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
+    _classes: dict[Any, int | None] = field(default_factory=dict, repr=False)  # of one without labels, once it has run
+
+    def __repr__(self) -> str:
+        size = getattr(self.transform, "size", None)
+        classes = "no labels" if self.labels is None else f"{len(self.labels)} classes"
+        parts = [classes, *([f"{size[1]} x {size[0]} pixels"] if size else []), str(self.device)]
+        return f"<Network {self.name or type(self.module).__name__}: {', '.join(parts)}>"
+
+    def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
+        """The output for a batch of tensors, or for pictures or texts, which are prepared first."""
+        if isinstance(self.transform, Reading) and not isinstance(batch, Tensor):
+            batch = self.transform.batch(batch).to(self.device)
+        elif not isinstance(batch, Tensor):
+            ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
+            batch = torch.stack(ready).to(self.device, self.dtype)
+        return self.read(self.answer(batch))
+
+    def answer(self, batch: Tensor) -> Any:
+        """What the module returns; what it `needs` beside pictures, as boxes of their patches, is found first."""
+        needs = getattr(self.module, "needs", "")
+        return self.module(completion.get(needs)(self, batch) if needs else batch)
+
+    def read(self, out: Any) -> Tensor:
+        """The one tensor to explain among what the module returned: its `logits`, unless `output` picks another."""
+        out = getattr(out, "logits", out) if self.output is None else self.output(out)
+        if isinstance(out, Tensor):
+            output = out.reshape(-1, 1) if out.ndim < 2 else out  # one number per picture
+            if self.labels is not None and output.ndim == 2 and output.shape[1] != len(self.labels):
+                raise BadNetwork(
+                    f"the network gives {output.shape[1]} numbers per picture and has {len(self.labels)} labels: "
+                    "name as many classes as it has outputs, fovea.wrap(module, labels=[...])"
+                )
+            return output
+        if isinstance(out, dict):
+            how = f'output=lambda out: out["{next(iter(out), "logits")}"]'
+        elif isinstance(out, (tuple, list)):
+            how = "output=lambda out: out[0]"
+        else:
+            how = "output=lambda out: out.scores"
+        raise BadNetwork(
+            f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
+            f"fovea.wrap(module, {how})"
+        )
+
+    def can(self, ability: str) -> bool:
+        """Whether the network was declared to do something that others do not: ABILITIES."""
+        if ability not in ABILITIES:
+            raise BadChoice(f"no ability {ability!r}{nearest(ability, ABILITIES)} (there are: {', '.join(ABILITIES)})")
+        return ability in self.abilities or ability in getattr(self.module, "abilities", ())
+
+    @property
+    def device(self) -> torch.device:
+        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+
+    def prepare(self, image: Image.Image) -> tuple[Tensor, Placement]:
+        """A picture as the network takes it (C,H,W), and where its pixels went."""
+        if self.transform is None:
+            raise BadChoice(
+                "this network has no transform, so it takes tensors only; "
+                "give fovea.wrap(module, transform=...) to explain pictures"
+            )
+        if isinstance(self.transform, Reading):
+            raise BadChoice(f"{self.name or 'this network'} reads text, not pictures; fovea.load another for pictures")
+        key = (id(self.transform), *image.size)
+        placement = self._placements.get(key)
+        if placement is None:  # several threads may prepare pictures at once
+            if len(self._placements) > 4096:
+                self._placements.clear()
+            placement = self._placements[key] = placement_of(self.transform, *image.size)
+        return self.transform(image), placement
+
+    def label(self, index: int) -> str:
+        return self.labels[index] if self.labels is not None and index < len(self.labels) else str(index)
+
+    def index(self, label: str | int, classes: int | None = None) -> int:
+        """The class that a name or a number stands for."""
+        count = classes if classes is not None else len(self.labels or ())
+        named = isinstance(label, str) and self.labels is not None and label in self.labels
+        if isinstance(label, int) or (not named and re.fullmatch(r"-?\d+", label)):
+            number = int(label)
+            if not 0 <= number < count:
+                raise BadChoice(f"class {number} does not exist: the network has classes 0 to {count - 1}")
+            return number
+        if self.labels is None:
+            raise BadChoice(f"class {label!r}: this network has no labels; give a class index, or wrap it with labels=")
+        hits = [i for i, name in enumerate(self.labels) if name.lower() == label.lower()]
+        if not hits:
+            raise BadChoice(f"no class {label!r} among the network's {len(self.labels)}{nearest(label, self.labels)}")
+        if len(hits) > 1:
+            raise BadChoice(f"{label!r} names classes {' and '.join(map(str, hits))}: give the index")
+        if hits[0] >= count:
+            raise BadChoice(f"{label!r} is label {hits[0]}, but the network has only {count} outputs")
+        return hits[0]
+
+
+def layers(module: nn.Module) -> list[nn.Module]:
+    """Every submodule once, as `module.modules()` but several times quicker, which counts for one small picture."""
+    found: dict[int, nn.Module] = {id(module): module}
+    waiting = [module]
+    while waiting:
+        for child in waiting.pop()._modules.values():
+            if child is not None and id(child) not in found:
+                found[id(child)] = child
+                waiting.append(child)
+    return list(found.values())
+
+
+@contextmanager
+def as_found(network: Runnable) -> Iterator[list[nn.Module]]:
+    """Explain in eval mode with gradients allowed; whatever happens, modes and random numbers are as before after.
+
+    Gives the network's submodules, since they were counted.
+    """
+    parts = layers(network.module)
+    in_training = [module for module in parts if module.training]
+    rng = torch.get_rng_state()
+    on_cuda = network.device.type == "cuda"
+    cuda_rng = torch.cuda.get_rng_state(network.device) if on_cuda else None
+    try:
+        for module in in_training:
+            module.training = False
+        # cuDNN refuses a backward through a recurrent layer in eval mode
+        with torch.inference_mode(False), torch.enable_grad(), _without_cudnn_rnn(parts, on_cuda):
+            yield parts
+    finally:
+        for module in in_training:
+            module.training = True
+        torch.set_rng_state(rng)
+        if cuda_rng is not None:
+            torch.cuda.set_rng_state(cuda_rng, network.device)
+
+
+@contextmanager
+def _without_cudnn_rnn(parts: list[nn.Module], on_cuda: bool) -> Iterator[None]:
+    if on_cuda and any(isinstance(module, nn.RNNBase) for module in parts):
+        with torch.backends.cudnn.flags(enabled=False):
+            yield
+    else:
+        yield
