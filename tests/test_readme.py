@@ -6,6 +6,7 @@ import pytest
 
 import fovea
 from fovea.measures.tables import MARKED, Tables
+from fovea.training.losses import loss
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -13,7 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    return Tables(ROOT / "results", {})
+    return Tables(ROOT / "results", {"loss": loss})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

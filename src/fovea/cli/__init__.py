@@ -16,7 +16,7 @@ from fovea.cli import (
     patch_finding,
     prototyping,
     searching,  # noqa: F401  its commands declare themselves
-    training,
+    training,  # noqa: F401
     zooming,
 )
 from fovea.cli.commands import APP, Asked, command, here_is_importable
@@ -26,7 +26,6 @@ app = APP
 app.add_typer(explaining.app)
 app.add_typer(localizing.app)
 app.add_typer(zooming.app)
-app.add_typer(training.app)
 app.add_typer(patch_finding.app)
 app.add_typer(prototyping.app)
 measure.app.add_typer(measuring.app)

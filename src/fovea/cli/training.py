@@ -4,51 +4,42 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fovea.basics.errors import FoveaError
+from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, warn
 
-app = typer.Typer()
 
-
-@app.command(
+@command(
+    "train",
+    arguments=("recipe",),
+    options=("set", "out", "resume", "fresh", "device"),
+    help={"out": "Folder for checkpoint, log, curves, weights and card; out/train/NAME if not given."},
     epilog="Examples:  fovea train recipes/digits.toml  |  fovea train recipes/digits.toml --set epochs=2 --set seed=1"
-    "  |  torchrun --nproc-per-node 2 -m fovea train recipes/digits.toml"
+    "  |  torchrun --nproc-per-node 2 -m fovea train recipes/digits.toml",
 )
-def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe (TOML). Those that come with fovea are in recipes/.")],
-    set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as optimizer.lr=0.05. Repeat.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for checkpoint, log, curves, weights and card; out/train/NAME if not given."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in this folder was stopped.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away a run in this folder.")] = False,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
-) -> None:
+def train(asked: Asked) -> None:
     """Train a network by a recipe; a run that was killed goes on with --resume and ends as if nothing had happened."""
     from fovea.training import recipe as recipes
 
-    read = recipes.read(recipe, set or ())
+    name, changes = asked.recipe.stem, asked.set or ()
+    recipe = recipes.read(asked.recipe, changes)
     try:
         from fovea.training.loop import said, train
     except ImportError as error:
         raise FoveaError(f"training needs more packages ({error.name}): pip install 'fovea[train]'") from None
-    where = out or Path("out/train") / recipe.stem
-    with _shown(recipe.stem) as show:
-        restarted = _restarted(where)
-        options = resume or restarted, fresh and not restarted
-        done = train(read, where, recipe.stem, *options, device, show, set or ())
+    out = asked.out or Path("out/train") / name
+    with _shown(name) as show:
+        restarted = _restarted(out)
+        options = asked.resume or restarted, asked.fresh and not restarted
+        done = train(recipe, out, name, *options, asked.device, show, changes)
     if _first():
-        say.print(f"score: {said(done.score)}{_against(read.expected, done.score)}", markup=False)
+        say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}", markup=False)
         say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})", markup=False)
-        say.print(f"card: {done.card}; curves: {where / 'curves.png'}; log: {where / 'log.jsonl'}", markup=False)
+        say.print(f"card: {done.card}; curves: {out / 'curves.png'}; log: {out / 'log.jsonl'}", markup=False)
 
 
 def _first() -> bool:
@@ -67,15 +58,16 @@ def _restarted(where: Path) -> bool:
 
 
 def _against(expected: dict[str, float], score: dict[str, float]) -> str:
-    found = [(key, value) for key, value in expected.items() if key in score]
-    if not found:
-        return ""
-    parts = ", ".join(f"{key} {value} {'reached' if score[key] >= value else 'NOT reached'}" for key, value in found)
-    return f" (stated: {parts})"
+    stated = [
+        f"{key} {value} {'reached' if score[key] >= value else 'NOT reached'}"
+        for key, value in expected.items()
+        if key in score
+    ]
+    return f" (stated: {', '.join(stated)})" if stated else ""
 
 
 class _Bar:
-    """Progress on stderr: a bar on a terminal, a line a test elsewhere."""
+    """Progress on stderr: a bar on a terminal, one line per test elsewhere."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self.progress, self.name = progress, name

@@ -75,7 +75,7 @@ def _checked(entry: Entry, thing: Any) -> type[Loss]:
         what = f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
         raise BadChoice(
             f"the loss {entry.name!r} is {what}: a loss is a function of (logits, target), or a class that derives "
-            "from fovea.training.Loss"
+            "from fovea.training.losses.Loss"
         )
     return _of_function(entry, thing)
 
