@@ -4,7 +4,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.models.localstream import LocalStream
+from fovea.models.localstream import LocalStream, Recurrent
+from fovea.models.selfattention import SelfAttention
 from fovea.models.trunks import Trunk
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions
 from fovea.networks.network import Network
@@ -26,6 +27,8 @@ def made(steps: int = STEPS, boxes: tuple[tuple[float, ...], ...] = (BOX,), ask:
         patches=len(boxes),
     )  # fmt: skip
     local = LocalStream(3, 2, options)
+    if ask:
+        local.recurrent = Recurrent(3, options, SelfAttention(3, hidden, keys=1, places=4, width=8))
     whole, trunk = GlobalStream(_cells(), 2), _cells()
     module = TwoStream(whole, local, trunk, options)
     if not ask:

@@ -16,7 +16,7 @@ from fovea.data.moving import Shot, Shots
 from fovea.data.samples import Box
 from fovea.data.segments import open_clips
 from fovea.measures import clips
-from fovea.models.videonet import VideoNet, VideoNetOutput
+from fovea.models.videonet import VideoNet, VideoNetOutput, VideoOptions
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement
 from fovea.pictures.transforms import Prepare
@@ -56,7 +56,7 @@ class Sum(VideoNet):
     """The features are means of 2 x 2 pixels, and the embedding their weighted sums over cells and frames."""
 
     def __init__(self) -> None:
-        super().__init__(nn.AvgPool2d(2), (8, 8), 3, (4, 4), 1, 1, 1, 2, 0.0)
+        super().__init__(nn.AvgPool2d(2), (8, 8), 3, (4, 4), VideoOptions(None, None, 1, 1, 1, 2, 0.0))
         self.shallow = nn.Sequential(nn.ReLU())
         across = torch.arange(1.0, 5).expand(4, 4).flatten()  # 1 to 4 from left to right
         self.weights = torch.stack([across, torch.ones(16)])  # 2,16
