@@ -1,5 +1,6 @@
 import json
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from typer.testing import CliRunner
 
 import fovea
 from fovea import cli
-from fovea.measures import cost
-from fovea.measures.cost import measure, readable
-from fovea.networks.cost import macs, parameters, seconds, statistics
+from fovea.measures.cost import readable
+from fovea.measures.figures import giga
+from fovea.networks.cost import WARM_UP, macs, parameters, seconds, statistics
 from fovea.networks.devices import placed
 from fovea.pictures.transforms import Prepare
+
+measure = partial(fovea.measure, "cost")
 
 
 def by_equation_11(module: nn.Module, pixels: Tensor) -> int:
@@ -124,7 +127,7 @@ def test_efficientnet_b0_as_in_tnet(name: str) -> None:
 def test_row() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
     seen: list[tuple[int, int]] = []
-    found = measure(net, 64, batch=4, rounds=5, progress=lambda *now: seen.append(now))
+    found = measure(net, size=64, batch=4, rounds=5, progress=lambda *now: seen.append(now))
     (row,) = found.rows
     assert (row["net"], row["size"], row["batch"]) == ("timm/test_resnet", 64, 4)
     assert (row["pixels"], row["bytes"]) == (64 * 64, 3 * 64 * 64 * 4)
@@ -139,7 +142,7 @@ def test_row() -> None:
 
 def test_four_times_the_pixels_cost_four_times_as_much() -> None:
     net = fovea.load("timm/test_efficientnet", pretrained=False)
-    small, large = (measure(net, size, rounds=1).rows[0] for size in (64, 128))
+    small, large = (measure(net, size=size, rounds=1).rows[0] for size in (64, 128))
     head = net.module.classifier
     pooled = head.in_features * head.out_features
     assert large["macs"] - pooled == pytest.approx(4 * (small["macs"] - pooled), rel=0.01)  # squeezing is not spatial
@@ -151,7 +154,7 @@ def test_own_size_is_the_transforms() -> None:
     net = fovea.wrap(module, Prepare((20, 30), (0.5,), (0.5,)))
     row = measure(net, rounds=1).rows[0]
     assert (row["size"], row["pixels"], row["macs"]) == ("20 x 30", 600, 9 * 2 * 18 * 28)
-    assert measure(fovea.wrap(module), 12, rounds=1).rows[0]["macs"] == 9 * 2 * 10 * 10
+    assert measure(fovea.wrap(module), size=12, rounds=1).rows[0]["macs"] == 9 * 2 * 10 * 10
     with pytest.raises(fovea.BadChoice, match="size=224"):
         measure(fovea.wrap(module))
 
@@ -161,7 +164,7 @@ def test_the_network_is_left_as_found() -> None:
     net.module.train()
     before = {name: value.clone() for name, value in net.module.state_dict().items()}
     state = torch.get_rng_state()
-    measure(net, 64, rounds=1)
+    measure(net, size=64, rounds=1)
     assert net.module.training
     assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
     assert torch.equal(state, torch.get_rng_state())
@@ -171,11 +174,11 @@ def test_the_network_is_left_as_found() -> None:
 def test_a_size_that_does_not_fit() -> None:
     net = fovea.load("timm/vit_tiny_patch16_224", pretrained=False)
     with pytest.raises(fovea.BadNetwork, match=r"patch16_224 does not take 3 x 64 x 64 \(channels, height, width\)"):
-        measure(net, 64)
+        measure(net, size=64)
 
 
 def test_time_is_the_median_after_warming_up() -> None:
-    calls = iter([0.6] * cost.WARM_UP + [0.05, 0.6, 0.05])  # far apart, so that a busy machine does not mix them up
+    calls = iter([0.6] * WARM_UP + [0.05, 0.6, 0.05])  # far apart, so that a busy machine does not mix them up
 
     def call() -> None:
         import time
@@ -188,14 +191,14 @@ def test_time_is_the_median_after_warming_up() -> None:
 def test_a_pictures_own_pixels(tmp_path: Path) -> None:
     Image.new("RGB", (30, 20)).save(tmp_path / "small.png")
     net = fovea.load("timm/test_resnet", pretrained=False)
-    row = measure(net, 64, rounds=1, picture=tmp_path / "small.png").rows[0]
+    row = measure(net, size=64, rounds=1, picture=tmp_path / "small.png").rows[0]
     assert (row["picture_pixels"], row["picture_bytes"]) == (600, (tmp_path / "small.png").stat().st_size)
     assert "600 pixels" in readable(row)[-1]["figure"]
 
 
 @pytest.mark.parametrize(("number", "text"), [(25_557_032, "25.56 M"), (4_089_184_256, "4.09 G"), (1500, "1.50 k")])
 def test_numbers_for_people(number: int, text: str) -> None:
-    assert cost._short(number) == text
+    assert giga(number) == text
 
 
 def test_resnet50_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +240,8 @@ def test_a_device_that_is_not_there() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
-    on_cpu = measure(net, 64, 2, 2).rows[0]
-    on_gpu = measure(placed(net, "cuda"), 64, 2, 2)
+    on_cpu = measure(net, size=64, batch=2, rounds=2).rows[0]
+    on_gpu = measure(placed(net, "cuda"), size=64, batch=2, rounds=2)
     assert on_gpu.settings["device"] == "cuda"
     assert on_gpu.rows[0]["macs"] == on_cpu["macs"]
     assert on_gpu.rows[0]["peak_mb"] > 0
@@ -311,7 +314,7 @@ def test_statistics_of_every_level_count() -> None:
 
 
 def test_locations(tmp_path: Path) -> None:
-    line = "measure cost --net tnet/test_efficientnet --option base=32 --locations 0,2 --rounds 1"
+    line = "measure cost --net tnet/test_efficientnet --option base=32 --glimpses 0,2 --rounds 1"
     done = CliRunner().invoke(cli.app, [*line.split(), "--json", str(tmp_path / "c.json")])
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "c.json").read_text())["rows"]
@@ -321,11 +324,11 @@ def test_locations(tmp_path: Path) -> None:
     net = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32, "glimpses": 3})
     assert measure(net, rounds=1).rows[0]["locations"] == 3  # its own
     with pytest.raises(fovea.BadChoice, match="reads 0 to 90 glimpses; got 91"):
-        measure(net, rounds=1, locations=91)
+        measure(net, rounds=1, glimpses=[91])
     whole = fovea.load("timm/test_resnet", pretrained=False)
-    assert "locations" not in measure(whole, 64, rounds=1).rows[0]
+    assert "locations" not in measure(whole, size=64, rounds=1).rows[0]
     with pytest.raises(fovea.BadChoice, match="reads whole pictures: leave the number of locations out"):
-        measure(whole, 64, rounds=1, locations=2)
+        measure(whole, size=64, rounds=1, glimpses=[2])
 
 
 def test_papers_are_told_beside_ours() -> None:
@@ -342,7 +345,7 @@ def test_papers_are_told_beside_ours() -> None:
 
 def test_an_option_called_as_a_figure(tmp_path: Path) -> None:
     """DRAM is built for a number of locations, and may read fewer."""
-    line = "measure cost --net dram --option locations=3 --option width=0.125 --locations 1,3 --rounds 1"
+    line = "measure cost --net dram --option locations=3 --option width=0.125 --glimpses 1,3 --rounds 1"
     done = CliRunner().invoke(cli.app, [*line.split(), "--json", str(tmp_path / "c.json")])
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "c.json").read_text())["rows"]

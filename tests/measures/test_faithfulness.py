@@ -2,6 +2,7 @@ import json
 import math
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,12 @@ from fovea.data import DataSet, Sample, open_data
 from fovea.heatmaps.explain import METHODS
 from fovea.heatmaps.look import Found, Look
 from fovea.heatmaps.targets import Aim
-from fovea.measures import curve_figure
 from fovea.measures.curve_kinds import filling, kind_of
 from fovea.measures.curves import area_under, best, curve, places
-from fovea.measures.faithfulness import areas, measure
+from fovea.measures.faithfulness import draw
 from fovea.pictures.transforms import Prepare
 
+measure = partial(fovea.measure, "faithfulness")
 SURE, UNSURE = 1 / (1 + math.exp(-6)), 1 / (1 + math.exp(6))  # the answer to a white square, and to a black one
 
 
@@ -81,7 +82,9 @@ def net() -> fovea.Network:
 def test_the_areas_of_the_exact_map_its_reverse_and_the_control(net: fovea.Network) -> None:
     """With 9 steps the square is gone after the first, so every area can be worked out by hand."""
     kinds = ("insertion:black", "deletion", "coverage", "masking")
-    found = measure(net, held((square_of(255), 1)), [Known("exact"), Known("reversed", -1.0), "random"], kinds, 9)
+    found = measure(
+        net, held((square_of(255), 1)), method=[Known("exact"), Known("reversed", -1.0), "random"], kinds=kinds, steps=9
+    )
     exact, reverse, control = found.rows[:3]
     early, late = 1 / 18 + 8 / 9 * SURE, 1 / 18 + 8 / 9 * UNSURE
     assert [exact[kind] for kind in ("insertion", "deletion")] == pytest.approx([early, late])
@@ -96,7 +99,7 @@ def test_the_areas_of_the_exact_map_its_reverse_and_the_control(net: fovea.Netwo
 def test_the_ends_of_the_curves(net: fovea.Network) -> None:
     """One picture in two is right: its square is white and the other's is black, and both are called 'yes'."""
     data = held((square_of(255), 1), (square_of(0), 1))
-    found = measure(net, data, ["cam", "random"], steps=4, true_class=True)
+    found = measure(net, data, method=["cam", "random"], steps=4, true_class=True)
     for row in found.rows:
         kind, area = row.get("kind"), row.get("area")
         if (kind, area) in [("coverage", 1), ("masking", 0), ("insertion", 1), ("deletion", 0)]:
@@ -111,7 +114,10 @@ def test_the_ends_of_the_curves(net: fovea.Network) -> None:
 
 def test_the_class_followed_is_the_first_unless_the_true_one_is_asked_for(net: fovea.Network) -> None:
     wrong = held((square_of(0), 1))
-    first, true = (measure(net, wrong, ["random"], ["deletion"], 2, one).rows[1] for one in (False, True))
+    first, true = (
+        measure(net, wrong, method=["random"], kinds=["deletion"], steps=2, true_class=one).rows[1]
+        for one in (False, True)
+    )
     assert (first["area"], first["probability"]) == (0, pytest.approx(SURE))
     assert (true["area"], true["probability"]) == (0, pytest.approx(UNSURE))
 
@@ -119,9 +125,9 @@ def test_the_class_followed_is_the_first_unless_the_true_one_is_asked_for(net: f
 def test_batches_do_not_matter_and_the_seed_does(net: fovea.Network) -> None:
     data = held(*((square_of(value), 1) for value in (255, 200, 150, 100, 50)))
     seen: list[tuple[int, int]] = []
-    one = measure(net, data, ["random", "cam"], steps=3, batch=1)
-    two = measure(net, data, ["random", "cam"], steps=3, batch=4, progress=lambda *now: seen.append(now))
-    other = measure(net, data, ["random"], steps=3, seed=1)
+    one = measure(net, data, method=["random", "cam"], steps=3, batch=1)
+    two = measure(net, data, method=["random", "cam"], steps=3, batch=4, progress=lambda *now: seen.append(now))
+    other = measure(net, data, method=["random"], steps=3, seed=1)
     assert [row["method"] for row in one.rows[:2]] == ["random", "cam"]
     for a, b in zip(one.rows, two.rows, strict=True):
         assert a == pytest.approx(b)
@@ -135,9 +141,9 @@ def test_every_method_can_be_measured_and_the_network_is_left_as_found(pooled: n
     noisy = np.random.default_rng(0).integers(0, 255, (2, 24, 24, 3), dtype=np.uint8)
     data = DataSet("noise", tuple(Sample(str(i), i, Held(Image.fromarray(one))) for i, one in enumerate(noisy)))
     state = torch.get_rng_state()
-    found = measure(net, data, [*METHODS, "random"], steps=2)
+    found = measure(net, data, method=[*METHODS, "random"], steps=2)
     assert [row["method"] for row in found.rows[: len(METHODS) + 1]] == [*METHODS, "random"]
-    for row in areas(found).rows:
+    for row in found.rows[: len(METHODS) + 1]:
         assert all(0 <= row[kind] <= 1 for kind in ("insertion", "deletion", "coverage", "masking"))
     assert pooled.training
     assert all(one.grad is None and one.requires_grad for one in pooled.parameters())
@@ -152,7 +158,9 @@ def test_equal_values_keep_their_reading_order() -> None:
 
 
 def test_blank_maps_are_counted(net: fovea.Network) -> None:
-    found = measure(net, held((square_of(255), 1)), [Known("nothing", 0.0), Known("exact")], ["coverage"], 2)
+    found = measure(
+        net, held((square_of(255), 1)), method=[Known("nothing", 0.0), Known("exact")], kinds=["coverage"], steps=2
+    )
     assert [row["blank"] for row in found.rows[:2]] == [1, 0]
 
 
@@ -195,17 +203,17 @@ def test_the_area_is_the_trapezoid_rules() -> None:
 def test_wrong_names_are_told(net: fovea.Network) -> None:
     data = held((square_of(255), 1))
     with pytest.raises(fovea.BadChoice, match="no method 'randm'; did you mean 'random'"):
-        measure(net, data, ["randm"])
+        measure(net, data, method=["randm"])
     with pytest.raises(fovea.BadChoice, match="no kind of curve 'coverge'; did you mean 'coverage'"):
         kind_of("coverge")
     with pytest.raises(fovea.BadChoice, match="no filling 'blak'; did you mean 'black'"):
         kind_of("deletion:blak")
     with pytest.raises(fovea.BadChoice, match="each once"):
-        measure(net, data, ["random"], ["deletion", "deletion:black"])
+        measure(net, data, method=["random"], kinds=["deletion", "deletion:black"])
     with pytest.raises(fovea.BadChoice, match="at least 2 steps"):
-        measure(net, data, ["random"], steps=1)
+        measure(net, data, method=["random"], steps=1)
     with pytest.raises(fovea.BadChoice, match="has 2 outputs and squares labels up to 7"):
-        measure(net, held((square_of(255), 7)), ["random"])
+        measure(net, held((square_of(255), 7)), method=["random"])
 
 
 def test_pictures_without_an_answer_are_left_out(net: fovea.Network) -> None:
@@ -215,14 +223,16 @@ def test_pictures_without_an_answer_are_left_out(net: fovea.Network) -> None:
 
     doubtful = fovea.wrap(Doubtful().eval(), net.transform, net.labels, "cells")
     data = held((Image.new("RGB", (24, 24)), 1), (square_of(255), 1))
-    found = measure(doubtful, data, ["random"], ["coverage"], 2)
+    found = measure(doubtful, data, method=["random"], kinds=["coverage"], steps=2)
     assert found.rows[0]["images"] == 1
     assert found.skipped == [("0.png", "the network's output is not a number")]
 
 
 def test_the_figure_has_a_dashed_control_and_labelled_axes(net: fovea.Network) -> None:
-    found = measure(net, held((square_of(255), 1)), [Known("exact"), "random"], ["insertion", "masking"], 3)
-    insertion, masking = curve_figure.figure(found).axes
+    found = measure(
+        net, held((square_of(255), 1)), method=[Known("exact"), "random"], kinds=["insertion", "masking"], steps=3
+    )
+    insertion, masking = draw(found).axes
     assert insertion.get_ylabel() == "mean probability of the class"
     assert masking.get_ylabel() == "top-1 accuracy"
     assert "masked" in masking.get_xlabel()
@@ -238,7 +248,7 @@ def test_the_command(tmp_path: Path) -> None:
     out, file = tmp_path / "curves.png", tmp_path / "figures.json"
     arguments = f"measure faithfulness --net timm/test_resnet --untrained --data {tmp_path}/data --steps 2"
     done = CliRunner().invoke(
-        cli.app, [*arguments.split(), "--methods", "cam,random", "--kinds", "masking", "--out", out, "--json", file]
+        cli.app, [*arguments.split(), "--method", "cam,random", "--kinds", "masking", "--out", out, "--json", file]
     )
     assert done.exit_code == 0, done.output
     content = json.loads(file.read_text())
@@ -250,6 +260,6 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")
 def test_real_maps_beat_the_control(lite0: fovea.Network) -> None:
     data = open_data("imagenet-val-3k").first(12)
-    found = measure(lite0, data, ["l2caf", "random"], ["coverage"], 4)
+    found = measure(lite0, data, method=["l2caf", "random"], kinds=["coverage"], steps=4)
     l2caf, control = found.rows[:2]
     assert l2caf["coverage"] > control["coverage"] + 0.1

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample
-from fovea.measures import patch_attack, patches, robustness
+from fovea.measures import patch_attack, patches
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.figures import Figures
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
@@ -292,7 +292,7 @@ def test_robustness_of_an_anchornet(tmp_path: Path) -> None:
     """Its logits are read, and a gradient flows back to the pixels."""
     net, texture = small_anchornet(), fovea.load("timm/test_resnet", pretrained=False)
     data = fovea.data.open_data(str(folder(tmp_path / "data")))
-    found = robustness.measure(net, data, ["fgsm:2", "texture:1"], texture_net=texture)
+    found = fovea.measure("robustness", net, data, attacks=["fgsm:2", "texture:1"], texture_net=texture)
     assert [row["attack"] for row in found.rows] == ["none", "fgsm", "texture"]
     plain, attacked, _ = (np.asarray(one.image, dtype=int) for one in found.examples[0])
     inner = (plain > 2) & (plain < 253)

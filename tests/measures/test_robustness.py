@@ -1,6 +1,7 @@
 import json
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample, open_data
 from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
-from fovea.measures.robustness import measure
+from fovea.measures.robustness import draw
 from fovea.networks.normalization import normalisation_of
 from fovea.pictures.transforms import Prepare
 
+measure = partial(fovea.measure, "robustness")
 PREPARE = Prepare((8, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.1), None)
 
 
@@ -124,7 +126,11 @@ def test_rows_before_and_after(net: fovea.Network) -> None:
     data = noise_set(6)
     seen: list[tuple[int, int]] = []
     found = measure(
-        net, data, ["fgsm:0", "noise:0", "fgsm:255", "jpeg:100"], batch=4, progress=lambda *now: seen.append(now)
+        net,
+        data,
+        attacks=["fgsm:0", "noise:0", "fgsm:255", "jpeg:100"],
+        batch=4,
+        progress=lambda *now: seen.append(now),
     )
     plain, fgsm, noise, strong, jpeg = found.rows
     assert (plain["attack"], plain["unchanged"], plain["images"]) == ("none", 1, 6)
@@ -146,7 +152,7 @@ def test_batches_do_not_matter_and_bad_pictures_are_reported(net: fovea.Network)
     data = noise_set(5)
     data = DataSet(data.name, (*data.samples[:2], Sample("bad.png", 0, Broken()), *data.samples[2:]), data.labels)
     attacks = ["fgsm:3", "noise:40", "jpeg:20"]
-    one, two = (measure(net, data, attacks, batch) for batch in (1, 4))
+    one, two = (measure(net, data, attacks=attacks, batch=batch) for batch in (1, 4))
     assert one.rows == two.rows
     assert one.skipped == [("bad.png", "cut short")]
 
@@ -154,20 +160,19 @@ def test_batches_do_not_matter_and_bad_pictures_are_reported(net: fovea.Network)
 def test_the_network_is_left_as_found(net: fovea.Network) -> None:
     net.module.train()
     state = torch.get_rng_state()
-    measure(net, noise_set(2), ["fgsm:2", "noise:5"])
+    measure(net, noise_set(2), attacks=["fgsm:2", "noise:5"])
     assert net.module.training
     assert net.module.weights.grad is None
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_examples_are_shown_in_every_version(net: fovea.Network, tmp_path: Path) -> None:
-    found = measure(net, noise_set(20), ["fgsm:2", "jpeg:30"], batch=3)
-    assert [[one.attack for one in row] for row in found.examples] == [["plain", "fgsm 2", "jpeg 30"]] * 6
-    assert all(one.label in ("dark", "bright") and one.probability >= 0.5 for row in found.examples for one in row)
-    first = np.asarray(found.examples[0][0].image)
+def test_examples_are_shown_in_every_version(net: fovea.Network) -> None:
+    found = measure(net, noise_set(20), attacks=["fgsm:2", "jpeg:30"], batch=3)
+    assert [[one.attack for one in row] for row in found.extra] == [["plain", "fgsm 2", "jpeg 30"]] * 6
+    assert all(one.label in ("dark", "bright") and one.probability >= 0.5 for row in found.extra for one in row)
+    first = np.asarray(found.extra[0][0].image)
     assert np.array_equal(first, np.asarray(noise_set(1).samples[0].source.read()))
-    found.save(tmp_path / "new" / "pictures.png")
-    assert Image.open(tmp_path / "new" / "pictures.png").size[0] >= 3 * 8
+    assert draw(found).size[0] >= 3 * 8
 
 
 def test_normalisation_of_any_transform_is_found_by_trying() -> None:
@@ -222,7 +227,7 @@ def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
 )
 def test_attacks_that_cannot_be(given: str, message: str, net: fovea.Network) -> None:
     with pytest.raises(fovea.BadChoice, match=message):
-        measure(net, noise_set(1), [given])
+        measure(net, noise_set(1), attacks=[given])
 
 
 def test_attacks_by_name(net: fovea.Network) -> None:
@@ -230,26 +235,26 @@ def test_attacks_by_name(net: fovea.Network) -> None:
     for text, kind in (("fgsm:1", FGSM), ("noise:1", Noise), ("jpeg:1", JPEG), ("texture:1", Texture)):
         assert isinstance(attack_of(*parsed(text), net, net, 0), kind)
     with pytest.raises(fovea.BadChoice, match="at least one attack"):
-        measure(net, noise_set(1), [])
+        measure(net, noise_set(1), attacks=[])
     with pytest.raises(fovea.BadChoice, match="the surrogate must have the network's classes: it has 0 labels"):
-        measure(net, noise_set(1), ["fgsm:1"], surrogate=fovea.wrap(net.module, PREPARE))
+        measure(net, noise_set(1), attacks=["fgsm:1"], surrogate=fovea.wrap(net.module, PREPARE))
 
 
 def test_a_surrogate_of_other_classes_is_refused(net: fovea.Network) -> None:
     other = fovea.wrap(net.module, PREPARE, ("dark", "light"))
     with pytest.raises(fovea.BadChoice, match="class 1 is 'light' to it, 'bright' to the network"):
-        measure(net, noise_set(1), ["fgsm:1"], surrogate=other)
+        measure(net, noise_set(1), attacks=["fgsm:1"], surrogate=other)
     numbered = fovea.wrap(net.module, PREPARE, 2)
-    assert measure(net, noise_set(1), ["fgsm:1"], surrogate=numbered).settings["labels"] == "matched by name"
+    assert measure(net, noise_set(1), attacks=["fgsm:1"], surrogate=numbered).settings["labels"] == "matched by name"
 
 
 def test_a_texture_net_that_is_not_at_hand(net: fovea.Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> fovea.Network:
+    def load(name: str, *_: object, **__: object) -> fovea.Network:
         raise fovea.BadNetwork("no connection")
 
-    monkeypatch.setattr("fovea.measures.robustness.load", load)
+    monkeypatch.setattr("fovea.networks.loading.load", load)
     with pytest.raises(fovea.BadNetwork, match="--texture-net efficientnet_lite0"):
-        measure(net, noise_set(1), ["texture:2"])
+        measure(net, noise_set(1), attacks=["texture:2"])
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -278,7 +283,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_real_pictures(lite0: fovea.Network) -> None:
     """0.2 of 255 shades, which nobody sees, is enough to take many right answers away (AnchorNet, F)."""
     plain, weak, strong, jpeg = measure(
-        lite0, open_data("imagenet-val-3k").first(24), ["fgsm:0.2", "fgsm:2", "jpeg:90"]
+        lite0, open_data("imagenet-val-3k").first(24), attacks=["fgsm:0.2", "fgsm:2", "jpeg:90"]
     ).rows
     assert plain["top1"] > jpeg["top1"] - 0.1 > weak["top1"] > strong["top1"]
     assert jpeg["unchanged"] > 0.8

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.measures import cost
 from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, decide, output_of
 from fovea.models.anchornet import AnchorNet, AnchorNetOptions
-from fovea.networks import geometry
+from fovea.networks import cost, geometry
 
 
 def calibrated(se: str, classes: int = 3) -> AnchorNet:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.measures import cost
 from fovea.models.dram import Dram, DramOptions, build, log_normal
 from fovea.models.glimpsing import Glimpsing, Pixels
+from fovea.networks import cost
 
 TINY = 0.03125
 

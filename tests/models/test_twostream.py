@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.measures import cost
 from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream
 from fovea.models.selfattention import SelfAttention, basis
@@ -84,10 +83,10 @@ def test_what_it_costs_can_be_told_before_it_has_patches() -> None:
     net = fovea.load(
         "twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "patch": 32, "hidden": 8}
     )
-    found = cost.measure(net, 64, rounds=1).rows[0]
+    found = fovea.measure("cost", net, size=64, rounds=1).rows[0]
     assert found["params"] == sum(one.numel() for one in net.module.parameters())
     alone = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "local": "none"})
-    assert found["macs"] > cost.measure(alone, 64, rounds=1).rows[0]["macs"]
+    assert found["macs"] > fovea.measure("cost", alone, size=64, rounds=1).rows[0]["macs"]
 
 
 def test_attention_weights_sum_to_one() -> None:

@@ -12,7 +12,6 @@ from fovea.cli import (
     explaining,
     localizing,
     measure,
-    measuring,
     patch_finding,
     prototyping,
     searching,  # noqa: F401  its commands declare themselves
@@ -28,7 +27,6 @@ app.add_typer(localizing.app)
 app.add_typer(zooming.app)
 app.add_typer(patch_finding.app)
 app.add_typer(prototyping.app)
-measure.app.add_typer(measuring.app)
 app.add_typer(measure.app, name="measure")
 app.add_typer(measure.bench, name="bench")
 

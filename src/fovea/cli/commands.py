@@ -59,7 +59,7 @@ class Asked:
         chosen = name or self.one("net")
         untrained = self.values.get("untrained") or False
         network = loading.load(chosen, self.values.get("weights"), pretrained=not untrained)
-        network = network.squashed() if self.values.get("fit") == "squash" else network
+        network = network.fitted(self.values.get("fit") or "crop")
         return placed(network, device_of(self.values.get("device") or "auto"))
 
     def dataset(self, labels: "Sequence[str] | None" = None) -> "DataSet":
@@ -155,7 +155,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {spelling for parameter in self.params for spelling in parameter.opts}
-        return super().parse_args(ctx, [word for given in args for word in _renamed(given, known)])
+        return super().parse_args(ctx, [word for given in args for word in _renamed(str(given), known)])
 
 
 def _renamed(word: str, known: set[str]) -> list[str]:

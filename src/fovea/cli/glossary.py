@@ -109,7 +109,8 @@ OPTIONS = {
     "weights": Option("Your own weights for --net.", Path, metavar="FILE"),
     "untrained": flag("Random weights instead of trained ones."),
     "fit": Option(
-        "How a picture comes in: the network's own crop of its middle, or squashed whole.", choices=("crop", "squash")
+        "How a picture comes in: the network's own crop of its middle, squashed, or whole in its proportions, padded.",
+        choices=("crop", "squash", "whole"),
     ),
     "device": Option("The GPU where there is one, or one of the two.", usual="auto", choices=("auto", "cpu", "cuda")),
     "classes": number("Outputs of the last layer.", 1),

@@ -1,17 +1,21 @@
 """What a network costs: parameters, multiplications, time, memory, and what it reads."""
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from fovea.basics.errors import BadChoice, BadNetwork, FoveaError
-from fovea.measures.figures import Figures
-from fovea.models.glimpsing import Walk
+from fovea.measures.figures import Figures, giga
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
+from fovea.models import READINGS
 from fovea.networks.cost import WARM_UP, answered, input_shape, macs, parameters, peak_mb, seconds, statistics
 from fovea.networks.network import Network, as_found
+from fovea.patches.scales import Anchored
 from fovea.pictures import read
 
 
@@ -40,52 +44,46 @@ PAPERS = {
 }
 
 
-def measure(
-    network: Network,
+@measure(
+    "cost",
+    title="Cost",
+    about="Parameters, multiplications, time, memory and what is read. Weights do not matter and are not fetched. Of a "
+    "paper's network whose tables can be read in several ways, each is told, the paper's configuration first.",
+    data="none",
+    trained=False,
+    usual={"device": "cpu"},
+)
+def cost(
+    run: Run,
+    *,
     size: int | None = None,
     batch: int = 1,
+    classes: int | None = None,
+    option: Sequence[str] = (),
+    glimpses: Sequence[int] | None = None,
     rounds: int = 11,
     picture: Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    locations: int | None = None,
 ) -> Figures:
-    """One row for pictures of `size` x `size`, or of the size that the network takes. Weights do not matter.
+    """One row per reading of the network's name, and per number of `glimpses` where a network reads glimpses.
 
-    `picture` is a file whose pixels and bytes are told beside those of the network's input. `locations` is how many
-    glimpses are read by a network that reads glimpses; as it usually does if not given.
+    For pictures of `size` x `size`, or of the size that the network takes. `picture` is a file whose pixels and bytes
+    are told beside those of the network's input. `option`: key=value, for whoever builds the network.
     """
     if batch < 1 or rounds < 1:
         raise BadChoice(f"a batch and the rounds are at least 1; got {batch} and {rounds}")
-    read_of_file = {} if picture is None else of_file(picture)
-    shape = input_shape(network, size)
-    pixels = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
-
-    def forward() -> Any:
-        with torch.no_grad():
-            return answered(network, pixels, locations)
-
-    with as_found(network):
-        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1], locations))
-        with torch.no_grad():
-            one = answered(network, pixels[:1], locations)
-        taken = seconds(forward, network.device, rounds, progress)
-        peak = peak_mb(forward, network.device)
-    side = shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}"
-    row = {
-        "net": network.name or "network",
-        "params": parameters(network.module),
-        "buffers_params": parameters(network.module) + statistics(network.module),
-        "macs": multiplications,
-        "size": side,
-        **({"locations": one.glimpses} if isinstance(one, Walk) else {}),
-        "batch": batch,
-        "ms_per_picture": round(taken / batch * 1e3, 3),
-        "peak_mb": round(peak, 1),
-        "pixels": shape[-2] * shape[-1],
-        "bytes": pixels[0].nbytes,
-        **seen_by_cells(network, (shape[-2], shape[-1])),
-        **read_of_file,
-    }
+    in_file = {} if picture is None else of_file(picture)
+    rows, tables = [], {}
+    for options in [options_of(option)] if option else readings(run.net):
+        network = run.load(run.net, classes, options)
+        for count in glimpses or (None,):
+            row = {**_row(run, network, size, batch, rounds, count), **in_file}
+            # an option may be called as a figure is: DRAM's locations
+            row |= {key: value for key, value in options.items() if key not in row}
+            rows.append(row)
+            built = "".join(f", {key}={value}" for key, value in options.items())
+            read = "" if count is None else f", {count} glimpses"
+            where = f"on {network.device.type}, {torch.get_num_threads()} thread(s)"
+            tables[f"{row['net']}{built} at {row['size']}{read}, batch {batch}, {where}"] = readable(row)
     settings = {
         "device": network.device.type,
         "threads": torch.get_num_threads(),
@@ -96,20 +94,68 @@ def measure(
         "peak_mb": "the most that the tensors of one forward of the batch take up at once, weights not counted",
         "pixels": "that the network takes of each picture, and their bytes as a tensor",
     }
-    return Figures("cost", settings, [row])
+    return Figures("cost", settings, rows, tables=tables)
+
+
+def _row(run: Run, network: Network, size: int | None, batch: int, rounds: int, glimpses: int | None) -> dict[str, Any]:
+    shape = input_shape(network, size)
+    pixels = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return answered(network, pixels, glimpses)
+
+    with as_found(network):
+        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1], glimpses))
+        with torch.no_grad():
+            answer = answered(network, pixels[:1], glimpses)
+        taken = seconds(forward, network.device, rounds, run.progress)
+        peak = peak_mb(forward, network.device)
+    return {
+        "net": network.name or "network",
+        "params": parameters(network.module),
+        "buffers_params": parameters(network.module) + statistics(network.module),
+        "macs": multiplications,
+        "size": shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}",
+        **({"locations": answer.glimpses} if network.can("glimpses") else {}),
+        "batch": batch,
+        "ms_per_picture": round(taken / batch * 1e3, 3),
+        "peak_mb": round(peak, 1),
+        "pixels": shape[-2] * shape[-1],
+        "bytes": pixels[0].nbytes,
+        **seen_by_cells(network, (shape[-2], shape[-1])),
+    }
+
+
+def readings(net: Any) -> Sequence[Mapping[str, Any]]:
+    """How a paper's tables can be read: the options of each network that fits them."""
+    return READINGS.get(net, ({},)) if isinstance(net, str) else ({},)
+
+
+def options_of(given: Sequence[str]) -> dict[str, Any]:
+    """key=value as the builder's options; numbers, lists and truth values as TOML writes them."""
+    options: dict[str, Any] = {}
+    for words in given:
+        key, equals, text = words.partition("=")
+        if not equals or not key.strip():
+            raise BadChoice(f"an option is written key=value, as se=local; got {words!r}")
+        try:
+            options[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            options[key.strip()] = text.strip()  # a plain word needs no quotes
+    return options
 
 
 def seen_by_cells(network: Network, size: tuple[int, int]) -> dict[str, str]:
     """The patches of a network with branches: their sides, and how many there are; nothing of another network."""
-    from fovea.patches.scales import Anchored
-
-    if not isinstance(network.module, Anchored):
+    if not network.can("branches"):
         return {}
-    found = network.module.geometries(size)
+    module = cast(Anchored, network.module)
+    found = module.geometries(size)
     return {
         "receptive_fields": "/".join(f"{one.size[0]:g}" for one in found),
         "grids": "/".join(" x ".join(map(str, one.grid)) for one in found),
-        "patches": "cells see their own patch" if network.module.proven else "cells see the whole picture",
+        "patches": "cells see their own patch" if module.proven else "cells see the whole picture",
     }
 
 
@@ -135,8 +181,8 @@ def _refused_clearly(network: Network, shape: tuple[int, ...], call: Callable[[]
 def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row as lines for people."""
     lines = {
-        "parameters": f"{_short(row['params'])} ({_short(row['buffers_params'])} with batch norm's statistics)",
-        "multiplications a picture": f"{_giga(row['macs'])}MACs",
+        "parameters": f"{giga(row['params'])} ({giga(row['buffers_params'])} with batch norm's statistics)",
+        "multiplications a picture": f"{giga(row['macs'])}MACs",
         "time a picture": f"{row['ms_per_picture']:,.3g} ms",
         "peak memory of a batch": f"{row['peak_mb']:,.1f} MB beside the weights",
         "read of a picture": f"{row['pixels']:,} pixels, {row['bytes']:,} bytes as a tensor",
@@ -148,21 +194,8 @@ def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:
         lines["grids"] = row["grids"]
     for told in PAPERS.get(row["net"], ()):
         count = told.macs.get(row.get("locations"))
-        shown = f"{_short(round(told.params))} parameters" + ("" if count is None else f", {_giga(round(count))}MACs")
+        shown = f"{giga(round(told.params))} parameters" + ("" if count is None else f", {giga(round(count))}MACs")
         lines[f"{told.paper}, says"] = f"{shown}, with {told.classes:,} classes"
     if "picture_pixels" in row:
         lines["in the file given"] = f"{row['picture_pixels']:,} pixels, {row['picture_bytes']:,} bytes"
     return [{"what": what, "figure": figure} for what, figure in lines.items()]
-
-
-def _giga(number: int) -> str:
-    """As papers write it: 492,015,256 as 0.492 G."""
-    return f"{number / 1e9:.3f} G" if 1e8 <= number < 1e9 else _short(number)
-
-
-def _short(number: int) -> str:
-    """25,557,032 as 25.56 M."""
-    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
-        if number >= 10**power:
-            return f"{number / 10**power:.2f} {unit}"
-    return f"{number} "

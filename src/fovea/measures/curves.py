@@ -1,5 +1,6 @@
 """What a network makes of pictures of which only a part is shown: the curves behind every figure of faithfulness."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,22 +46,30 @@ def curve(
         )
     steps = masks.shape[1]
     fill = normalisation_of(network).grey(0) if fill is None else fill
-    fill = fill.to(tensors).expand_as(tensors)
-    flat = masks.to(tensors.device).flatten(0, 1).unsqueeze(1)  # N*S,1,H,W
     classes = labels if followed is None else followed
     probabilities, right = [], []
-    with as_found(network), torch.no_grad():
-        for start in range(0, count * steps, batch):
-            own = torch.arange(start, min(start + batch, count * steps)) // steps  # which picture each mask is for
-            output = network(torch.where(flat[start : start + batch], tensors[own], fill[own]))
-            share = output.float().softmax(1).gather(1, classes[own].to(output.device).unsqueeze(1))
-            probabilities.append(share.squeeze(1).cpu().double().numpy())
-            right.append(rank_of(output, labels[own]) < 1)
+    for output, own in under_masks(network, tensors, masks.to(tensors.device), fill, batch):
+        share = output.float().softmax(1).gather(1, classes[own].to(output.device).unsqueeze(1))
+        probabilities.append(share.squeeze(1).cpu().double().numpy())
+        right.append(rank_of(output, labels[own]) < 1)
     return Curve(
         masks.sum((2, 3)).cpu().numpy() / (height * width),
         np.concatenate(probabilities).reshape(count, steps),
         np.concatenate(right).reshape(count, steps),
     )
+
+
+def under_masks(
+    network: Network, tensors: Tensor, masks: Tensor, fill: Tensor, batch: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The outputs for every picture under every mask (N,S,H,W), a batch at a time, with which picture each is of."""
+    (count, steps), fill = masks.shape[:2], fill.to(tensors).expand_as(tensors)
+    flat = masks.flatten(0, 1).unsqueeze(1)  # N*S,1,H,W
+    for start in range(0, count * steps, batch):
+        own = torch.arange(start, min(start + batch, count * steps)) // steps
+        with as_found(network), torch.no_grad():
+            output = network(torch.where(flat[start : start + batch], tensors[own], fill[own]))
+        yield output, own
 
 
 def places(maps: Tensor, height: int, width: int) -> Tensor:

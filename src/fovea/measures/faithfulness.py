@@ -6,76 +6,88 @@ the best pixels, are set to 0, and the accuracy is told. Of a good map the inser
 deletion and masking curves low.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadPicture
-from fovea.data import DataSet
+from fovea.basics.errors import BadChoice
 from fovea.heatmaps.explain import Method, look_at
 from fovea.heatmaps.heatmap import HeatMap
+from fovea.measures import plots
 from fovea.measures.curve_kinds import KINDS, Kind, filling, kind_of
 from fovea.measures.curves import Curve, area_under, best, curve, joined, places
 from fovea.measures.figures import Figures
 from fovea.measures.random_control import method_or_control
-from fovea.networks.matching import Matching, match_by_trying
+from fovea.measures.registry import measure
+from fovea.measures.runner import Run
+from fovea.networks.matching import match_by_trying
 from fovea.networks.network import Network
-from fovea.networks.stream import batches, input_of, prepared
 
 Key = tuple[str, str]  # a method's name, a kind's name
 
 
-def measure(
-    network: Network,
-    data: DataSet,
-    methods: Sequence[str | Method],
-    kinds: Sequence[str | Kind] = tuple(KINDS),
+AREAS = {"insertion": "put in", "deletion": "taken out", "coverage": "kept", "masking": "masked"}
+READS = {"probability": "mean probability of the class", "accuracy": "top-1 accuracy"}
+
+
+@measure(
+    "faithfulness",
+    title="Faithfulness",
+    about="Faithfulness: does the answer hang on the pixels that the maps call important? Areas under the curves; "
+    "random is the control.",
+    needs=("labels",),
+    fit="crop",
+    figure="draw",
+)
+def faithfulness(
+    run: Run,
+    *,
+    method: Sequence[str | Method] = ("cam", "gradcam", "l2caf", "l2caf-oblivious", "random"),
+    kinds: Sequence[str | Kind] = ("insertion", "deletion", "coverage", "masking"),
     steps: int = 20,
     true_class: bool = False,
     batch: int = 16,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Figures:
-    """A row a method with the area under each curve, then a row for every method, kind and share of the pixels.
+    """One row per method with the area under each curve, then one for every method, kind and share of the pixels.
 
     Methods are fovea's and `random`, the control. Maps are of the class that the network puts first, or of the true
     one, and so is the probability. `kinds`: names of KINDS, with another filling after a colon (`deletion:black`).
     """
-    own, ways = [method_or_control(one, seed) for one in methods], [kind_of(one) for one in kinds]
-    if not own:
+    methods, ways = [method_or_control(one, seed) for one in method], [kind_of(kind) for kind in kinds]
+    if not methods:
         raise BadChoice("no method was named; random is the control")
     if not ways or len({way.name for way in ways}) < len(ways):
         raise BadChoice(f"name one or more kinds of curve, each once; got {list(kinds)}")
-    if steps < 2 or batch < 1:
-        raise BadChoice(f"a curve has at least 2 steps and a batch 1 picture; got {steps} and {batch}")
+    if steps < 2:
+        raise BadChoice(f"a curve has at least 2 steps; got {steps}")
     shares = np.linspace(0, 1, steps + 1)
-    skipped: list[tuple[str, str]] = []
-    curves: dict[Key, list[Curve]] = {(one.name, way.name): [] for one in own for way in ways}
-    blank = dict.fromkeys((one.name for one in own), 0)
+    curves: dict[Key, list[Curve]] = {(one.name, way.name): [] for one in methods for way in ways}
+    blank = dict.fromkeys((one.name for one in methods), 0)
     images, how = 0, ""
-    for part in _parts(network, data, own, true_class, batch, skipped):
+    for part in _parts(run, methods, true_class, batch):
         for number, (key, found) in enumerate(part.curves(ways, shares), 1):
             curves[key].append(found)
-            done = (images + len(skipped)) * len(curves) + number * len(part.tensors)
-            progress(done, len(data) * len(curves))
+            done = (images + len(run.skipped)) * len(curves) + number * len(part.tensors)
+            run.progress(done, len(run.data) * len(curves))
         images, how = images + len(part.tensors), part.matched_by
         blank = {name: count + part.blank[name] for name, count in blank.items()}
     if not images:
-        raise BadPicture(f"no picture of {data.name} could be measured: {skipped[0][1] if skipped else 'it is empty'}")
+        run.refuse_empty()
     whole = {key: joined(parts, 0) for key, parts in curves.items()}
-    net = network.name or "network"
-    about = {one.name: {"net": net, "method": one.name, "data": data.name, "images": images} for one in own}
-    rows = [{**about[one], **_areas(one, ways, whole, shares), "blank": blank[one]} for one in about]
-    for (method, kind), found in whole.items():
-        rows += [{**about[method], "kind": kind, **point} for point in _points(found, shares)]
+    net = run.network.name or "network"
+    about = {one.name: {"net": net, "method": one.name, "data": run.data.name, "images": images} for one in methods}
+    areas = {one: {**_areas(one, ways, whole, shares), "blank": blank[one]} for one in about}
+    rows = [{**about[one], **areas[one]} for one in about]
+    for (name, kind), found in whole.items():
+        rows += [{**about[name], "kind": kind, **point} for point in _points(found, shares)]
     settings = {
-        "data": data.name,
-        "input": input_of(network),
         "labels": f"matched by {how}",
         "class": "the true one" if true_class else "the one that the network puts first",
         "steps": steps,
@@ -83,9 +95,30 @@ def measure(
         "order": "cells interpolated bilinearly to pixels; equal values, as in a blank map, in reading order",
         "random": f"uniform values in the cells, seed {seed}",
         **{way.name: str(way) for way in ways},
-        "skipped": len(skipped),
     }
-    return Figures("faithfulness", settings, rows, skipped)
+    return run.figures(
+        rows,
+        settings,
+        tables={f"areas under the curves, {net} on {run.data.name}": [{"method": one, **areas[one]} for one in areas]},
+        notes=["good maps: insertion and coverage high, deletion and masking low; random is the control"],
+    )
+
+
+def draw(found: Figures) -> Figure:
+    """One panel per kind, one line per method, the random control dashed."""
+    panels = {
+        kind: (
+            KINDS[kind].reads,
+            {
+                "title": f"{kind} ({'higher' if KINDS[kind].keeps else 'lower'} is better)",
+                "xlabel": f"share of the pixels {AREAS[kind]}, best first",
+                "ylabel": READS[KINDS[kind].reads],
+                "ylim": (0, None),
+            },
+        )
+        for kind in dict.fromkeys(row["kind"] for row in found.rows if "kind" in row)
+    }
+    return plots.curves(found, panels, "area under the curve", 4.4, dense=True)
 
 
 @dataclass(frozen=True)
@@ -123,24 +156,20 @@ class _Part:
         return curve(self.network, self.tensors, self.labels, masks, fill, self.followed, self.batch)
 
 
-def _parts(
-    network: Network,
-    data: DataSet,
-    methods: Sequence[Method],
-    true_class: bool,
-    batch: int,
-    skipped: list[tuple[str, str]],
-) -> Iterator[_Part]:
-    matching: Matching | None = None
-    for samples, images in batches(data, batch, skipped):
-        tensors, shown, _ = prepared(network, samples, images)
+def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) -> Iterator[_Part]:
+    network, matching = run.network, None
+    for (group,) in run.groups(batch):
+        tensors, samples = group.batch, group.of(run.data.samples)
+        assert tensors is not None
         if tensors.ndim != 4:
             raise BadChoice(f"faithfulness needs inputs N,C,H,W; this network takes {tuple(tensors.shape)}")
-        matching = matching or match_by_trying(network, data, tensors)
+        matching = matching or match_by_trying(network, run.data, tensors)
         labels = matching.of(samples)
-        maps, output = look_at(network, tensors, shown, methods, labels if true_class else "top1")
+        maps, output = look_at(network, tensors, group.shown, methods, labels if true_class else "top1")
         good = output.isfinite().all(1).cpu()
-        skipped += [(samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()]
+        run.skipped += [
+            (samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()
+        ]
         if not good.any():
             continue
         yield _Part(
@@ -179,9 +208,3 @@ def _mean(found: Curve, what: str) -> NDArray[np.float64]:
     values = found.right if what == "accuracy" else found.probability
     mean: NDArray[np.float64] = values.mean(0, dtype=np.float64)
     return mean
-
-
-def areas(found: Figures) -> Figures:
-    """The part of the figures that fits a screen: a row a method."""
-    rows = [{key: row[key] for key in row if key not in ("net", "data")} for row in found.rows if "kind" not in row]
-    return Figures(found.what, found.settings, rows, found.skipped)

@@ -10,7 +10,7 @@
            ("localizer", "net", "full"); a role that ends in ? may be left out
 `data`     pictures (the default), clips, sounds or none
 `needs`    of the data: boxes; labels, which are matched to the network's
-`fit`      how pictures come in where the user does not say: crop or squash
+`fit`      how pictures come in where the user does not say: crop, squash or whole
 `trained`  False where weights do not matter: networks are built with random ones
 `usual`    the usual values of --net, --data, … where they are not the glossary's
 `columns`  what the table on the terminal shows of the rows: keys, or patterns of them; all if not given
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fovea.measures.figures import Figures
     from fovea.measures.runner import Run
 
-NETS, FITS = ("one", "several", "names", "none"), ("crop", "squash")
+NETS, FITS = ("one", "several", "names", "none"), ("crop", "squash", "whole")
 DATA, NEEDS = ("pictures", "clips", "sounds", "none"), ("boxes", "labels")
 BENCH = "bench "  # measures of cost beside others begin with it: fovea bench NAME
 

@@ -15,8 +15,6 @@ PAPERS, TRAINED = "papers.toml", "trained"
 TITLES = {  # of measures that do not declare theirs yet
     "clips": "Clips: retrieval by motion, and maps on what moves",
     "trust": "Which map to trust",
-    "faithfulness": "Faithfulness",
-    "robustness": "Robustness",
     "patches": "Classification of localized patches",
     "patch-sources": "Patches of several sources",
     "twostream": "Two streams and their parts",
@@ -24,7 +22,6 @@ TITLES = {  # of measures that do not declare theirs yet
     "finer": "Does attention narrow with the steps?",
     "text": "Text",
     "sounds": "Sounds",
-    "cost": "Cost",
     "bench explain": "Time of explaining",
     "bench families": "Time of L2-CAF over families of networks",
     "bench patches": "Time of patches against full pictures",

@@ -27,7 +27,7 @@ from fovea.networks.stream import input_of
 from fovea.pictures.placement import Placement
 from fovea.pictures.shown import Shown
 
-Fit = Literal["crop", "squash"]
+Fit = Literal["crop", "squash", "whole"]
 Progress = Callable[[int, int], None]
 Nets = NetworkLike | Sequence[NetworkLike]
 
@@ -92,6 +92,12 @@ class Run:
         return next(iter(self.networks.values()))
 
     @property
+    def net(self) -> NetworkLike:
+        """The one network as it was given, for a measure that builds it itself."""
+        assert not isinstance(self.given.nets, Mapping)
+        return self.given.nets[0]
+
+    @property
     def names(self) -> list[str]:
         """What the networks are called, of a measure that loads them itself."""
         assert not isinstance(self.given.nets, Mapping)
@@ -105,7 +111,7 @@ class Run:
         given, made = self.given, isinstance(net, Network)
         network = self._by_name(net, classes, options) if isinstance(net, (str, Path)) else as_network(net)
         fit = given.fit or (None if made else self.declared.fit)
-        network = network.squashed() if fit == "squash" else network
+        network = network.fitted(fit) if fit else network
         return network if made and given.device is None else placed(network, self.device)
 
     def _by_name(self, name: str | Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
@@ -116,6 +122,10 @@ class Run:
         if path.name == "weights.safetensors":
             network.name = path.absolute().parent.name
         return network
+
+    def other(self, net: NetworkLike) -> Network:
+        """A network beside those that are measured, as it comes."""
+        return net if isinstance(net, Network) else placed(as_network(net), self.device)
 
     @property
     def device(self) -> str:
