@@ -294,7 +294,7 @@ def test_robustness_of_an_anchornet(tmp_path: Path) -> None:
     data = fovea.data.open_data(str(folder(tmp_path / "data")))
     found = fovea.measure("robustness", net, data, attacks=["fgsm:2", "texture:1"], texture_net=texture)
     assert [row["attack"] for row in found.rows] == ["none", "fgsm", "texture"]
-    plain, attacked, _ = (np.asarray(one.image, dtype=int) for one in found.examples[0])
+    plain, attacked, _ = (np.asarray(one.image, dtype=int) for one in found.extra[0])
     inner = (plain > 2) & (plain < 253)
     moved = np.abs(attacked - plain)[inner]
     assert moved.max() == 2

@@ -158,14 +158,12 @@ class _Part:
 
 def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) -> Iterator[_Part]:
     network, matching = run.network, None
-    for (group,) in run.groups(batch):
-        tensors, samples = group.batch, group.of(run.data.samples)
-        assert tensors is not None
+    for samples, ((tensors, shown, _),) in run.inputs(batch, parts=0):
         if tensors.ndim != 4:
             raise BadChoice(f"faithfulness needs inputs N,C,H,W; this network takes {tuple(tensors.shape)}")
         matching = matching or match_by_trying(network, run.data, tensors)
         labels = matching.of(samples)
-        maps, output = look_at(network, tensors, group.shown, methods, labels if true_class else "top1")
+        maps, output = look_at(network, tensors, shown, methods, labels if true_class else "top1")
         good = output.isfinite().all(1).cpu()
         run.skipped += [
             (samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()

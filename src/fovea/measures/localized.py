@@ -15,10 +15,8 @@ from fovea.basics.boxes import THRESHOLD_RULE
 from fovea.basics.errors import BadChoice
 from fovea.data import Box, Sample
 from fovea.heatmaps.explain import METHODS, Method, Target, find, look_at
-from fovea.heatmaps.heatmap import HeatMap
 from fovea.measures.boxes import Localised, ious_of
 from fovea.measures.runner import Run
-from fovea.networks.inputs import Group
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement
 
@@ -48,23 +46,13 @@ def look(
     """
     maps: dict[tuple[str, str], list[Job]] = {(name, method.name): [] for name in lookers for method in methods}
     half = len(run.data)
-    for groups in run.groups(batch, [looker.network for looker in lookers.values()]):
-        samples = groups[0].of(run.data.samples)
-        for (name, looker), group in zip(lookers.items(), groups, strict=True):
-            assert group.batch is not None
-            target = looker.target(samples, group.batch)
-            heatmaps, output = look_at(looker.network, group.batch, group.shown, methods, target)
+    for samples, inputs in run.inputs(batch, [looker.network for looker in lookers.values()], parts=2):
+        for (name, looker), (tensors, shown, places) in zip(lookers.items(), inputs, strict=True):
+            heatmaps, output = look_at(looker.network, tensors, shown, methods, looker.target(samples, tensors))
             looker.keep(samples, output)
             for method, heatmap in heatmaps.items():
-                maps[name, method] += _jobs(heatmap, group, samples)
-        run.progress(groups[0].done, 2 * half)
+                maps[name, method] += [(heatmap.map(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
     return localised(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
-
-
-def _jobs(heatmap: HeatMap, group: Group, samples: Sequence[Sample]) -> Iterator[Job]:
-    for i, (shown, sample) in enumerate(zip(group.shown, samples, strict=True)):
-        assert shown.placement is not None  # a picture has pixels to go back to
-        yield heatmap.map(i), shown.placement, sample.boxes
 
 
 def named(methods: Sequence[str | Method]) -> list[Method]:

@@ -9,25 +9,9 @@ from typing import Any
 from fovea.basics.errors import BadChoice, nearest
 from fovea.basics.intervals import student
 from fovea.measures.figures import text_of
-from fovea.measures.registry import BENCH, titles
+from fovea.measures.registry import titles
 
 PAPERS, TRAINED = "papers.toml", "trained"
-TITLES = {  # of measures that do not declare theirs yet
-    "clips": "Clips: retrieval by motion, and maps on what moves",
-    "trust": "Which map to trust",
-    "patches": "Classification of localized patches",
-    "patch-sources": "Patches of several sources",
-    "twostream": "Two streams and their parts",
-    "zoom": "Accuracy against glimpses",
-    "finer": "Does attention narrow with the steps?",
-    "text": "Text",
-    "sounds": "Sounds",
-    "bench explain": "Time of explaining",
-    "bench families": "Time of L2-CAF over families of networks",
-    "bench patches": "Time of patches against full pictures",
-    "bench lip": "Time of LIP",
-    "bench zoom": "Time and memory of glimpses against full pictures",
-}
 MADE = ("recipe", "commit", "seed", "processor", "date")
 
 
@@ -37,8 +21,8 @@ def page(folder: Path) -> str:
     if not found:
         raise BadChoice(f"no results (*.json) in {folder}; 'fovea measure WHAT … --json {folder}/NAME.json' writes one")
     papers = figures_of_papers(folder / PAPERS, found)
-    known = TITLES | titles()
-    places = {what: i for i, what in enumerate(sorted(known, key=lambda what: (what.startswith(BENCH), what)))}
+    known = titles()
+    places = {what: i for i, what in enumerate(known)}
     lines = [
         "# Results",
         "",

@@ -138,11 +138,10 @@ def _versions(network: Network, attack: Attack, pixels: Tensor, output: Tensor) 
 def _victims(run: Run, normal: Normalisation, batch: int) -> Iterator[tuple[Matching, Victims]]:
     """Batches of them, each with how labels are matched."""
     network, matching, count = run.network, None, 0
-    for (group,) in run.groups(batch):
-        assert group.batch is not None
-        pixels = normal.to_pixels(group.batch.float()).clamp(0, WHITE)
+    for samples, ((tensors, _, _),) in run.inputs(batch, parts=0):
+        pixels = normal.to_pixels(tensors.float()).clamp(0, WHITE)
         matching = matching or match(network, run.data, width_of(_answers(network, normal, pixels[:1])))
-        yield matching, Victims(pixels, matching.of(group.of(run.data.samples)), range(count, count + len(pixels)))
+        yield matching, Victims(pixels, matching.of(samples), range(count, count + len(pixels)))
         count += len(pixels)
 
 

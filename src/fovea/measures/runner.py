@@ -174,11 +174,14 @@ class Run:
         if not some:
             self.refuse_empty()
 
-    def inputs(self, size: int, networks: Sequence[Network] = ()) -> Iterator[tuple[list[Sample], list[Input]]]:
-        """The same with their samples; progress is told."""
+    def inputs(
+        self, size: int, networks: Sequence[Network] = (), parts: int = 1
+    ) -> Iterator[tuple[list[Sample], list[Input]]]:
+        """The same with their samples. Progress is told, as the first of so many parts; 0: the measure tells it."""
         for groups in self.groups(size, networks):
             yield groups[0].of(self.data.samples), [Input.of(group) for group in groups]
-            self.progress(groups[0].done, groups[0].total)
+            if parts:
+                self.progress(groups[0].done, groups[0].total * parts)
 
     def refuse_empty(self) -> NoReturn:
         reason = self.skipped[0][1] if self.skipped else "it is empty"
