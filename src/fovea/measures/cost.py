@@ -12,9 +12,9 @@ from fovea.basics.errors import BadChoice, BadNetwork, FoveaError
 from fovea.measures.figures import Figures, giga
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.models import READINGS
 from fovea.networks.cost import WARM_UP, answered, input_shape, macs, parameters, peak_mb, seconds, statistics
 from fovea.networks.network import Network, as_found
+from fovea.networks.registry import model
 from fovea.patches.scales import Anchored
 from fovea.pictures import read
 
@@ -129,7 +129,8 @@ def _row(run: Run, network: Network, size: int | None, batch: int, rounds: int, 
 
 def readings(net: Any) -> Sequence[Mapping[str, Any]]:
     """How a paper's tables can be read: the options of each network that fits them."""
-    return READINGS.get(net, ({},)) if isinstance(net, str) else ({},)
+    known: Sequence[Mapping[str, Any]] = ({},)
+    return model.entry(net).traits.get("readings", known) if isinstance(net, str) and net in model else known
 
 
 def options_of(given: Sequence[str]) -> dict[str, Any]:
