@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from fovea.basics.errors import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
-from fovea.data.samples import DataSet, Pixels, Sample
+from fovea.data.samples import DataSet, of_arrays
 
 TRAIN = 1437  # four fifths; in the package's order, since neighbours are of one writer
 
@@ -14,15 +14,7 @@ TRAIN = 1437  # four fifths; in the package's order, since neighbours are of one
 @layout("digits", about="made: handwritten digits of scikit-learn")
 def open_digits(*, split: str | None = None) -> DataSet:
     """8 x 8 digits, split=train (the first 1,437) or test (the last 360); white on black, no boxes."""
-    samples = []
-    for part in splits_asked("digits", split, ("train", "test")):
-        images, labels = read_digits(part)
-        row = {"split": part}
-        samples += [
-            Sample(f"{part}/{i:04}", int(label), Pixels(image), (), row)
-            for i, (image, label) in enumerate(zip(images, labels, strict=True))
-        ]
-    return DataSet("digits", tuple(samples), tuple(map(str, range(10))))
+    return of_arrays("digits", splits_asked("digits", split, ("train", "test")), read_digits, 4)
 
 
 def read_digits(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -3,7 +3,6 @@
 train/, val/ or test/ may stand above the classes. Boxes are x0 y0 x1 y1, 0-based and half open.
 """
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from fovea.basics.errors import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
-from fovea.data.places import called, holds_pictures, pictures, subfolders, too_large
+from fovea.data.places import called, holds_pictures, pictures, subfolders, table, too_large
 from fovea.data.samples import Below, Box, DataSet, Sample, boxes_of
 from fovea.pictures import is_picture_name
 
@@ -72,18 +71,10 @@ def _boxes(folder: Path, part: str) -> dict[str, tuple[Box, ...]]:
     for where, before in {folder: f"{part}/" if part else "", folder / part: ""}.items():
         if not (where / "boxes.csv").is_file():
             continue
-        with open(where / "boxes.csv", newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            lacking = {"file", "boxes"} - set(reader.fieldnames or ())
-            if lacking:
-                raise BadChoice(f"{where / 'boxes.csv'} lacks the columns {', '.join(sorted(lacking))}")
-            for row in reader:
-                line = f"{where / 'boxes.csv'}, line {reader.line_num}"
-                if row["boxes"] is None:
-                    raise BadChoice(f"{line} is cut short")
-                if row["file"].startswith(before):
-                    name = row["file"].removeprefix(before)
-                    boxes[name] = boxes.get(name, ()) + boxes_of(row["boxes"], line)
+        for line, row in table(where / "boxes.csv", ("file", "boxes")):
+            if row["file"].startswith(before):
+                name = row["file"].removeprefix(before)
+                boxes[name] = boxes.get(name, ()) + boxes_of(row["boxes"], line)
     return boxes
 
 

@@ -15,16 +15,18 @@ from PIL import Image, ImageDraw
 from fovea.basics.errors import BadChoice
 from fovea.data import digits, mnist
 from fovea.data.layouts import layout
-from fovea.data.options import Size, splits_asked
+from fovea.data.options import Size, demand_least, splits_asked
 from fovea.data.places import at_home, find
 from fovea.data.samples import Box, DataSet, Sample
 
 FRAGMENT = 8 / 28  # of a digit's side, as in cluttered MNIST
 INK = 32  # pixels at least this bright are the digit's: resizing leaves a faint rim
 CROWDED = 8  # areas of a digit for each fragment and each stroke, where their number is not given
+LEAST = {"count": 1, "digit": 8, "copies": 1, "others": 0, "clutter": 0, "noise": 0, "seed": 0}
 TRIES = 40  # random places for a digit before they are dealt out on a grid
 
 
+# the options are the text after a set's name, so this door has them all
 @layout("megapixel", about="made: a few digits on large canvases")
 def open_megapixel(
     *,
@@ -48,12 +50,17 @@ def open_megapixel(
     """
     part = splits_asked("megapixel", split or "train", ("train", "test"))[0]
     width, height = canvas
-    for name, value, least in (
-        ("count", count, 1), ("digit", digit, 8), ("copies", copies, 1), ("others", others, 0), ("seed", seed, 0),
-        ("clutter", clutter or 0, 0), ("noise", noise or 0, 0),
-    ):  # fmt: skip
-        if value < least:
-            raise BadChoice(f"megapixel: {name}= is at least {least}; got {value}")
+    demand_least(
+        "megapixel",
+        LEAST,
+        count=count,
+        digit=digit,
+        copies=copies,
+        others=others,
+        clutter=clutter,
+        noise=noise,
+        seed=seed,
+    )
     if others > 9 * (copies - 1):
         raise BadChoice(
             f"megapixel: others={others} with copies={copies}: another class would occur as often as the label's; "
@@ -65,8 +72,7 @@ def open_megapixel(
             "take a larger canvas= or a smaller digit="
         )
     crowd = round(width * height / digit**2 / CROWDED)
-    parts = [source] if at_home(source).is_dir() else source.split("+")
-    sources = tuple(one if one == "digits" else str(find(one, (), mnist.is_mnist).absolute()) for one in parts)
+    sources = tuple(map(digit_source, [source] if at_home(source).is_dir() else source.split("+")))
     scene = Scene(
         canvas, digit, copies, others, crowd if clutter is None else clutter, crowd if noise is None else noise,
         seed, part, sources,
@@ -98,6 +104,11 @@ class Scene:
 class Glyphs:
     images: NDArray[np.uint8]  # N,h,w
     of_class: tuple[NDArray[np.intp], ...]  # ten lists of indices
+
+
+def digit_source(given: str) -> str:
+    """Where digits come from: "digits", or the folder of MNIST's files."""
+    return given if given == "digits" else str(find(given, (), mnist.is_mnist).absolute())
 
 
 @lru_cache(maxsize=4)
@@ -146,17 +157,11 @@ class Canvas:
         pixels = np.array(image)
         _paste_fragments(pixels, scene, random)
         for glyph, x, y, _ in placed:
-            _lighten(pixels, np.asarray(glyph), x, y)
-        grey = Image.fromarray(pixels)
-        return Image.merge("RGB", (grey, grey, grey))
+            lighten(pixels, np.asarray(glyph), x, y)
+        return Image.fromarray(pixels).convert("RGB")
 
     def boxes(self) -> tuple[Box, ...]:
-        found = []
-        for glyph, x, y, own in self._digits(self._random()):
-            if own:
-                x0, y0, x1, y1 = glyph.point([0] * INK + [255] * (256 - INK)).getbbox() or (0, 0, *glyph.size)
-                found.append((float(x + x0), float(y + y0), float(x + x1), float(y + y1)))
-        return tuple(found)
+        return tuple(ink_box(glyph, x, y) for glyph, x, y, is_label in self._digits(self._random()) if is_label)
 
     def _random(self) -> np.random.Generator:
         return np.random.default_rng([self.scene.seed, self.scene.split == "test", self.index, 1])
@@ -231,9 +236,15 @@ def _paste_fragments(pixels: NDArray[np.uint8], scene: Scene, random: np.random.
         else:
             box = (left, top, left + cut, top + cut)
             piece = np.asarray(Image.fromarray(images[i]).resize((side, side), Image.Resampling.BICUBIC, box))
-        _lighten(pixels, piece, x, y)
+        lighten(pixels, piece, x, y)
 
 
-def _lighten(pixels: NDArray[np.uint8], piece: NDArray[np.uint8], x: int, y: int) -> None:
+def ink_box(glyph: Image.Image, x: int, y: int) -> Box:
+    """Tight around a digit that is drawn at x, y."""
+    x0, y0, x1, y1 = glyph.point([0] * INK + [255] * (256 - INK)).getbbox() or (0, 0, *glyph.size)
+    return float(x + x0), float(y + y0), float(x + x1), float(y + y1)
+
+
+def lighten(pixels: NDArray[np.uint8], piece: NDArray[np.uint8], x: int, y: int) -> None:
     place = pixels[y : y + len(piece), x : x + piece.shape[1]]
     np.maximum(place, piece, out=place)

@@ -3,6 +3,7 @@
 import gzip
 import struct
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from fovea.basics.errors import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
-from fovea.data.samples import DataSet, Pixels, Sample
+from fovea.data.samples import DataSet, of_arrays
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -26,15 +27,7 @@ def is_mnist(folder: Path) -> bool:
 @layout("mnist", about="the four idx files, gzipped or not", recognizes="is_mnist")
 def open_mnist(folder: Path, *, split: str | None = None) -> DataSet:
     """28 x 28 digits, split=train (60,000) or test (10,000); white on black, no boxes."""
-    samples = []
-    for part in splits_asked("mnist", split, tuple(FILES)):
-        images, labels = read_digits(folder, part)
-        row = {"split": part}
-        samples += [
-            Sample(f"{part}/{i:05}", int(label), Pixels(image), (), row)
-            for i, (image, label) in enumerate(zip(images, labels, strict=True))
-        ]
-    return DataSet("mnist", tuple(samples), tuple(map(str, range(10))))
+    return of_arrays("mnist", splits_asked("mnist", split, tuple(FILES)), partial(read_digits, folder), 5)
 
 
 def read_digits(folder: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.data import mnist
 from fovea.data.layouts import layout
-from fovea.data.megapixel import INK, glyphs
-from fovea.data.options import Size, numbers, splits_asked
-from fovea.data.places import find
+from fovea.data.megapixel import digit_source, glyphs, ink_box, lighten
+from fovea.data.options import Size, demand_least, numbers, splits_asked
 from fovea.data.samples import Box
 
 WAYS = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}
 MOTIONS = tuple(f"{first}-{second}" for first in WAYS for second in WAYS)
+LEAST = {"count": 1, "digit": 8, "step": 1, "noise": 0, "seed": 0}
 SLOWEST, FASTEST = 0.75, 1.25  # a leg's length, in steps
 
 
@@ -57,6 +56,7 @@ class Shots:
         return len(self.samples)
 
 
+# the options are the text after a set's name, so this door has them all
 @layout("moving", holds="clips", about="made: digits that move")
 def make_moving(
     *,
@@ -78,13 +78,9 @@ def make_moving(
     own halves.
     """
     part = splits_asked("moving", split or "train", ("train", "test"))[0]
-    for name, value, least in (
-        ("count", count, 1), ("frames", frames, 3), ("digit", digit, 8), ("step", step, 1), ("noise", noise, 0),
-        ("seed", seed, 0),
-    ):  # fmt: skip
-        if value < least:
-            why = ", since a motion has two legs" if name == "frames" else ""
-            raise BadChoice(f"moving: {name}= is at least {least}{why}; got {value}")
+    if frames < 3:
+        raise BadChoice(f"moving: frames= is at least 3, since a motion has two legs; got {frames}")
+    demand_least("moving", LEAST, count=count, digit=digit, step=step, noise=noise, seed=seed)
     if noise > 255:
         raise BadChoice(f"moving: noise= is a brightness from 0 to 255; got {noise}")
     if min(canvas) < digit + 2 * FASTEST * step:
@@ -100,10 +96,8 @@ def make_moving(
 
 
 def _source(given: str) -> str:
-    if given == "digits":
-        return given
     try:
-        return str(find(given, (), mnist.is_mnist).absolute())
+        return digit_source(given)
     except BadChoice as error:
         raise BadChoice(f"{error}; source=digits takes those that come with scikit-learn") from None
 
@@ -177,18 +171,14 @@ class MovedFrame:
     @property
     def box(self) -> Box:
         """Of the digit's ink, tight."""
-        glyph, (x, y) = self.motion.glyph, self.motion.corners[self.index].tolist()
-        x0, y0, x1, y1 = glyph.point([0] * INK + [255] * (256 - INK)).getbbox() or (0, 0, *glyph.size)
-        return float(x + x0), float(y + y0), float(x + x1), float(y + y1)
+        return ink_box(self.motion.glyph, *self.motion.corners[self.index].tolist())
 
     def read(self) -> Image.Image:
         scene, glyph = self.motion.scene, np.asarray(self.motion.glyph)
         (width, height), (x, y) = scene.canvas, self.motion.corners[self.index].tolist()
         pixels = self.motion.random(2 + self.index).integers(scene.noise + 1, size=(height, width), dtype=np.uint8)
-        place = pixels[y : y + scene.digit, x : x + scene.digit]
-        np.maximum(place, glyph, out=place)
-        grey = Image.fromarray(pixels)
-        return Image.merge("RGB", (grey, grey, grey))
+        lighten(pixels, glyph, x, y)
+        return Image.fromarray(pixels).convert("RGB")
 
 
 def boxes_of(frames: Sequence[Frame]) -> tuple[Box, ...] | None:

@@ -84,6 +84,13 @@ def numbers(text: str) -> set[int]:
     return found
 
 
+def demand_least(name: str, least: Mapping[str, int], **values: int | None) -> None:
+    """Every option has its least value, where it is given."""
+    for key, value in values.items():
+        if value is not None and value < least[key]:
+            raise BadChoice(f"{name}: {key}= is at least {least[key]}; got {value}")
+
+
 def splits_asked(name: str, asked: str | None, there: Sequence[str]) -> tuple[str, ...]:
     """The one split asked for, or all there are."""
     if asked is None:

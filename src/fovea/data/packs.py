@@ -1,6 +1,5 @@
 """Tar packs: manifest.csv (file, shard, label, boxes, split, ...) beside uncompressed tar shards."""
 
-import csv
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from fovea.basics.errors import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
-from fovea.data.places import called, too_large
+from fovea.data.places import called, table, too_large
 from fovea.data.samples import DataSet, Member, Sample, Source, Unreadable, boxes_of
 
 NEEDED = ("file", "shard", "label")
@@ -45,16 +44,7 @@ def open_pack(folder: Path, split: str | None = None) -> DataSet:
 def _rows(folder: Path) -> list[dict[str, str]]:
     if not is_pack(folder):
         raise BadChoice(f"pack {called(folder)} is incomplete: manifest.csv not in {folder}")
-    rows = []
-    with open(folder / "manifest.csv", newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        missing_columns = {*NEEDED} - set(reader.fieldnames or ())
-        if missing_columns:
-            raise BadChoice(f"{folder / 'manifest.csv'} lacks the columns {', '.join(sorted(missing_columns))}")
-        for row in reader:
-            if any(row[name] is None for name in NEEDED):
-                raise BadChoice(f"{folder / 'manifest.csv'}, line {reader.line_num} is cut short")
-            rows.append(row)
+    rows = [row for _, row in table(folder / "manifest.csv", NEEDED)]
     if not rows:
         raise BadChoice(f"{folder / 'manifest.csv'} lists no picture")
     missing = sorted({row["shard"] for row in rows if not (folder / row["shard"]).is_file()})

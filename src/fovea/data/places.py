@@ -1,8 +1,9 @@
 """Where data lies: folders by path or by name, and what to say when they are not there or not whole."""
 
+import csv
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice, nearest
@@ -120,6 +121,20 @@ def pictures(folder: Path) -> list[str]:
             if known[suffix]:
                 found.append(before + name)
     return sorted(found)
+
+
+def table(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV file with what begins an error about each; the columns needed are in every one."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        lacking = {*needed} - set(reader.fieldnames or ())
+        if lacking:
+            raise BadChoice(f"{path} lacks the columns {', '.join(sorted(lacking))}")
+        for row in reader:
+            where = f"{path}, line {reader.line_num}"
+            if any(row[name] is None for name in needed):
+                raise BadChoice(f"{where} is cut short")
+            yield where, row
 
 
 def lines(path: Path) -> list[tuple[int, str]]:

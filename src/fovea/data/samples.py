@@ -1,7 +1,7 @@
 """A labelled picture, where its pixels come from, and a set of them. Nothing is decoded until it is asked for."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -151,6 +151,18 @@ class DataSet:
             except BadPicture as reason:
                 image = reason
             yield sample, image
+
+
+def of_arrays(
+    name: str, parts: Iterable[str], read: Callable[[str], tuple[NDArray[np.uint8], ...]], wide: int
+) -> DataSet:
+    """Digits that are in memory, split by split: `read` gives pictures (N,H,W) and labels (N)."""
+    samples = []
+    for part in parts:
+        row = {"split": part}
+        for i, (image, label) in enumerate(zip(*read(part), strict=True)):
+            samples.append(Sample(f"{part}/{i:0{wide}}", int(label), Pixels(image), (), row))
+    return DataSet(name, tuple(samples), tuple(map(str, range(10))))
 
 
 def _boxes_read(sample: Sample) -> Sample | None:

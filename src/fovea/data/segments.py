@@ -14,11 +14,12 @@ from PIL import Image
 from fovea.basics.errors import BadChoice, BadPicture, nearest
 from fovea.data.layouts import layout, opened
 from fovea.data.moving import Shot, Shots
-from fovea.data.options import splits_asked
+from fovea.data.options import demand_least, splits_asked
 from fovea.data.places import at_home, home
 from fovea.pictures.footage import survey
 
 EVERY = 3  # frames, of which one is for the test
+LEAST = {"frames": 1, "count": 1, "side": 8, "seed": 0}
 SHORTEST = 0.5  # of a stretch: a last one that is shorter is left out
 
 
@@ -48,9 +49,7 @@ def make_segments(
     part = splits_asked("segments", split or "train", ("train", "test"))[0]
     if file is None:
         raise BadChoice("segments are of a video: segments:file=clip.mp4")
-    for name, value, least in (("frames", frames, 1), ("count", count, 1), ("side", side, 8), ("seed", seed, 0)):
-        if value < least:
-            raise BadChoice(f"segments: {name}= is at least {least}; got {value}")
+    demand_least("segments", LEAST, frames=frames, count=count, side=side, seed=seed)
     long = _seconds(seconds)
     path = _found(file)
     video = Video.read(path, side)

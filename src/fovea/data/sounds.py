@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadChoice
 from fovea.data.layouts import layout, opened
-from fovea.data.options import splits_asked
+from fovea.data.options import demand_least, splits_asked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +44,7 @@ def make_sounds(
     """
     part = splits_asked("sounds", split or "train", ("train", "test"))[0]
     least = {"count": 1, "seed": 0, "rate": RATE, "length": round(2000 * LONGEST), "snr": -20}
-    for (name, low), value in zip(least.items(), (count, seed, rate, length, snr), strict=True):
-        if value < low:
-            raise BadChoice(f"sounds: {name}= is at least {low}; got {value}")
+    demand_least("sounds", least, count=count, seed=seed, rate=rate, length=length, snr=snr)
     scene = Scene(part, seed, rate, rate * length // 1000, snr)
     return Sounds("sounds", tuple(Sound(scene, i) for i in range(count)), tuple(EVENTS), rate)
 

@@ -18,7 +18,7 @@ def is_tiny_imagenet(folder: Path) -> bool:
 
 @layout(
     "tiny-imagenet",
-    about="`wnids.txt`, `words.txt`, `train/`, `val/`",
+    about="`wnids.txt`, `train/`, `val/`",
     folders=("tiny-imagenet-200",),
     recognizes="is_tiny_imagenet",
 )

@@ -5,6 +5,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -85,17 +86,10 @@ def read_vectors(path: Path, words: Iterable[str]) -> dict[str, NDArray[np.float
 
 # Each word with its numbers, not yet converted: most words are not wanted.
 def _of_text(file: IO[bytes], start: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
-    while start:
-        *whole, rest = start.split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield _word_and_rest(line, size)
-        more = file.read(CHUNK)
-        start = rest + more
-        if not more:
-            if start.strip():
-                yield _word_and_rest(start, size)
-            return
+    *whole, rest = start.split(b"\n")
+    for line in chain(whole, [rest + file.readline()], file):
+        if line.strip():
+            yield _word_and_rest(line, size)
 
 
 def _word_and_rest(line: bytes, size: int) -> tuple[bytes, bytes]:
