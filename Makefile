@@ -11,6 +11,7 @@ test: $(READY)  ## everything that is checked: style, types, behaviour
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/pytest
 
 bench: $(READY)  ## what explaining costs, beside others
