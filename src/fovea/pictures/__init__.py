@@ -1,24 +1,5 @@
 """Pictures: decoding of everything a user gives, transforms, and where they put pixels."""
 
-from fovea.pictures.decoding import (
-    MAX_PIXELS as MAX_PIXELS,
-)
-from fovea.pictures.decoding import (
-    Given,
-    Picture,
-    expand,
-    from_array,
-    gather,
-    is_picture_name,
-    open_lazily,
-    read,
-    read_all,
-    read_bytes,
-    tell_skipped,
-    upright,
-)
+import lazy_loader
 
-__all__ = [
-    "MAX_PIXELS", "Given", "Picture", "expand", "from_array", "gather", "is_picture_name", "open_lazily", "read",
-    "read_all", "read_bytes", "tell_skipped", "upright",
-]  # fmt: skip
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,16 @@
+from .decoding import MAX_PIXELS as MAX_PIXELS
+from .decoding import Given as Given
+from .decoding import Picture as Picture
+from .decoding import expand as expand
+from .decoding import from_array as from_array
+from .decoding import gather as gather
+from .decoding import is_picture_name as is_picture_name
+from .decoding import open_lazily as open_lazily
+from .decoding import read as read
+from .decoding import read_all as read_all
+from .decoding import read_bytes as read_bytes
+from .decoding import tell_skipped as tell_skipped
+from .decoding import upright as upright
+from .placement import Placement as Placement
+from .shown import Shown as Shown
+from .transforms import Prepare as Prepare
