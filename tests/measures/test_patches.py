@@ -24,7 +24,7 @@ from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
 from fovea.networks import geometry
 from fovea.networks.geometry import Geometry
 from fovea.networks.network import Network
-from fovea.networks.normalization import normalisation_of
+from fovea.networks.normalization import normalization_of
 from fovea.networks.stream import batches, prepared
 from fovea.pictures.transforms import Prepare
 
@@ -236,7 +236,7 @@ def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> No
 def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
     samples, images = next(batches(squares(), 4, []))
     tensors, _, _ = prepared(mean, samples, images)
-    labels, normal = torch.tensor([0, 1, 2, 1]), normalisation_of(mean)
+    labels, normal = torch.tensor([0, 1, 2, 1]), normalization_of(mean)
     victims = Victims(normal.to_pixels(tensors), labels, range(4))
     for epsilon, found in zip((0.2, 2, 300), patch_attack.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):
         expected = normal.to_tensors(FGSM(epsilon, mean)(victims, lambda done: None))

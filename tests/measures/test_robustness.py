@@ -17,7 +17,7 @@ from fovea import cli
 from fovea.data import DataSet, Sample, open_data
 from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
 from fovea.measures.robustness import draw
-from fovea.networks.normalization import normalisation_of
+from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
 
 measure = partial(fovea.measure, "robustness")
@@ -178,8 +178,8 @@ def test_examples_are_shown_in_every_version(net: fovea.Network) -> None:
 def test_normalisation_of_any_transform_is_found_by_trying() -> None:
     mean, std = PREPARE.mean, PREPARE.std
     steps = [v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
-    known = normalisation_of(net_of(weights()))
-    probed = normalisation_of(net_of(weights(), v2.Compose(steps)))
+    known = normalization_of(net_of(weights()))
+    probed = normalization_of(net_of(weights(), v2.Compose(steps)))
     assert probed.scale == pytest.approx(known.scale, rel=1e-4)
     assert probed.shift == pytest.approx(known.shift, rel=1e-4)
     assert probed.size == known.size == (8, 8)
@@ -188,7 +188,7 @@ def test_normalisation_of_any_transform_is_found_by_trying() -> None:
     image = noise_set(1).samples[0].source.read()
     again = known.to_pixels(PREPARE(image).unsqueeze(0))
     assert torch.allclose(again[0].permute(1, 2, 0), torch.from_numpy(np.array(image)).float(), atol=1e-3)
-    padded = normalisation_of(net_of(weights(), v2.Compose([*steps[:3], v2.Pad(2), steps[3]])))
+    padded = normalization_of(net_of(weights(), v2.Compose([*steps[:3], v2.Pad(2), steps[3]])))
     assert padded.scale == pytest.approx(known.scale, rel=1e-4)
 
 
@@ -208,9 +208,9 @@ def gamma(image: Image.Image) -> Tensor:
 @pytest.mark.parametrize("transform", [standardised, backwards, gamma])
 def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
     with pytest.raises(fovea.BadChoice, match="must normalise each channel"):
-        normalisation_of(net_of(weights(), transform))
+        normalization_of(net_of(weights(), transform))
     with pytest.raises(fovea.BadChoice, match="no transform"):
-        normalisation_of(fovea.wrap(Linear(weights())))
+        normalization_of(fovea.wrap(Linear(weights())))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import fovea
 from fovea.measures.attacks import Texture, Victims
 from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesise
-from fovea.networks.normalization import normalisation_of
+from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
 
 
@@ -75,7 +75,7 @@ def test_features_are_those_before_they_are_written_over_and_nothing_is_run_afte
 
 
 def test_pixels_count_where_no_layer_is_as_fine_as_they_are(net: fovea.Network, stripes: Tensor) -> None:
-    normal = normalisation_of(net)
+    normal = normalization_of(net)
     assert [len(one[0]) for one in statistics(net, normal, ["relu", "second"], stripes)] == [8, 12]
     coarse = statistics(net, normal, ["second"], stripes)
     assert [len(one[0]) for one in coarse] == [12, 4, 6]  # colours and 1; differences across and down
@@ -94,7 +94,7 @@ def test_a_spectrum_is_the_picture(stripes: Tensor) -> None:
 def test_white_noise_becomes_the_texture(net: fovea.Network, stripes: Tensor) -> None:
     seen: list[tuple[int, int]] = []
     made = synthesise(net, stripes, 40, progress=lambda *now: seen.append(now))
-    normal, layers = normalisation_of(net), stages(net, stripes)
+    normal, layers = normalization_of(net), stages(net, stripes)
     goal = statistics(net, normal, layers, stripes)
     noise = torch.rand(stripes.shape, generator=torch.Generator().manual_seed(0)) * 255
     before, after = (float(distance(statistics(net, normal, layers, one), goal).detach()) for one in (noise, made))

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fovea.basics.errors import BadChoice, nearest
 from fovea.measures.texture import synthesise
 from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import WHITE, normalisation_of
+from fovea.networks.normalization import WHITE, normalization_of
 
 Tell = Callable[[int], None]  # how many steps are done
 STRENGTHS = {
@@ -78,7 +78,7 @@ class FGSM:
         return f"x + ε sign of the cross-entropy's gradient, of {self.network.name or 'the network'}"
 
     def __call__(self, victims: Victims, tell: Tell) -> Tensor:
-        normal, network = normalisation_of(self.network), self.network
+        normal, network = normalization_of(self.network), self.network
         with as_found(network):
             own = victims.pixels.detach().clone().requires_grad_()
             same = own.shape[2:] == normal.size

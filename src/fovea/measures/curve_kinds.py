@@ -9,7 +9,7 @@ from torchvision.transforms.functional import gaussian_blur
 
 from fovea.basics.errors import BadChoice, nearest
 from fovea.networks.network import Network
-from fovea.networks.normalization import normalisation_of
+from fovea.networks.normalization import normalization_of
 
 BLUR = 10 / 224  # σ as a share of the shorter side; RISE's own leaves so much to see that insertion begins at 0.3
 FILLS = {
@@ -57,7 +57,7 @@ def kind_of(given: str | Kind) -> Kind:
 def filling(fill: str, network: Network, tensors: Tensor) -> Tensor:
     """What stands where a picture is not shown; it broadcasts to the pictures."""
     if fill == "black":
-        return normalisation_of(network).grey(0)
+        return normalization_of(network).grey(0)
     if fill == "mean":
         return torch.zeros(1, 1, 1, 1)
     shorter = min(tensors.shape[2:])

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
 from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import normalisation_of
+from fovea.networks.normalization import normalization_of
 from fovea.networks.stream import rank_of
 
 
@@ -45,7 +45,7 @@ def curve(
             f"masks are N,S,H,W of bools, here {count},S,{height},{width}; got {tuple(masks.shape)} of {masks.dtype}"
         )
     steps = masks.shape[1]
-    fill = normalisation_of(network).grey(0) if fill is None else fill
+    fill = normalization_of(network).grey(0) if fill is None else fill
     classes = labels if followed is None else followed
     probabilities, right = [], []
     for output, own in under_masks(network, tensors, masks.to(tensors.device), fill, batch):

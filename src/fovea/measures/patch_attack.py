@@ -12,7 +12,7 @@ from fovea.measures.registry import measure
 from fovea.measures.runner import Run
 from fovea.measures.tally import EVERY, Chosen
 from fovea.networks.network import Network
-from fovea.networks.normalization import WHITE, normalisation_of
+from fovea.networks.normalization import WHITE, normalization_of
 from fovea.patches.classify import judged, patches
 from fovea.patches.localize import choice
 from fovea.patches.scales import Choice, look
@@ -78,7 +78,7 @@ def _add(trial: Trial, part: Part, settings: Choice, epsilons: Sequence[float]) 
 
 def attacked(network: Network, tensors: Tensor, labels: Tensor, epsilons: Sequence[float]) -> list[Tensor]:
     """The pictures after FGSM with the network's own gradient, which is followed once for every ε."""
-    normal = normalisation_of(network)
+    normal = normalization_of(network)
     pixels = normal.to_pixels(tensors.float()).clamp(0, WHITE)
     victims = Victims(pixels, labels, range(len(pixels)))
     # 0 where a step of 1 leads out of 0..255 at once, as a step of any ε does

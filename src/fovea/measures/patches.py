@@ -35,7 +35,7 @@ from fovea.measures.runner import Run
 from fovea.measures.tally import EVERY, Chosen, mean
 from fovea.networks.cost import macs
 from fovea.networks.network import Network
-from fovea.networks.normalization import WHITE, normalisation_of
+from fovea.networks.normalization import WHITE, normalization_of
 from fovea.networks.stream import blank
 from fovea.patches.classify import Patches, judged, patches
 from fovea.patches.localize import choice
@@ -123,7 +123,7 @@ def _best(scale: Scale) -> Patches:
 
 def rescaled(localizer: Network, tensors: Tensor, side: int) -> Tensor:
     """Whole pictures as small as a patch."""
-    black, white = (normalisation_of(localizer).grey(value).to(tensors) for value in (0, WHITE))
+    black, white = (normalization_of(localizer).grey(value).to(tensors) for value in (0, WHITE))
     small = F.interpolate(tensors, (side, side), mode="bicubic", align_corners=False, antialias=True)
     return small.maximum(black).minimum(white)  # bicubic overshoots
 

@@ -17,7 +17,7 @@ from fovea.measures.runner import Run
 from fovea.networks.loading import OFFLINE, NetworkLike
 from fovea.networks.matching import Matching, match, width_of
 from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import WHITE, Normalisation, normalisation_of
+from fovea.networks.normalization import WHITE, Normalization, normalization_of
 from fovea.networks.stream import rank_of
 from fovea.results import drawing
 
@@ -60,7 +60,7 @@ def robustness(
     """
     tried = [Plain(), *_attacks(run, attacks, surrogate, texture_net, seed)]
     network, data = run.network, run.data
-    normal = normalisation_of(network)
+    normal = normalization_of(network)
     each = sum(attack.steps for attack in tried)
     tallies = [_Tally() for _ in tried]
     wanted = set(np.linspace(0, len(data) - 1, min(EXAMPLES, len(data))).round().astype(int).tolist())
@@ -135,7 +135,7 @@ def _versions(network: Network, attack: Attack, pixels: Tensor, output: Tensor) 
     return [Version(title, image, network.label(index), share) for image, index, share in told]
 
 
-def _victims(run: Run, normal: Normalisation, batch: int) -> Iterator[tuple[Matching, Victims]]:
+def _victims(run: Run, normal: Normalization, batch: int) -> Iterator[tuple[Matching, Victims]]:
     """Batches of them, each with how labels are matched."""
     network, matching, count = run.network, None, 0
     for samples, ((tensors, _, _),) in run.inputs(batch, parts=0):
@@ -145,7 +145,7 @@ def _victims(run: Run, normal: Normalisation, batch: int) -> Iterator[tuple[Matc
         count += len(pixels)
 
 
-def _answers(network: Network, normal: Normalisation, pixels: Tensor) -> Tensor:
+def _answers(network: Network, normal: Normalization, pixels: Tensor) -> Tensor:
     with as_found(network), torch.no_grad():
         return network(normal.to_tensors(pixels).to(network.device, network.dtype))
 

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.networks.layout import layout_of, stretch
 from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import WHITE, Normalisation, normalisation_of
+from fovea.networks.normalization import WHITE, Normalization, normalization_of
 
 ITERATIONS = 100  # after 40 the shapes and colours are there, after 100 the grain is, too
 MEMORY = 20  # steps that L-BFGS remembers
@@ -39,7 +39,7 @@ def synthesise(
         raise BadChoice(
             f"textures are made of N,C,H,W pixels in at least 1 iteration; got {tuple(pixels.shape)} and {iterations}"
         )
-    normal, made = normalisation_of(network), []
+    normal, made = normalization_of(network), []
 
     def tell(number: int, done: int) -> None:
         progress(number * iterations + done, len(pixels) * iterations)
@@ -104,7 +104,7 @@ def features(network: Network, names: Sequence[str], batch: Tensor) -> dict[str,
     return seen
 
 
-def statistics(network: Network, normal: Normalisation, layers: Sequence[str], pixels: Tensor) -> list[Tensor]:
+def statistics(network: Network, normal: Normalization, layers: Sequence[str], pixels: Tensor) -> list[Tensor]:
     """A Gram matrix a layer for one picture (1,C,H,W), and its pixels' own where no layer is as fine as they are."""
     seen = features(network, layers, normal.to_tensors(pixels).to(network.device, network.dtype))
     layouts = {name: layout_of(value, pixels) for name, value in seen.items()}

@@ -134,7 +134,7 @@ class AnchorNet(nn.Module):
 
     def forward(self, x: Tensor) -> AnchorNetOutput:
         if x.ndim != 4 or x.shape[1] != 3:
-            raise BadChoice(f"AnchorNet takes colour pictures, N,3,H,W; got {tuple(x.shape)}")
+            raise BadChoice(f"AnchorNet takes color pictures, N,3,H,W; got {tuple(x.shape)}")
         if min(x.shape[2:]) < SMALLEST:
             height, width = x.shape[2:]
             raise BadChoice(

@@ -102,8 +102,7 @@ class BagNet(nn.Module):
     def forward(self, x: Tensor) -> BagNetOutput:
         if x.ndim != 4 or x.shape[1] != 3 or min(x.shape[2:]) < SMALLEST:
             raise BadChoice(
-                f"BagNet takes colour pictures of at least {SMALLEST} x {SMALLEST} pixels, N,3,H,W; "
-                f"got {tuple(x.shape)}"
+                f"BagNet takes color pictures of at least {SMALLEST} x {SMALLEST} pixels, N,3,H,W; got {tuple(x.shape)}"
             )
         features = self.last(self.features(x)[1])
         return BagNetOutput(self.classifier(features.mean((2, 3))), features)
@@ -116,7 +115,7 @@ class BagNet(nn.Module):
 
 
 def glorot(module: nn.Module) -> None:
-    """Glorot's normal initialisation, biases zero, as the paper trains."""
+    """Glorot's normal initialization, biases zero, as the paper trains."""
     for one in module.modules():
         if isinstance(one, (nn.Conv2d, nn.Linear)):
             nn.init.xavier_normal_(one.weight)

@@ -166,50 +166,51 @@ def zero_to_one(maps: Tensor) -> Tensor:
     return (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
 
 
-@model("gap", about="a classifier with global average pooling, and ADL where asked for", over="network")
-def build_gap(
-    features: Network,
-    classes: int,
-    convs: int = 0,
-    width: int = 1024,
-    last_pool: bool = True,
-    dropout: float = 0.0,
-    adl: Sequence[str] = (),
-    adl_keep: float = 0.25,
-    adl_threshold: float = 0.5,
-) -> Network:
-    """A classifier with GAP over the features of any network; `adl` names the layers of these that ADL comes after.
+@dataclass(frozen=True)
+class FeatureOptions:
+    """What is made of a network's features before they are pooled. VGG-GAP is torchvision/vgg16 with convs=2 and
+    last_pool=False."""
 
-    VGG-GAP is torchvision/vgg16 with convs=2 and last_pool=False.
-    """
-    _check(classes, convs, width)
-    trunk = trunk_of(features, last_pool)
-    add_adl(trunk, [adl] if isinstance(adl, str) else adl, adl_keep, adl_threshold)
-    return _network(features, GAP(trunk, classes, convs, width, dropout), classes)
+    convs: int = 0
+    width: int = 1024  # channels of these convolutions
+    last_pool: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.convs < 0 or self.width < 1:
+            raise BadChoice(f"width is at least 1 and convs at least 0; got {self.width} and {self.convs}")
+
+
+@dataclass(frozen=True)
+class GapOptions(FeatureOptions):
+    adl: Sequence[str] = ()  # layers of the features that ADL comes after
+    adl_keep: float = 0.25
+    adl_threshold: float = 0.5
+
+
+@dataclass(frozen=True)
+class AcolOptions(FeatureOptions):
+    threshold: float = 0.6  # cells at or above it are erased for the second classifier
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold <= 1:
+            raise BadChoice(f"threshold of ACoL is above 0 and at most 1; got {self.threshold}")
+
+
+@model("gap", about="a classifier with global average pooling, and ADL where asked for", over="network")
+def build_gap(features: Network, classes: int, options: GapOptions) -> Network:
+    trunk = trunk_of(features, options.last_pool)
+    layers = [options.adl] if isinstance(options.adl, str) else options.adl
+    add_adl(trunk, layers, options.adl_keep, options.adl_threshold)
+    return _network(features, GAP(trunk, classes, options.convs, options.width, options.dropout), classes)
 
 
 @model("acol", about="a second classifier sees what the first does not", over="network", can=("complement",))
-def build_acol(
-    features: Network,
-    classes: int,
-    convs: int = 0,
-    width: int = 1024,
-    last_pool: bool = True,
-    dropout: float = 0.0,
-    threshold: float = 0.6,
-) -> Network:
-    """ACoL over the features of any network; cells at or above `threshold` are erased for the second classifier."""
-    _check(classes, convs, width)
-    if not 0 < threshold <= 1:
-        raise BadChoice(f"threshold of ACoL is above 0 and at most 1; got {threshold}")
-    module = ACoL(trunk_of(features, last_pool), classes, convs, width, dropout, threshold)
-    network = _network(features, module, classes)
-    return network
-
-
-def _check(classes: int, convs: int, width: int) -> None:
-    if convs < 0 or width < 1 or classes < 1:
-        raise BadChoice(f"classes and width are at least 1, convs at least 0; got {classes}, {width} and {convs}")
+def build_acol(features: Network, classes: int, options: AcolOptions) -> Network:
+    trunk = trunk_of(features, options.last_pool)
+    module = ACoL(trunk, classes, options.convs, options.width, options.dropout, options.threshold)
+    return _network(features, module, classes)
 
 
 def _network(features: Network, module: nn.Module, classes: int) -> Network:

@@ -14,13 +14,13 @@ from fovea.pictures.transforms import Prepare, Transform
 WHITE = 255
 SIDE = 256  # of the pictures sent through a transform that does not say what it does
 NO_LINE = (
-    "cannot tell which numbers this network's transform makes of pixels: it must normalise each channel by numbers of "
+    "cannot tell which numbers this network's transform makes of pixels: it must normalize each channel by numbers of "
     "its own, the same for every pixel and picture (as fovea.pictures.transforms.Prepare does)"
 )
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """tensors = pixels * scale + shift, a channel each."""
 
     scale: tuple[float, ...]
@@ -42,19 +42,19 @@ class Normalisation:
         return torch.tensor(numbers, device=like.device, dtype=like.dtype).view(-1, 1, 1)
 
 
-def normalisation_of(network: Network) -> Normalisation:
-    """As the transform says, or found by sending plain black, white, grey and coloured pictures through it."""
+def normalization_of(network: Network) -> Normalization:
+    """As the transform says, or found by sending plain black, white, gray and colored pictures through it."""
     transform = network.transform
     if transform is None:
         raise BadChoice("this network has no transform, so its pixels are not known: fovea.wrap(module, transform=...)")
     if isinstance(transform, Prepare):
         scale = tuple(1 / (WHITE * std) for std in transform.std)
         shift = tuple(-mean / std for mean, std in zip(transform.mean, transform.std, strict=True))
-        return Normalisation(scale, shift, transform.size)
+        return Normalization(scale, shift, transform.size)
     return _probed(transform)
 
 
-def _probed(transform: Transform) -> Normalisation:
+def _probed(transform: Transform) -> Normalization:
     black, white, grey = (_sent(transform, (value,) * 3) for value in (0, WHITE, 128))  # C,H,W
     span = white - black
     largest = np.abs(span).max(axis=(1, 2), keepdims=True)
@@ -69,11 +69,11 @@ def _probed(transform: Transform) -> Normalisation:
         raise BadChoice(NO_LINE)
     if len(spans) == 3:
         _no_mixing(transform, black, white, shown)
-    return Normalisation(tuple(one / WHITE for one in spans), tuple(shifts), (span.shape[1], span.shape[2]))
+    return Normalization(tuple(one / WHITE for one in spans), tuple(shifts), (span.shape[1], span.shape[2]))
 
 
 def _no_mixing(transform: Transform, black: np.ndarray, white: np.ndarray, shown: np.ndarray) -> None:
-    """Each colour must end up in a channel of its own, in the order red, green, blue."""
+    """Each color must end up in a channel of its own, in the order red, green, blue."""
     for channel in range(3):
         found = _sent(transform, tuple(WHITE if c == channel else 0 for c in range(3)))
         expected = np.stack([white[c] if c == channel else black[c] for c in range(3)])
@@ -88,8 +88,8 @@ def _one_value(values: np.ndarray) -> float:
     return middle
 
 
-def _sent(transform: Transform, colour: tuple[int, ...]) -> np.ndarray:
-    out = transform(Image.new("RGB", (SIDE, SIDE), colour))  # type: ignore[arg-type]
+def _sent(transform: Transform, color: tuple[int, ...]) -> np.ndarray:
+    out = transform(Image.new("RGB", (SIDE, SIDE), color))  # type: ignore[arg-type]
     if not isinstance(out, Tensor) or out.ndim != 3:
         raise BadChoice(NO_LINE)
     return out.detach().double().cpu().numpy()

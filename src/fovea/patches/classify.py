@@ -144,12 +144,12 @@ def added(
 
 def translated(inputs: Tensor, finder: Network, judge: Network) -> Tensor:
     """Patches as the localiser takes them, with the values that the classifier was trained on."""
-    from fovea.networks.normalization import normalisation_of
+    from fovea.networks.normalization import normalization_of
 
     inputs = inputs.to(judge.device, judge.dtype)
     if finder.transform is None or judge.transform is None:
         return inputs  # as they are: nothing is known of one of them
-    ours, theirs = normalisation_of(finder), normalisation_of(judge)
+    ours, theirs = normalization_of(finder), normalization_of(judge)
     if (ours.scale, ours.shift) == (theirs.scale, theirs.shift):
         return inputs
     return theirs.to_tensors(ours.to_pixels(inputs))

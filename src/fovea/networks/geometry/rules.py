@@ -154,7 +154,7 @@ def linear_upsampling(call: Call, array: Tensor) -> Tensor:
         numbers = torch.arange(float(first.shape[axis]), device=first.device)
         ramp = numbers.view(-1, *[1] * (first.ndim - 1 - axis)).expand(1, 1, *first.shape[2:])
         at = call.again(ramp, *rest)[(0, 0, *[slice(None) if one == axis else 0 for one in range(2, first.ndim)])]
-        near = 1e-3  # rounding may give a neighbour a tiny share
+        near = 1e-3  # rounding may give a neighbor a tiny share
         last = first.shape[axis] - 1
         low, high = (at - near).floor().clamp(0, last).long(), (at + near).ceil().clamp(0, last).long()
         array = join(array.index_select(axis, low), array.index_select(axis, high))

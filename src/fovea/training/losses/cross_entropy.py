@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from fovea.basics.errors import BadChoice
 from fovea.networks.loading import load
 from fovea.networks.network import Network
-from fovea.networks.normalization import normalisation_of
+from fovea.networks.normalization import normalization_of
 from fovea.training.losses import Loss, loss
 from fovea.training.parts import Part, Positive, Share, Smoothing
 
@@ -50,7 +50,7 @@ class Teacher:
     """Any loaded network as a teacher of another: its outputs for batches prepared for the student."""
 
     def __init__(self, network: Network, student: Network, device: torch.device) -> None:
-        self.network, self.ours, self.theirs = network, normalisation_of(student), normalisation_of(network)
+        self.network, self.ours, self.theirs = network, normalization_of(student), normalization_of(network)
         network.module.to(device).eval().requires_grad_(False)
 
     @torch.no_grad()
