@@ -1,5 +1,7 @@
 """Every command: its options are the glossary's, with one type and one default, and its help needs no torch."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +45,22 @@ def test_options_are_the_glossarys(name: str) -> None:
         assert kind(parameter) == (
             list[str] if option.many else Literal[option.choices] if option.choices else option.type
         )
+
+
+def test_help_of_every_command_needs_no_torch() -> None:
+    code = (
+        "import sys, contextlib, io, fovea.cli\n"
+        f"for words in {sorted(COMMANDS)}:\n"
+        "    for wrong in ([], ['--wrong']):\n"
+        "        sys.argv = ['fovea', *words.split(), *wrong, '--help'][: None if not wrong else -1]\n"
+        "        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:\n"
+        "            fovea.cli.main()\n"
+        "        assert wrong or 'Usage: fovea ' + words in out.getvalue(), words\n"
+        "        assert 'torch' not in sys.modules, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr.count("No such option: --wrong") == len(COMMANDS)
 
 
 def kind(parameter: Any) -> Any:

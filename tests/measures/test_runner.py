@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,6 +21,26 @@ from fovea.measures.registry import Declared, find, measure, titles
 from fovea.measures.runner import Given, Run, part_of
 from fovea.pictures.transforms import Prepare
 
+ROOT = Path(__file__).parents[2]
+DEMANDED = {  # keys that others read
+    "wsol": [
+        "net",
+        "method",
+        "images",
+        "top1",
+        "top5",
+        "top1_loc",
+        "top5_loc",
+        "gt_known",
+        "max_box_acc",
+        "max_box_acc_v2",
+        "threshold",
+    ],
+    "bench explain": ["library", "method", "net", "batch", "x_forward", "ms_per_picture"],
+    "cost": ["net", "params", "macs", "ms_per_picture", "peak_mb"],
+    "classify": ["net", "data", "images", "top1", "top5", "low", "high"],
+    "retrieval": ["net", "data", "recall_at_1", "nmi"],
+}
 STRANGER = """
     from fovea.measures import Figures, Run, measure
 
@@ -123,6 +144,17 @@ def test_declarations(name: str) -> None:
     unknown = {*declared.options, *declared.roles} - set(OPTIONS)
     assert not unknown, "its options are words of the glossary"
     assert declared == measure.get(name).declared, "what is read off the text is what the file says"
+
+
+@pytest.mark.parametrize("name", measure)
+def test_columns_are_in_the_rows_that_were_written(name: str) -> None:
+    files = [json.loads(path.read_text()) for path in (ROOT / "results").glob("*.json")]
+    keys = {key for content in files if content["what"] == name for row in content["rows"] for key in row}
+    declared = find(name)
+    columns = {*declared.columns, *([declared.interval] if declared.interval else [])}
+    unknown = {column for column in columns if not any(fnmatchcase(key, column) for key in keys)}
+    assert unknown <= {"seeds"}, "which rows of networks called NAME-seed<N> have"
+    assert set(DEMANDED.get(name, ())) <= keys
 
 
 def test_part() -> None:

@@ -22,6 +22,7 @@ from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, warn
 
 app = APP
+MOST = 12  # networks of a hub that are listed where none is asked for
 app.add_typer(explaining.app)
 app.add_typer(localizing.app)
 app.add_typer(zooming.app)
@@ -52,17 +53,20 @@ def about(
 def models(asked: Asked) -> None:
     """List the networks that can be loaded, with what those of fovea's own can do."""
     from fovea.networks.loading import models as listed
-    from fovea.networks.registry import described
+    from fovea.networks.registry import model
 
     pattern = asked.pattern or ""
+    about = {name: f"  {entry.about}" for name, entry in model.entries().items()}
     found = listed(pattern)
     for source, names in found.items():
         if names:
-            hidden = 0 if pattern else len(names) - 12
-            more = f" … and {hidden} more (fovea models {source}/<part>)" if hidden > 0 else ""
+            shown = names if pattern or "ours" in source else names[:MOST]
+            hidden = len(names) - len(shown)
             say.print(f"{source} ({len(names)})", style="bold")
-            shown = [described(name) for name in (names if pattern else names[:12])]
-            say.print("  " + "\n  ".join(shown) + more, markup=False)
+            for name in shown:
+                say.print(f"  {name}{about.get(name.removesuffix('/NAME'), '')}", markup=False)
+            if hidden:
+                say.print(f"  … and {hidden} more (fovea models {source}/<part>)", markup=False)
     if not any(found.values()):
         raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
     if not pattern:
