@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from PIL import Image
 
 import fovea
 from fovea import cli
+from fovea.results.writing import Saved, read
 
 
 class Run:
@@ -56,9 +56,12 @@ def cat(photographs: Path) -> Path:
     return photographs / "chelsea.png"
 
 
-def manifest(folder: str | Path = "out/explain") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(folder, "manifest.json").read_text())
-    return found
+def saved(folder: str | Path = "out/explain") -> Saved:
+    return read(folder)
+
+
+def files_of(folder: str | Path = "out/explain") -> list[dict[str, str]]:
+    return [files for row in read(folder).results for files in row["files"]["maps"]]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["explain", "--help"]])
@@ -82,12 +85,13 @@ def test_help_is_quick_and_needs_no_torch(arguments: list[str]) -> None:
 def test_a_photograph_of_a_cat(run: Run, cat: Path) -> None:
     status, out, err = run("explain", cat)
     assert (status, err) == (0, "")
-    assert out == "explained 1 picture(s), skipped 0: out/explain/manifest.json\n"
-    told = manifest()
-    assert (told["net"], told["methods"], told["skipped"]) == ("efficientnet_lite0", ["l2caf"], [])
-    (picture,) = told["pictures"]
-    assert (picture["picture"], picture["size"]) == (str(cat), [451, 300])
+    assert out.splitlines()[-1] == "explain: 1 done, 0 skipped: out/explain/results.json"
+    (picture,) = saved().results
+    settings = saved().settings
+    assert (settings["net"], settings["methods"], saved().skipped) == ("efficientnet_lite0", ["l2caf"], [])
+    assert (picture["name"], picture["size"]) == (str(cat), [451, 300])
     best = picture["predictions"][0]
+    assert out.splitlines()[0] == f"{cat}: {best['label']} {best['probability']:.2f}"
     assert "cat" in best["label"] or best["label"] == "tabby"
     assert 0.2 < best["probability"] <= 1
     assert len(picture["predictions"]) == 5
@@ -104,30 +108,30 @@ def test_files_hold_what_explain_gives(run: Run, cat: Path, lite0: fovea.Network
         run("explain", cat, "--method", "cam", "--method", "gradcam,l2caf", "--target", "lynx", "--target", "281")[0]
         == 0
     )
-    seen = fovea.explain(lite0, cat, ["cam", "gradcam", "l2caf"], ["lynx", "tabby"])
-    rows = manifest()["pictures"][0]["maps"]
+    seen = fovea.explain(lite0, cat, method=["cam", "gradcam", "l2caf"], target=["lynx", "tabby"])
+    rows = saved().results[0]["maps"]
     assert [(row["method"], row["target"]) for row in rows] == [
         (method, target) for method in ("cam", "gradcam", "l2caf") for target in ("lynx", "tabby")
     ]
-    for i, row in enumerate(rows):
+    for i, (row, files) in enumerate(zip(rows, files_of(), strict=True)):
         maps = seen[row["method"]]
-        values = np.load(Path("out/explain", row["files"]["values"]))
+        values = np.load(Path("out/explain", files["values"]))
         assert np.allclose(values, maps.map(0, i % 2), atol=1e-6)
-        assert row["boxes"] == [maps.boxes()[0, i % 2].tolist()]
-        with Image.open(Path("out/explain", row["files"]["overlay"])) as overlay:
-            assert overlay.width > 451  # the picture and its colour bar
+        assert row["boxes"] == [maps.boxes[0, i % 2].tolist()]
+        with Image.open(Path("out/explain", files["overlay"])) as overlay:
+            assert overlay.width > 451  # the picture and its color bar
 
 
 def test_top5_names_the_five_predictions(run: Run, cat: Path, tiny: Path) -> None:
     assert run("explain", cat, "--net", tiny, "--target", "top5", "--out", "maps")[0] == 0
-    (picture,) = manifest("maps")["pictures"]
+    (picture,) = saved("maps").results
     assert [row["target"] for row in picture["maps"]] == [one["label"] for one in picture["predictions"]]
     assert len(list(Path("maps").glob("chelsea.l2caf.*.npy"))) == 5
 
 
 def test_two_pictures_as_a_pair(run: Run, cat: Path, photographs: Path, tiny: Path) -> None:
     assert run("explain", cat, photographs / "coffee.png", "--target", "pair", "--net", tiny)[0] == 0
-    assert [row["target"] for picture in manifest()["pictures"] for row in picture["maps"]] == ["alike", "alike"]
+    assert [row["target"] for picture in saved().results for row in picture["maps"]] == ["alike", "alike"]
     status, _, err = run("explain", cat, "--target", "pair")
     assert (status, err) == (2, "error: target 'pair' takes pictures two by two; got 1\n")
     status, _, err = run("explain", cat, "missing.png", "--target", "pair")
@@ -140,9 +144,9 @@ def test_squashing_shows_the_whole_picture(run: Run, tiny: Path) -> None:
     wide.paste(Image.effect_noise((80, 80), 100).convert("RGB"), (0, 10))  # outside the crop
     wide.save("wide.png")
     boxes = []
-    for options in ([], ["--squash"]):
+    for options in ([], ["--fit", "squash"]):
         assert run("explain", "wide.png", "--target", "output", "--net", tiny, *options)[0] == 0
-        boxes.append(manifest()["pictures"][0]["maps"][0]["boxes"][0])
+        boxes.append(saved().results[0]["maps"][0]["boxes"][0])
     assert boxes[0][0] >= 250  # the crop keeps 252 to 348
     assert boxes[0][2] <= 350
     assert boxes[1][2] - boxes[1][0] > 90
@@ -161,10 +165,9 @@ def test_bad_pictures_are_skipped_and_counted(run: Run, cat: Path, tiny: Path) -
         "explain", *bad[:4], "good.png", *bad[4:], "--max-pixels", 80000, "--batch", 2, "--net", tiny
     )
     assert status == 0
-    assert out.splitlines()[-1] == "explained 1 picture(s), skipped 8: out/explain/manifest.json"
-    told = manifest()
-    assert [one["picture"] for one in told["pictures"]] == ["good.png"]
-    assert [one["picture"] for one in told["skipped"]] == bad
+    assert out.splitlines()[-1] == "explain: 1 done, 8 skipped: out/explain/results.json"
+    assert [row["name"] for row in saved().results] == ["good.png"]
+    assert [row["name"] for row in saved().skipped] == bad
     words = [
         "not a picture",
         "0 bytes",
@@ -175,18 +178,18 @@ def test_bad_pictures_are_skipped_and_counted(run: Run, cat: Path, tiny: Path) -
         "no file or",
         "no pictures match",
     ]
-    for one, word in zip(told["skipped"], words, strict=True):
-        assert word in one["reason"]
-        assert f"skipped: {one['reason']}\n" in err
+    for row, word in zip(saved().skipped, words, strict=True):
+        assert word in row["reason"]
+        assert f"{row['reason']}\n" in err
 
 
 def test_nothing_explained_is_status_1(run: Run) -> None:
     Path("bad.png").write_text("hello")
     status, out, err = run("explain", "bad.png", "bda.png")
     assert status == 1
-    assert "explained 0 picture(s), skipped 2" in out
+    assert "explain: 0 done, 2 skipped" in out
     assert "did you mean 'bad.png'?" in err
-    assert len(manifest()["skipped"]) == 2
+    assert len(saved().skipped) == 2
 
 
 def test_the_same_name_in_two_folders(run: Run, cat: Path, photographs: Path, tiny: Path) -> None:
@@ -194,21 +197,20 @@ def test_the_same_name_in_two_folders(run: Run, cat: Path, photographs: Path, ti
         Path(folder).mkdir()
         Path(folder, "x.png").write_bytes(source.read_bytes())
     assert run("explain", "a", "b", "--target", "tabby", "--net", tiny)[0] == 0
-    files = [picture["maps"][0]["files"]["values"] for picture in manifest()["pictures"]]
+    files = [files["values"] for files in files_of()]
     assert files == ["x.l2caf.tabby.npy", "x-2.l2caf.tabby.npy"]
-    one, other = (np.load(Path("out/explain", name)) for name in files)
-    assert not np.allclose(one, other)
+    first, second = (np.load(Path("out/explain", name)) for name in files)
+    assert not np.allclose(first, second)
 
 
 def test_weights_that_are_not_numbers(run: Run, cat: Path) -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
     net.module.fc.weight.data.fill_(float("nan"))
     net.save("nan.safetensors")
-    status, out, err = run("explain", cat, "--net", "nan.safetensors", "--target", "tabby")
+    status, _, err = run("explain", cat, "--net", "nan.safetensors", "--target", "tabby")
     assert status == 1
-    assert out == "explained 0 picture(s), skipped 0, 1 map(s) blank: out/explain/manifest.json\n"
-    assert "blank: 1 map(s): the network's weights hold values that are not numbers (first in 'fc.weight')" in err
-    (row,) = manifest()["pictures"][0]["maps"]
+    assert "note on 1 result(s): the network's weights hold values that are not numbers (first in 'fc.weight')" in err
+    (row,) = saved().results[0]["maps"]
     assert "not numbers" in row["diagnosis"]
     assert row["boxes"] == []
 
@@ -238,11 +240,11 @@ def test_wrong_usage_is_status_2_and_leaves_no_trace(run: Run, cat: Path, option
     assert not Path("out").exists()
 
 
-def test_wrong_usage_keeps_the_manifest_of_the_run_before(run: Run, cat: Path, tiny: Path) -> None:
+def test_wrong_usage_keeps_the_results_of_the_run_before(run: Run, cat: Path, tiny: Path) -> None:
     assert run("explain", cat, "--net", tiny)[0] == 0
-    before = manifest()
+    before = saved()
     assert run("explain", cat, "--net", tiny, "--target", "tabbi")[0] == 2
-    assert manifest() == before
+    assert saved() == before
 
 
 def test_no_pictures_named_is_wrong_usage(run: Run) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.heatmaps.explain import METHODS
+from fovea.heatmaps.methods import names
 
 
 def state(module: nn.Module) -> dict[str, Any]:
@@ -59,11 +59,11 @@ def in_training(traceable: bool) -> nn.Module:
 
 
 @pytest.mark.parametrize("traceable", [True, False])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", names())
 def test_nothing_is_changed(name: str, traceable: bool, batch: Tensor) -> None:
     module = in_training(traceable)
     before = state(module)
-    fovea.explain(fovea.wrap(module, labels=3), batch, name)
+    fovea.explain(fovea.wrap(module, labels=3), batch, method=name)
     assert same(before, state(module))
 
 
@@ -87,10 +87,12 @@ def test_nothing_is_changed_by_an_error(traceable: bool, batch: Tensor) -> None:
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_works_frozen_and_without_gradients(context: Any, pooled: nn.Module, batch: Tensor) -> None:
-    wanted = fovea.explain(fovea.wrap(pooled, labels=5), batch, ["gradcam", "l2caf", "l2caf-oblivious"])
+    wanted = fovea.explain(fovea.wrap(pooled, labels=5), batch, method=["gradcam", "l2caf", "l2caf-oblivious"])
     frozen = copy.deepcopy(pooled).requires_grad_(False)
     with context():
-        found = fovea.explain(fovea.wrap(frozen, labels=5), batch.clone(), ["gradcam", "l2caf", "l2caf-oblivious"])
+        found = fovea.explain(
+            fovea.wrap(frozen, labels=5), batch.clone(), method=["gradcam", "l2caf", "l2caf-oblivious"]
+        )
     for name, seen in wanted.items():
         assert torch.allclose(seen.values, found[name].values, atol=1e-6)
 
@@ -107,7 +109,7 @@ def test_one_trunk_pass_serves_all(pooled: nn.Module, batch: Tensor) -> None:
     passes = []
     handle = pooled.trunk.register_forward_hook(lambda *_: passes.append(1))
     handle0 = pooled.trunk[0].register_forward_hook(lambda *_: passes.append(1))
-    fovea.explain(net, batch, list(METHODS), "top5")
+    fovea.explain(net, batch, method=names(), target="top5")
     handle.remove()
     handle0.remove()
     assert len(passes) == 1

@@ -36,7 +36,7 @@ def two_classes(weights: list[list[float]]) -> nn.Module:
 def test_class_specific_by_hand() -> None:
     # A = [[3, 4], [0, 0]], logits (2m, -m): L = -2m - m on "sum" = -3/4 (3 f1 + 4 f2): f = (3, 4, 0, 0) / 5
     net = fovea.wrap(Identity(two_classes([[2.0], [-1.0]])), labels=2, layer="trunk")
-    seen = fovea.explain(net, torch.tensor([[[[3.0, 4.0], [0.0, 0.0]]]]), fovea.L2CAF(others="sum"), target=0)
+    seen = fovea.explain(net, torch.tensor([[[[3.0, 4.0], [0.0, 0.0]]]]), method=fovea.L2CAF(others="sum"), target=0)
     assert seen.solver == "exact"
     assert seen.values.flatten().tolist() == pytest.approx([0.6, 0.8, 0, 0])
     assert seen.loss is not None
@@ -78,8 +78,8 @@ def test_no_random_filter_beats_the_sphere(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("method", [fovea.L2CAF(), fovea.L2CAF(others="sum"), fovea.L2CAF(oblivious=True)])
 def test_exact_is_what_iterating_finds_and_never_worse(method: fovea.L2CAF, pooled: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    exact = fovea.explain(net, batch, method)
-    slow = fovea.explain(net, batch, dataclasses.replace(method, solver="iterative", descent=ITERATIVE))
+    exact = fovea.explain(net, batch, method=method)
+    slow = fovea.explain(net, batch, method=dataclasses.replace(method, solver="iterative", descent=ITERATIVE))
     assert (exact.solver, slow.solver) == ("exact", "iterative")
     alike = torch.cosine_similarity(exact.values.flatten(1), slow.values.flatten(1))
     assert bool((alike > 0.9999).all())
@@ -93,8 +93,8 @@ def test_iterating_from_random_starts_never_beats_the_closed_form(start: int, po
     net = fovea.wrap(pooled, labels=5)
     random = fovea.Descent(start="uniform", seed=start, tolerance=1e-9, rate=0.5)
     for method in (fovea.L2CAF(), fovea.L2CAF(oblivious=True)):
-        exact = fovea.explain(net, batch, method)
-        slow = fovea.explain(net, batch, dataclasses.replace(method, solver="iterative", descent=random))
+        exact = fovea.explain(net, batch, method=method)
+        slow = fovea.explain(net, batch, method=dataclasses.replace(method, solver="iterative", descent=random))
         assert exact.loss is not None
         assert slow.loss is not None
         assert bool((exact.loss <= slow.loss + 1e-5 * exact.loss.abs()).all())
@@ -104,7 +104,7 @@ def test_map_is_cam_against_the_others(pooled: Pooled, batch: Tensor) -> None:
     """The centred form's map is |CAM_c - mean of the other CAMs| up to scale."""
     net = fovea.wrap(pooled, labels=5)
     seen = fovea.explain(net, batch, target=[2])
-    cams = fovea.explain(net, batch, "cam", target=[0, 1, 2, 3, 4]).values  # N,5,6,6
+    cams = fovea.explain(net, batch, method="cam", target=[0, 1, 2, 3, 4]).values  # N,5,6,6
     wanted = (cams[:, 2] - cams[:, [0, 1, 3, 4]].mean(1)).abs()
     assert torch.allclose(seen.values[:, 0], wanted / wanted.flatten(1).norm(dim=1).view(-1, 1, 1), atol=1e-5)
 
@@ -126,7 +126,7 @@ def test_relu_after_the_cut_is_exact_too(batch: Tensor) -> None:
     assert exact.solver == "exact"
     for seed in range(3):
         how = fovea.Descent(start="uniform" if seed else "tangent", seed=seed, tolerance=1e-7, most=600)
-        slow = fovea.explain(net, batch, fovea.L2CAF(solver="iterative", descent=how), target="top2")
+        slow = fovea.explain(net, batch, method=fovea.L2CAF(solver="iterative", descent=how), target="top2")
         assert exact.loss is not None
         assert slow.loss is not None
         assert bool((exact.loss <= slow.loss + 1e-4 * slow.loss.abs()).all())
@@ -136,7 +136,7 @@ def test_relu_with_nothing_to_gain_keeps_one_cell() -> None:
     # every cell adds to the loss: the least bad filter on the sphere is the single cell that adds least
     head = nn.Sequential(nn.ReLU(), two_classes([[-1.0], [0.0]]))
     net = fovea.wrap(Identity(head), labels=2, layer="trunk")
-    seen = fovea.explain(net, torch.tensor([[[[3.0, 1.0], [2.0, 4.0]]]]), fovea.L2CAF(signed=True), target=0)
+    seen = fovea.explain(net, torch.tensor([[[[3.0, 1.0], [2.0, 4.0]]]]), method=fovea.L2CAF(signed=True), target=0)
     assert seen.solver == "exact"
     # f = -1 at any cell passes nothing through the ReLU, which is better still
     assert seen.loss is not None
@@ -147,9 +147,9 @@ def test_relu_with_nothing_to_gain_keeps_one_cell() -> None:
 def test_stacked_layers_are_not_taken_for_affine(stacked: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(stacked, labels=5)
     assert fovea.explain(net, batch).solver == "iterative"
-    assert fovea.explain(net, batch, fovea.L2CAF(oblivious=True)).solver == "iterative"
+    assert fovea.explain(net, batch, method=fovea.L2CAF(oblivious=True)).solver == "iterative"
     with pytest.raises(fovea.BadNetwork, match="no exact solution"):
-        fovea.explain(net, batch, fovea.L2CAF(solver="exact"))
+        fovea.explain(net, batch, method=fovea.L2CAF(solver="exact"))
 
 
 class Bent(nn.Module):
@@ -168,7 +168,7 @@ class Bent(nn.Module):
 def test_what_is_called_exact_has_the_loss_it_says(seed: int, batch: Tensor) -> None:
     module = seeded(Bent, seed=seed)
     net = fovea.wrap(module, labels=3, layer="trunk")
-    seen = fovea.explain(net, batch, fovea.L2CAF(signed=True), target=[0])
+    seen = fovea.explain(net, batch, method=fovea.L2CAF(signed=True), target=[0])
     with torch.no_grad():
         features = module.trunk(batch) * seen.values
         out = module.b(torch.relu(module.a(features.mean((2, 3)))))
@@ -187,7 +187,7 @@ def test_stacked_layers_in_half_precision_are_not_exact(stacked: nn.Module, batc
     net = fovea.wrap(stacked.to("cuda", torch.bfloat16), labels=5)
     assert fovea.explain(net, batch).solver == "iterative"
     with pytest.raises(fovea.BadNetwork, match="cam needs a head"):
-        fovea.explain(net, batch, "cam")
+        fovea.explain(net, batch, method="cam")
 
 
 def test_batch_norm_after_the_cut_in_eval_mode_is_affine(batch: Tensor) -> None:
@@ -198,7 +198,7 @@ def test_batch_norm_after_the_cut_in_eval_mode_is_affine(batch: Tensor) -> None:
     module[1].running_mean.uniform_()
     net = fovea.wrap(module, labels=3, layer="0")
     assert fovea.explain(net, batch).solver == "exact"
-    seen = fovea.explain(net, batch, fovea.L2CAF(oblivious=True))
+    seen = fovea.explain(net, batch, method=fovea.L2CAF(oblivious=True))
     assert seen.solver == "exact"
 
 
@@ -207,7 +207,7 @@ def test_unpooled_affine_head_is_solved_by_columns(batch: Tensor) -> None:
     torch.manual_seed(0)
     net = fovea.wrap(nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.Flatten(), nn.Linear(4 * 36, 7)).eval())
     exact = fovea.explain(net, batch)
-    slow = fovea.explain(net, batch, fovea.L2CAF(solver="iterative", descent=ITERATIVE))
+    slow = fovea.explain(net, batch, method=fovea.L2CAF(solver="iterative", descent=ITERATIVE))
     assert exact.solver == "exact"
     assert torch.allclose(exact.values, slow.values, atol=5e-3)
 

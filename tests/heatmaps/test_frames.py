@@ -40,18 +40,21 @@ def clips() -> Tensor:
 @pytest.mark.parametrize("fold", FOLDS)
 @pytest.mark.parametrize("method", ["gradcam", "gradcam-abs", "l2caf", "l2caf-oblivious"])
 def test_maps_keep_pictures_and_frames(fold: str, method: str, clips: Tensor) -> None:
-    seen = fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method, target=[1, 2])
+    seen = fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method=method, target=[1, 2])
     assert seen.frames
     targets = 1 if "oblivious" in method else 2
     assert tuple(seen.values.shape) == (2, 3, targets, 4, 4)
-    assert seen.boxes().shape == (2, 3, targets, 4)
+    assert seen.boxes.shape == (2, 3, targets, 4)
     if method.startswith("l2caf"):
         assert seen.values.flatten(3).norm(dim=3).flatten().tolist() == pytest.approx([1.0] * 6 * targets, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", ["gradcam-abs", "l2caf"])
 def test_how_frames_are_folded_does_not_matter(method: str, clips: Tensor) -> None:
-    maps = [fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method, target=[0]).values for fold in FOLDS]
+    maps = [
+        fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method=method, target=[0]).values
+        for fold in FOLDS
+    ]
     for other in maps[1:]:
         assert torch.allclose(maps[0], other, atol=2e-3)
 
@@ -69,13 +72,15 @@ def test_a_frame_alone_moves_only_its_own_map(clips: Tensor) -> None:
 
 def test_without_recurrence_every_frame_is_exact(clips: Tensor) -> None:
     for fold in FOLDS:
-        seen = fovea.explain(fovea.wrap(seeded(Clip, fold, False), labels=4), clips, ["l2caf", "l2caf-oblivious"])
+        seen = fovea.explain(
+            fovea.wrap(seeded(Clip, fold, False), labels=4), clips, method=["l2caf", "l2caf-oblivious"]
+        )
         assert [one.solver for one in seen.values()] == ["exact", "exact"]
 
 
 def test_gradients_of_each_frame_by_hand(clips: Tensor) -> None:
     module = seeded(Clip, "batch first")
-    seen = fovea.explain(fovea.wrap(module, labels=4), clips, "gradcam", target=[3])
+    seen = fovea.explain(fovea.wrap(module, labels=4), clips, method="gradcam", target=[3])
     features = module.cnn(clips.flatten(0, 1)).detach().requires_grad_()
     out = module.fc(module.rnn(features.mean((2, 3)).unflatten(0, (2, 3)))[0][:, -1])
     (gradient,) = torch.autograd.grad(out[:, 3].sum(), features)
@@ -86,7 +91,9 @@ def test_gradients_of_each_frame_by_hand(clips: Tensor) -> None:
 def test_a_frames_filter_is_the_best_with_the_others_open(clips: Tensor) -> None:
     """No random filter on one frame, the others untouched, beats the one found for that frame."""
     module = seeded(Clip, "batch first")
-    seen = fovea.explain(fovea.wrap(module, embedding=True), clips, fovea.L2CAF(descent=fovea.Descent(tolerance=1e-8)))
+    seen = fovea.explain(
+        fovea.wrap(module, embedding=True), clips, method=fovea.L2CAF(descent=fovea.Descent(tolerance=1e-8))
+    )
     assert seen.loss is not None
     with torch.no_grad():
         features, wanted = module.cnn(clips.flatten(0, 1)).unflatten(0, (2, 3)), module(clips)
@@ -117,7 +124,9 @@ def test_unrolled_loop_with_a_function(clips: Tensor) -> None:
 @pytest.mark.parametrize("fold", FOLDS)
 def test_differentiable_frames_reach_the_trunk(fold: str, clips: Tensor) -> None:
     module = seeded(Clip, fold)
-    fovea.explain(fovea.wrap(module, labels=4), clips, "gradcam-abs", differentiable=True).values.sum().backward()
+    fovea.explain(
+        fovea.wrap(module, labels=4), clips, method="gradcam-abs", differentiable=True
+    ).values.sum().backward()
     gradient = module.cnn[0].weight.grad
     assert gradient is not None
     assert float(gradient.abs().sum()) > 0
@@ -136,7 +145,7 @@ def test_recurrent_layer_on_cuda_in_eval_mode(clips: Tensor) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     module = seeded(Clip, "batch first")
-    here = fovea.explain(fovea.wrap(module, labels=4), clips, "gradcam").values
-    there = fovea.explain(fovea.wrap(module.cuda(), labels=4), clips, ["gradcam", "l2caf"])
+    here = fovea.explain(fovea.wrap(module, labels=4), clips, method="gradcam").values
+    there = fovea.explain(fovea.wrap(module.cuda(), labels=4), clips, method=["gradcam", "l2caf"])
     assert torch.allclose(here, there["gradcam"].values.cpu(), atol=1e-4)
     assert tuple(there["l2caf"].values.shape) == (2, 3, 1, 4, 4)

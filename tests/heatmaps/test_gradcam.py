@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import Pooled
-from fovea.heatmaps.explain import METHODS
+from fovea.heatmaps.methods import names
 
 
 def by_hand(module: Pooled, batch: Tensor, score: Tensor | None, absolute: bool = False) -> Tensor:
@@ -24,7 +24,7 @@ def by_hand(module: Pooled, batch: Tensor, score: Tensor | None, absolute: bool 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_classes(absolute: bool, pooled: Pooled, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    seen = fovea.explain(net, batch, fovea.GradCAM(absolute), target=[0, 3])
+    seen = fovea.explain(net, batch, method=fovea.GradCAM(absolute), target=[0, 3])
     for k, index in enumerate((0, 3)):
         score = torch.zeros(5)
         score[index] = 1
@@ -33,28 +33,28 @@ def test_classes(absolute: bool, pooled: Pooled, batch: Tensor) -> None:
 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_embedding(absolute: bool, pooled: Pooled, batch: Tensor) -> None:
-    seen = fovea.explain(fovea.wrap(pooled, embedding=True), batch, fovea.GradCAM(absolute))
+    seen = fovea.explain(fovea.wrap(pooled, embedding=True), batch, method=fovea.GradCAM(absolute))
     assert torch.allclose(seen.values[:, 0], by_hand(pooled, batch, None, absolute), atol=1e-6)
 
 
 def test_rectified_cam_is_gradcam_with_pooling(pooled: Pooled, batch: Tensor) -> None:
     """With global average pooling the two are the same map (Grad-CAM's is rectified and divided by the cells)."""
-    maps = fovea.explain(fovea.wrap(pooled, labels=5), batch, ["cam", "gradcam"], target="top5")
+    maps = fovea.explain(fovea.wrap(pooled, labels=5), batch, method=["cam", "gradcam"], target="top5")
     assert torch.allclose(maps["cam"].values.relu(), maps["gradcam"].values * 36, atol=1e-4)
 
 
 def test_cam_is_the_weighted_sum_of_the_channels(pooled: Pooled, batch: Tensor) -> None:
-    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, "cam", target=[1])
+    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, method="cam", target=[1])
     features = pooled.relu(pooled.trunk(batch))
     assert torch.allclose(seen.values[:, 0], torch.einsum("nkhw,k->nhw", features, pooled.fc.weight[1]), atol=1e-5)
 
 
 def test_cam_refuses_a_head_that_is_not_pooling(stacked: nn.Module, batch: Tensor) -> None:
     with pytest.raises(fovea.BadNetwork, match="cam needs a head"):
-        fovea.explain(fovea.wrap(stacked, labels=5), batch, "cam")
+        fovea.explain(fovea.wrap(stacked, labels=5), batch, method="cam")
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", names())
 def test_every_method_on_any_number_of_axes(name: str) -> None:
     """1-D, 2-D and 3-D, not square."""
     torch.manual_seed(0)
@@ -62,19 +62,19 @@ def test_every_method_on_any_number_of_axes(name: str) -> None:
     for axes, space in ((1, (40,)), (2, (24, 16)), (3, (8, 12, 16))):
         pool = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}[axes](1)
         module = nn.Sequential(conv[axes](2, 4, 3, 2, 1), nn.ReLU(), pool, nn.Flatten(), nn.Linear(4, 3)).eval()
-        seen = fovea.explain(fovea.wrap(module, labels=3), torch.randn(2, 2, *space), name, target="top2")
+        seen = fovea.explain(fovea.wrap(module, labels=3), torch.randn(2, 2, *space), method=name, target="top2")
         targets = 1 if "oblivious" in name else 2
         assert tuple(seen.values.shape) == (2, targets, *(s // 2 for s in space))
         assert np.isfinite(seen.numpy()).all()
         assert float(seen.values.abs().max()) > 0
         if name.startswith("l2caf"):
             assert seen.values.flatten(2).norm(dim=2).flatten().tolist() == pytest.approx([1.0] * 2 * targets, abs=1e-4)
-        assert seen.boxes().shape == (2, targets, 2 * axes)
+        assert seen.boxes.shape == (2, targets, 2 * axes)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", names())
 def test_a_batch_gives_what_each_picture_gives_alone(name: str, pooled: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    together = fovea.explain(net, batch, name, batch=2)
-    alone = torch.cat([fovea.explain(net, one, name).values for one in batch])
+    together = fovea.explain(net, batch, method=name, batch=2)
+    alone = torch.cat([fovea.explain(net, one, method=name).values for one in batch])
     assert torch.allclose(together.values, alone, atol=1e-5)

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 import fovea
 from fovea.pictures.placement import Placement, on_pixels
 from fovea.results import drawing
+from fovea.results.writing import read
 
 
 def test_cells_on_pixels_by_hand() -> None:
@@ -31,24 +31,36 @@ def test_cropped_flipped_and_squashed() -> None:
 
 def test_one_picture_of_many(pooled: nn.Module, batch: Tensor) -> None:
     seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, target="top2")
-    assert len(seen) == 3
-    assert len(seen[1]) == 1
-    assert torch.equal(seen[1].values[0], seen.values[1])
-    assert seen[-1].targets == seen.targets[2:]
+    assert len(seen) == len(list(seen)) == 3
+    assert torch.equal(seen[1].values, seen.values[1])
+    assert torch.equal(seen[1:].values, seen.values[1:])
+    assert seen[-1].targets == seen.targets[2]
+    assert seen[2].boxes.tolist() == seen.boxes[2].tolist()
+    assert (seen[1].map(1) == seen.map(1, 1)).all()
     with pytest.raises(IndexError):
         seen[3]
+
+
+def test_old_spellings_work_and_say_so(pooled: nn.Module, batch: Tensor) -> None:
+    with pytest.warns(DeprecationWarning, match="method and target are given by name"):
+        seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, "gradcam", [1, 2])
+    assert (seen.method, seen.targets[0]) == ("gradcam", ("1", "2"))
+    with pytest.warns(DeprecationWarning, match=r"boxes\(\) is now boxes"):
+        assert seen.boxes(0.5).tolist() == seen.boxes_at(0.5).tolist()
+    with pytest.warns(DeprecationWarning, match="overlay"):
+        assert seen.overlay(1, 1).size == seen[1].draw(1).size
 
 
 def test_saved_files_say_what_they_are(pooled: nn.Module, batch: Tensor, tmp_path: Path) -> None:
     seen = fovea.explain(fovea.wrap(pooled, labels=["a/b", "c d", "e", "f", "g"]), batch, target=["a/b", "c d"])
     seen.save(tmp_path)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert len(manifest["pictures"]) == 3
-    row = manifest["pictures"][1]["maps"][0]
+    saved = read(tmp_path)
+    assert (saved.what, saved.settings["method"], len(saved.results)) == ("explain", "l2caf", 3)
+    row, files = saved.results[1]["maps"][0], saved.results[1]["files"]["maps"][0]
     assert (row["target"], row["method"], row["solver"], row["diagnosis"]) == ("a/b", "l2caf", "exact", None)
-    assert np.allclose(np.load(tmp_path / row["files"]["values"]), seen.map(1, 0))
-    assert Image.open(tmp_path / row["files"]["overlay"]).size[0] >= drawing.SMALLEST
-    assert row["boxes"][0] == seen.boxes()[1, 0].tolist()
+    assert np.allclose(np.load(tmp_path / files["values"]), seen.map(1, 0))
+    assert Image.open(tmp_path / files["overlay"]).size[0] >= drawing.SMALLEST
+    assert row["boxes"][0] == seen.boxes[1, 0].tolist()
 
 
 def test_overlay_is_brightest_where_the_map_is() -> None:
@@ -69,9 +81,10 @@ def test_what_was_cropped_away_has_no_colour() -> None:
 
 def test_title_has_the_label_and_its_probability(lite0: fovea.Network, photographs: Path) -> None:
     seen = fovea.explain(lite0, photographs / "chelsea.png")
+    assert repr(seen[0]).startswith(f"<HeatMap {photographs / 'chelsea.png'}: tiger cat 0.")
     assert seen.title().startswith("tiger cat 0.")
     assert seen._repr_png_()[:4] == b"\x89PNG"
-    x0, y0, x1, y1 = seen.boxes()[0, 0].tolist()
+    x0, y0, x1, y1 = seen.boxes[0, 0].tolist()
     assert 0 <= x0 < 120
     assert 0 <= y0 < 60
     assert 280 < x1 <= 451

@@ -44,7 +44,7 @@ def test_fast_and_vanilla_have_the_same_loss_and_gradient(pooled: Pooled, batch:
 def test_vanilla_reaches_the_exact_loss(pooled: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
     exact = fovea.explain(net, batch)
-    vanilla = fovea.explain(net, batch, fovea.L2CAF(solver="vanilla", descent=fovea.PAPER))
+    vanilla = fovea.explain(net, batch, method=fovea.L2CAF(solver="vanilla", descent=fovea.PAPER))
     assert vanilla.solver == "vanilla"
     assert vanilla.iterations > 50
     assert exact.loss is not None
@@ -66,7 +66,7 @@ def test_stopping_does_not_depend_on_the_scale_of_the_output(stacked: nn.Module,
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_constraints_hold(name: str, pooled: nn.Module, batch: Tensor) -> None:
-    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, fovea.L2CAF(constraint=name, oblivious=True))
+    seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, method=fovea.L2CAF(constraint=name, oblivious=True))
     f = seen.values.flatten(1)
     assert seen.solver == ("exact" if name == "l2" else "iterative")
     if name == "l2":
@@ -87,8 +87,8 @@ def test_gaussian_by_hand() -> None:
 
 def test_signed_and_absolute(pooled: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    signed = fovea.explain(net, batch, fovea.L2CAF(signed=True))
-    absolute = fovea.explain(net, batch, fovea.L2CAF(signed=False))
+    signed = fovea.explain(net, batch, method=fovea.L2CAF(signed=True))
+    absolute = fovea.explain(net, batch, method=fovea.L2CAF(signed=False))
     assert float(signed.values.min()) < 0 < float(signed.values.max())
     assert torch.allclose(signed.values.abs(), absolute.values)
 
@@ -125,8 +125,8 @@ def test_differentiable_maps_reach_the_weights(pooled: Pooled, batch: Tensor) ->
     net = fovea.wrap(pooled, labels=5)
     for method in ("cam", "gradcam", "gradcam-abs", "l2caf", "l2caf-oblivious"):
         pooled.zero_grad()
-        plain = fovea.explain(net, batch, method)
-        seen = fovea.explain(net, batch, method, differentiable=True)
+        plain = fovea.explain(net, batch, method=method)
+        seen = fovea.explain(net, batch, method=method, differentiable=True)
         assert not plain.values.requires_grad
         assert torch.allclose(plain.values, seen.values, atol=1e-5)
         seen.values.square().mul(torch.arange(36.0).view(6, 6)).sum().backward()
@@ -142,7 +142,7 @@ def test_gradient_of_a_differentiable_map_is_right(method: fovea.L2CAF, pooled: 
     weight = pooled.trunk[2].weight
 
     def value() -> Tensor:
-        return (fovea.explain(net, x, method, target=[1], differentiable=True).values[0, 0] * places).sum()
+        return (fovea.explain(net, x, method=method, target=[1], differentiable=True).values[0, 0] * places).sum()
 
     (gradient,) = torch.autograd.grad(value(), weight)
     place, step, flat = int(gradient.abs().argmax()), 1e-6, weight.data.view(-1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.heatmaps.sanity import last_to_run, randomised, rank_correlation, ssim
+from fovea.heatmaps.sanity import last_to_run, randomized, rank_correlation, ssim
 
 
 def test_measures() -> None:
@@ -19,12 +19,12 @@ def test_measures() -> None:
 
 
 def test_only_the_logits_layer_or_everything(pooled: nn.Module) -> None:
-    logits, everything = randomised(pooled, "logits", 0), randomised(pooled, "all layers", 0)
+    logits, everything = randomized(pooled, "logits", 0), randomized(pooled, "all layers", 0)
     assert torch.equal(logits.trunk[0].weight, pooled.trunk[0].weight)
     assert not torch.equal(logits.fc.weight, pooled.fc.weight)
     assert not torch.equal(everything.trunk[0].weight, pooled.trunk[0].weight)
-    assert torch.equal(randomised(pooled, "logits", 0).fc.weight, logits.fc.weight)
-    assert not torch.equal(randomised(pooled, "logits", 1).fc.weight, logits.fc.weight)
+    assert torch.equal(randomized(pooled, "logits", 0).fc.weight, logits.fc.weight)
+    assert not torch.equal(randomized(pooled, "logits", 1).fc.weight, logits.fc.weight)
 
 
 def test_the_logits_layer_is_the_last_to_run(batch: Tensor) -> None:
@@ -52,9 +52,8 @@ def test_a_method_that_ignores_the_weights_fails(batch: Tensor, pooled: nn.Modul
     class Edges:
         name = "edges"
 
-        def __call__(self, look: object, aim: object) -> fovea.heatmaps.explain.Found:
-            values = torch.arange(36.0).repeat(3, 1)
-            return fovea.heatmaps.explain.Found(values, values)
+        def __call__(self, look: object, aim: object) -> Tensor:
+            return torch.arange(36.0).repeat(3, 1)
 
     found = fovea.sanity(fovea.wrap(pooled, labels=5), batch, Edges())
     assert not found.passed

@@ -70,18 +70,20 @@ def test_a_classifier_of_torchvision_explains_its_top_class() -> None:
 
 
 def test_names_indices_and_lists(net: fovea.Network, batch: Tensor) -> None:
-    many = fovea.explain(net, batch, "gradcam-abs", target=["lynx", 0, "Tiger Cat"])
+    many = fovea.explain(net, batch, method="gradcam-abs", target=["lynx", 0, "Tiger Cat"])
     assert many.targets[0] == ("lynx", "tabby", "tiger cat")
     for k, one in enumerate(("lynx", 0, "tiger cat")):
-        assert torch.allclose(many.values[:, k], fovea.explain(net, batch, "gradcam-abs", target=one).values[:, 0])
+        assert torch.allclose(
+            many.values[:, k], fovea.explain(net, batch, method="gradcam-abs", target=one).values[:, 0]
+        )
 
 
 def test_one_class_a_picture(net: fovea.Network, batch: Tensor) -> None:
-    each = fovea.explain(net, batch, "gradcam-abs", target=torch.tensor([2, 0, 1]), batch=2)
+    each = fovea.explain(net, batch, method="gradcam-abs", target=torch.tensor([2, 0, 1]), batch=2)
     assert [row[0] for row in each.targets] == ["lynx", "tabby", "tiger cat"]
-    every = fovea.explain(net, batch, "gradcam-abs", target=[2, 0, 1]).values
+    every = fovea.explain(net, batch, method="gradcam-abs", target=[2, 0, 1]).values
     assert torch.allclose(each.values[:, 0], torch.stack([every[i, i] for i in range(3)]), atol=1e-6)
-    named = fovea.explain(net, batch, "gradcam-abs", target=fovea.each(["lynx", "tabby", "tiger cat"]))
+    named = fovea.explain(net, batch, method="gradcam-abs", target=fovea.each(["lynx", "tabby", "tiger cat"]))
     assert torch.allclose(named.values, each.values)
     two = fovea.explain(net, batch, target=np.array([[2, 0], [0, 1], [1, 2]]))
     assert two.targets == (("lynx", "tabby"), ("tabby", "tiger cat"), ("tiger cat", "lynx"))
@@ -99,9 +101,9 @@ def test_callable_is_its_gradient(net: fovea.Network, batch: Tensor) -> None:
     def second(out: Tensor) -> Tensor:
         return out[:, 1]
 
-    seen = fovea.explain(net, batch, "gradcam-abs", target=second)
+    seen = fovea.explain(net, batch, method="gradcam-abs", target=second)
     assert seen.targets[0] == ("second",)
-    assert torch.allclose(seen.values, fovea.explain(net, batch, "gradcam-abs", target=1).values)
+    assert torch.allclose(seen.values, fovea.explain(net, batch, method="gradcam-abs", target=1).values)
     margin = fovea.explain(net, batch, target=lambda out: out[:, 0] - out[:, 1])
     assert margin.solver == "exact"
     assert fovea.explain(net, batch, target=lambda out: out.softmax(1)[:, 0]).solver == "iterative"
@@ -118,7 +120,7 @@ def test_pair_shows_what_two_pictures_share(batch: Tensor) -> None:
     a[1, 4:, 4:] = 1
     b[1, :4, 4:] = 1  # channel 1 above right
     for method in ("l2caf", "gradcam", "cam"):
-        seen = fovea.explain(fovea.wrap(module, layer="1"), torch.stack([a, b]), method, target="pair")
+        seen = fovea.explain(fovea.wrap(module, layer="1"), torch.stack([a, b]), method=method, target="pair")
         assert seen.values[0, 0].argmax().item() == 3
         assert seen.values[1, 0].argmax().item() == 1
         assert seen.targets == (("alike",), ("alike",))
@@ -126,7 +128,7 @@ def test_pair_shows_what_two_pictures_share(batch: Tensor) -> None:
 
 
 def test_oblivious_maps_name_no_class(net: fovea.Network, batch: Tensor) -> None:
-    maps = fovea.explain(net, batch, ["l2caf", "l2caf-oblivious"], target=["tabby", "lynx"])
+    maps = fovea.explain(net, batch, method=["l2caf", "l2caf-oblivious"], target=["tabby", "lynx"])
     assert maps["l2caf"].classes == ((0, 2),) * 3
     assert maps["l2caf-oblivious"].targets == (("output",),) * 3
     assert maps["l2caf-oblivious"].classes == ((None,),) * 3
@@ -140,11 +142,11 @@ def test_what_cannot_be_explained_is_said(net: fovea.Network, pooled: nn.Module,
         (-1, "class -1 does not exist"),
         ("top9", "at least 9 classes"),
         ("pair", "two by two; got 3"),
-        (torch.tensor([1, 2]), "one row a picture; got 2 for 3"),
+        (torch.tensor([1, 2]), "one row per picture; got 2 for 3"),
         (torch.tensor([0.5, 1, 2]), "holds class indices"),
         ([], "a target is a class"),
         (fovea.each([["lynx"], [0, 1], [2]]), "as many targets for every picture"),
-        (lambda out: out, "one number a picture"),
+        (lambda out: out, "one number per picture"),
     ):
         with pytest.raises(fovea.BadChoice, match=words):
             fovea.explain(net, batch, target=target)

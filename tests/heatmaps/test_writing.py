@@ -1,4 +1,3 @@
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,9 +9,9 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.heatmaps.explain import METHODS, Step, explain_batches
-from fovea.heatmaps.writing import Writer
+from fovea.heatmaps.explain import ExplainStep, explain_batches, find
 from fovea.pictures.transforms import Prepare
+from fovea.results.writing import Writer, read
 
 
 @pytest.fixture
@@ -31,13 +30,8 @@ def pictures(tmp_path: Path) -> Path:
     return folder
 
 
-def written(folder: Path) -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = json.loads((folder / "manifest.json").read_text())
-    return found
-
-
-def steps(net: fovea.Network, pictures: Path, good: int) -> Iterator[Step]:
-    for i, step in enumerate(explain_batches(net, pictures, [METHODS["l2caf"]], "top1", batch=1)):
+def steps(net: fovea.Network, pictures: Path, good: int) -> Iterator[ExplainStep]:
+    for i, step in enumerate(explain_batches(net, pictures, [find("l2caf")], "top1", batch=1)):
         if i == good:
             raise RuntimeError("out of memory")
         yield step
@@ -48,49 +42,48 @@ def test_what_was_done_is_on_disk_when_a_later_batch_fails(
     good: int, net: fovea.Network, pictures: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    with suppress(RuntimeError), Writer(out, {"net": "mine"}) as writer:
+    with suppress(RuntimeError), Writer(out, "explain", {"net": "mine"}) as writer:
         for step in steps(net, pictures, good):
-            writer.add(step)
-    told = written(out)
-    assert [Path(str(one["picture"])).name for one in told["pictures"]] == ["0.png", "1.png"][:good]
-    assert len(told["skipped"]) == (good == 3)
-    for one in told["pictures"]:
-        for row in one["maps"]:  # type: ignore[attr-defined]
-            assert (out / row["files"]["values"]).is_file()
-            assert (out / row["files"]["overlay"]).is_file()
+            writer.add(step.results, step.skipped)
+    saved = read(out)
+    assert [Path(row["name"]).name for row in saved.results] == ["0.png", "1.png"][:good]
+    assert len(saved.skipped) == (good == 3)
+    for row in saved.results:
+        for files in row["files"]["maps"]:
+            assert (out / files["values"]).is_file()
+            assert (out / files["overlay"]).is_file()
 
 
 def test_the_first_batch_is_on_disk_before_the_second(net: fovea.Network, pictures: Path, tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "out", {"net": "mine"})
-    writer.add(next(iter(explain_batches(net, pictures, [METHODS["l2caf"]], batch=1))))
-    assert len(written(tmp_path / "out")["pictures"]) == 1  # nobody closed the writer: the process may be killed
+    writer = Writer(tmp_path / "out", "explain", {"net": "mine"})
+    writer.add(next(iter(explain_batches(net, pictures, [find("l2caf")], batch=1))).results)
+    assert len(read(tmp_path / "out").results) == 1  # nobody closed the writer: the process may be killed
 
 
 def test_a_failure_before_anything_leaves_the_folder_alone(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("the run before")
-    with pytest.raises(fovea.BadChoice), Writer(tmp_path, {}):
+    with Writer(tmp_path, "explain", {"net": "before"}):
+        pass
+    with pytest.raises(fovea.BadChoice), Writer(tmp_path, "explain", {"net": "now"}):
         raise fovea.BadChoice("no such label")
-    assert (tmp_path / "manifest.json").read_text() == "the run before"
+    assert read(tmp_path).settings == {"net": "before"}
 
 
-def test_counts(net: fovea.Network, pictures: Path, tmp_path: Path) -> None:
-    with Writer(tmp_path / "out", {}) as writer:
-        for step in explain_batches(net, pictures, [METHODS["l2caf"], METHODS["cam"]], "ox/cart", batch=3):
-            writer.add(step)
-    assert (writer.explained, len(writer.skipped), writer.blank.total()) == (3, 1, 0)
-    told = written(tmp_path / "out")
-    assert [row["files"]["values"] for row in told["pictures"][0]["maps"]] == [  # type: ignore[attr-defined]
-        "0.l2caf.ox_cart.npy",
-        "0.cam.ox_cart.npy",
-    ]
+def test_several_methods_are_one_row(net: fovea.Network, pictures: Path, tmp_path: Path) -> None:
+    with Writer(tmp_path / "out", "explain", {}) as writer:
+        for step in explain_batches(net, pictures, [find("l2caf"), find("cam")], "ox/cart", batch=3):
+            writer.add(step.results, step.skipped)
+    saved = read(tmp_path / "out")
+    assert (len(saved.results), len(saved.skipped)) == (3, 1)
+    files = saved.results[0]["files"]["maps"]
+    assert [names["values"] for names in files] == ["0.l2caf.ox_cart.npy", "0.cam.ox_cart.npy"]
+    assert [row["method"] for row in saved.results[0]["maps"]] == ["l2caf", "cam"]
+    assert '<img alt="" src="0.l2caf.ox_cart.png">' in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_blank_maps_are_counted_by_their_reason(net: fovea.Network, pictures: Path, tmp_path: Path) -> None:
+def test_blank_maps_tell_their_reason(net: fovea.Network, pictures: Path) -> None:
     with torch.no_grad():
         net.module.fc.weight[0].zero_()  # the class does not depend on any cell
-    with Writer(tmp_path / "out", {}) as writer:
-        for step in explain_batches(net, pictures, [METHODS["cam"]], [0, 1]):
-            writer.add(step)
-    ((reason, count),) = writer.blank.items()
-    assert "the target does not change when the cells change" in reason
-    assert count == writer.explained == 3
+    (step,) = explain_batches(net, pictures, [find("cam")], [0, 1])
+    for result in step.results:
+        assert "the target does not change when the cells change" in str(result.note)
+        assert [bool(row["diagnosis"]) for row in result.to_dict()["maps"]] == [True, False]

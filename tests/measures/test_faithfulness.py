@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample, open_data
-from fovea.heatmaps.explain import METHODS
-from fovea.heatmaps.look import Found, Look
+from fovea.heatmaps.look import Finding, Look
+from fovea.heatmaps.methods import names
 from fovea.heatmaps.targets import Aim
 from fovea.measures.curve_kinds import filling, kind_of
 from fovea.measures.curves import area_under, best, curve, places
@@ -48,11 +48,11 @@ class Known:
     sign: float = 1.0
     oblivious: bool = True
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         cells = torch.zeros(12, 12)
         cells[2:6, 4:8] = self.sign
         values = cells.flatten().repeat(len(look.output), 1)
-        return Found(values, values)
+        return Finding(values, values)
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ def test_every_method_can_be_measured_and_the_network_is_left_as_found(pooled: n
     noisy = np.random.default_rng(0).integers(0, 255, (2, 24, 24, 3), dtype=np.uint8)
     data = DataSet("noise", tuple(Sample(str(i), i, Held(Image.fromarray(one))) for i, one in enumerate(noisy)))
     state = torch.get_rng_state()
-    found = measure(net, data, method=[*METHODS, "random"], steps=2)
-    assert [row["method"] for row in found.rows[: len(METHODS) + 1]] == [*METHODS, "random"]
-    for row in found.rows[: len(METHODS) + 1]:
+    found = measure(net, data, method=[*names(), "random"], steps=2)
+    assert [row["method"] for row in found.rows[: len(names()) + 1]] == [*names(), "random"]
+    for row in found.rows[: len(names()) + 1]:
         assert all(0 <= row[kind] <= 1 for kind in ("insertion", "deletion", "coverage", "masking"))
     assert pooled.training
     assert all(one.grad is None and one.requires_grad for one in pooled.parameters())

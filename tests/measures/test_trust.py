@@ -15,8 +15,8 @@ import fovea
 from fovea import cli
 from fovea.data import DataSet, Sample
 from fovea.data.samples import Box
-from fovea.heatmaps.explain import METHODS
-from fovea.heatmaps.look import Found, Look
+from fovea.heatmaps.look import Finding, Look
+from fovea.heatmaps.methods import names
 from fovea.heatmaps.targets import Aim
 from fovea.measures import trust_figure
 from fovea.measures.figures import Figures
@@ -52,18 +52,18 @@ class Known:
     sign: float = 1.0
     oblivious: bool = True
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         cells = 0.01 * torch.rand(12, 12, generator=torch.Generator().manual_seed(0))
         cells[2:6, 4:8] += self.sign
         values = cells.flatten().repeat(len(look.output), 1)
-        return Found(values, values)
+        return Finding(values, values)
 
 
 @dataclass(frozen=True)
 class Refusing:
     name: str = "refusing"
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         raise fovea.BadNetwork("not for this head")
 
 
@@ -133,7 +133,7 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
 
 def test_every_method_is_measured_if_none_is_named() -> None:
     found = measured(network(), squares(), None, curve_pictures=2, steps=2)
-    assert [row["method"] for row in found.rows] == [*METHODS, "random"]
+    assert [row["method"] for row in found.rows] == [*names(), "random"]
     assert all(row["verdict"] for row in found.rows)
 
 

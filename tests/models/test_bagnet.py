@@ -59,7 +59,7 @@ def test_pixels_outside_a_cells_patch_change_nothing() -> None:
 def test_heatmaps_and_patches_of_it() -> None:
     network = small(side=160)
     pictures = torch.randn(2, 3, 160, 160)
-    assert fovea.explain(network, pictures, "cam").values.shape[0] == 2
+    assert fovea.explain(network, pictures, method="cam").values.shape[0] == 2
     assert len(fovea.localize(network, pictures)) == 2
 
 

@@ -22,7 +22,7 @@ def test_the_output_is_pooled_features_through_one_layer() -> None:
     by_hand = module.features(x).mean((2, 3)) @ module.project.weight.T + module.project.bias
     assert torch.allclose(network(x), by_hand, atol=1e-6)
     assert network.labels is None
-    seen = fovea.explain(network, x, "l2caf-oblivious")
+    seen = fovea.explain(network, x, method="l2caf-oblivious")
     assert (seen.solver, seen.targets) == ("exact", (("output",), ("output",)))
 
 

@@ -82,7 +82,7 @@ def test_gap_is_the_mean_over_cells_and_one_layer() -> None:
     assert features.shape[1] == 5
     by_hand = features.mean((2, 3)) @ network.module.classifier.weight.T + network.module.classifier.bias  # type: ignore[union-attr,operator]
     assert torch.allclose(network(x), by_hand, atol=1e-5)
-    seen = fovea.explain(network, x, ["cam", "l2caf"])
+    seen = fovea.explain(network, x, method=["cam", "l2caf"])
     assert seen["l2caf"].solver == "exact"
 
 
@@ -136,7 +136,7 @@ def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str) -> Non
     acol = network.module
     assert isinstance(acol, ACoL)
     x = torch.randn(2, 3, 32, 32)
-    seen = fovea.explain(network, x, method, target=[1, 2])
+    seen = fovea.explain(network, x, method=method, target=[1, 2])
     assert seen.values.shape[:2] == (2, 2)
     assert "two classifiers" in seen.note
     features = acol.features(x)
@@ -163,11 +163,11 @@ def _alone(branch: ErasingBranch, features: Tensor, method: str, label: int) -> 
             return out
 
     network = fovea.wrap(Rest(), labels=3, layer="start")
-    return fovea.explain(network, features.detach(), method, target=[label]).values[:, 0]
+    return fovea.explain(network, features.detach(), method=method, target=[label]).values[:, 0]
 
 
 def test_without_a_class_there_is_still_one_map() -> None:
-    seen = fovea.explain(small("acol"), torch.randn(2, 3, 32, 32), "l2caf-oblivious")
+    seen = fovea.explain(small("acol"), torch.randn(2, 3, 32, 32), method="l2caf-oblivious")
     assert seen.values.shape[:2] == (2, 1)
     assert bool(seen.values.isfinite().all())
 
@@ -176,15 +176,15 @@ def test_other_targets_are_asked_of_both_classifiers() -> None:
     """A score that is a class's logit gives the class's own map of the first classifier, and the second's likewise."""
     network, x = small("acol"), torch.randn(2, 3, 32, 32)
     label = int(network(x[:1]).argmax())  # what is erased for a score is the answer's
-    by_class = fovea.explain(network, x[:1], "gradcam", target=[label])
-    by_score = fovea.explain(network, x[:1], "gradcam", target=lambda out: out[:, label])
+    by_class = fovea.explain(network, x[:1], method="gradcam", target=[label])
+    by_score = fovea.explain(network, x[:1], method="gradcam", target=lambda out: out[:, label])
     assert torch.allclose(by_class.values, by_score.values, atol=1e-5)
-    assert fovea.explain(network, x, "gradcam", target="pair").values.shape[:2] == (2, 1)
+    assert fovea.explain(network, x, method="gradcam", target="pair").values.shape[:2] == (2, 1)
 
 
 def test_the_whole_network_iterates_on_what_the_second_sees() -> None:
     network, x = small("acol"), torch.randn(1, 3, 32, 32)
-    maps = [fovea.explain(network, x, fovea.L2CAF(solver=solver)).values for solver in ("vanilla", "iterative")]
+    maps = [fovea.explain(network, x, method=fovea.L2CAF(solver=solver)).values for solver in ("vanilla", "iterative")]
     assert torch.allclose(*maps, atol=1e-4)
 
 

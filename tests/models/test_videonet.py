@@ -118,7 +118,7 @@ def test_filters_go_between_cnn_and_lstm(layer: str | None) -> None:
     """Maps N,T,1,h,w of the CNN's cells; each step of the descent runs the head alone."""
     network = tiny(layer=layer)
     grid = video_of(network).grid
-    seen = fovea.explain(network, clips(), ["l2caf-oblivious", "gradcam", "gradcam-abs"])
+    seen = fovea.explain(network, clips(), method=["l2caf-oblivious", "gradcam", "gradcam-abs"])
     for method, found in seen.items():
         assert found.frames
         assert tuple(found.values.shape) == (2, 3, 1, *grid)
@@ -132,7 +132,7 @@ def test_a_frames_filter_has_nothing_to_do_with_the_others() -> None:
     """The loss of each frame's filter is that of the head with the other frames' cells as they are."""
     network = tiny(layer="layer2")
     module, x = video_of(network), clips(1)
-    found = fovea.explain(network, x, fovea.L2CAF(oblivious=True, signed=True))
+    found = fovea.explain(network, x, method=fovea.L2CAF(oblivious=True, signed=True))
     with torch.no_grad():
         out = module(x)
         for frame in range(3):

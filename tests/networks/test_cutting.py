@@ -51,7 +51,7 @@ def test_layer_is_found_without_help(name: str) -> None:
     with torch.no_grad():
         assert torch.allclose(inside.output, module(batch), atol=1e-4)
         assert torch.allclose(inside.head(inside.features.detach()), module(batch), atol=1e-4)
-    seen = fovea.explain(net, batch, ["gradcam", fovea.L2CAF(descent=fovea.Descent(most=5))])
+    seen = fovea.explain(net, batch, method=["gradcam", fovea.L2CAF(descent=fovea.Descent(most=5))])
     assert all(float(one.values.abs().max()) > 0 for one in seen.values())
 
 
@@ -79,8 +79,8 @@ def test_untrained_head_of_zeros_still_finds_the_layer() -> None:
 
 def test_named_layer_or_module(pooled: Pooled, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    by_name = fovea.explain(net, batch, "gradcam", layer="trunk.0")
-    by_module = fovea.explain(net, batch, "gradcam", layer=pooled.trunk[0])
+    by_name = fovea.explain(net, batch, method="gradcam", layer="trunk.0")
+    by_module = fovea.explain(net, batch, method="gradcam", layer=pooled.trunk[0])
     assert by_name.layer == by_module.layer == "trunk.0"
     assert by_name.grid == (12, 12)
     assert torch.equal(by_name.values, by_module.values)
@@ -114,19 +114,19 @@ def test_untraceable_network_is_cut_by_a_hook(branching: nn.Module, batch: Tenso
     net = fovea.wrap(branching, labels=5)
     made, inside = opened(net, batch)
     assert (made.how, made.layer, inside.whole) == ("hook", "inner.relu", True)
-    same = fovea.explain(fovea.wrap(branching.inner, labels=5), batch, ["cam", "gradcam", "l2caf"])
-    for name, seen in fovea.explain(net, batch, ["cam", "gradcam", "l2caf"]).items():
+    same = fovea.explain(fovea.wrap(branching.inner, labels=5), batch, method=["cam", "gradcam", "l2caf"])
+    for name, seen in fovea.explain(net, batch, method=["cam", "gradcam", "l2caf"]).items():
         assert torch.allclose(seen.values, same[name].values, atol=1e-5)
-    slow = fovea.explain(net, batch, fovea.L2CAF(solver="iterative"))
+    slow = fovea.explain(net, batch, method=fovea.L2CAF(solver="iterative"))
     assert slow.solver == "vanilla"
     assert "whole network" in slow.note
 
 
 def test_replacing_a_layer_makes_a_new_cut(pooled: Pooled, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    before = fovea.explain(net, batch, "cam", target=[0]).values
+    before = fovea.explain(net, batch, method="cam", target=[0]).values
     pooled.fc = nn.Linear(6, 5)
-    after = fovea.explain(net, batch, "cam", target=[0]).values
+    after = fovea.explain(net, batch, method="cam", target=[0]).values
     features = pooled.relu(pooled.trunk(batch))
     assert not torch.allclose(before, after)
     assert torch.allclose(after[:, 0], torch.einsum("nkhw,k->nhw", features, pooled.fc.weight[0]), atol=1e-5)
@@ -144,9 +144,9 @@ def test_moved_buffers_make_a_new_cut(batch: Tensor) -> None:
 
     module = seeded(Gained)
     net = fovea.wrap(module, labels=3)
-    before = fovea.explain(net, batch, "cam", target=[0]).values
+    before = fovea.explain(net, batch, method="cam", target=[0]).values
     module.gain = torch.tensor(3.0)
-    assert not torch.allclose(before, fovea.explain(net, batch, "cam", target=[0]).values)
+    assert not torch.allclose(before, fovea.explain(net, batch, method="cam", target=[0]).values)
 
 
 def test_tracing_takes_another_branch_and_leaves_no_trace(batch: Tensor) -> None:

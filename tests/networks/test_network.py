@@ -99,7 +99,7 @@ def test_weights_that_are_not_numbers_are_named(batch: Tensor) -> None:
     module.fc.weight.data[0, 0] = float("nan")
     seen = fovea.explain(fovea.wrap(module, labels=5), batch, target=0)
     assert "weights hold values that are not numbers (first in 'fc.weight')" in str(seen.diagnosis[0][0])
-    assert not seen.boxes().any()
+    assert not seen.boxes.any()
 
 
 def test_squashing_keeps_all_but_the_crop(pooled: nn.Module) -> None:
@@ -117,7 +117,7 @@ def test_explaining_leaves_the_network_as_it_was(batch: Tensor) -> None:
     module = seeded(Pooled).train()
     module.fc.eval()
     before, random = {key: value.clone() for key, value in module.state_dict().items()}, torch.get_rng_state()
-    fovea.explain(fovea.wrap(module, labels=5), batch, ["l2caf", "gradcam"], "top5")
+    fovea.explain(fovea.wrap(module, labels=5), batch, method=["l2caf", "gradcam"], target="top5")
     assert module.training
     assert not module.fc.training
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())

@@ -154,7 +154,7 @@ def test_boxes_are_in_the_users_pixels_whatever_the_transform(name: str, square:
     placement = seen.shown[0].placement
     assert placement is not None
     cell = [8 * abs(scale) for scale in placement.scale]
-    found = seen.boxes()[0, 0]
+    found = seen.boxes[0, 0]
     for side in range(4):
         assert found[side] == pytest.approx(square[side], abs=cell[side % 2] + 1), (found, square)
     heat = seen.pixels()

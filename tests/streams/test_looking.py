@@ -10,7 +10,7 @@ from torch import nn
 
 import fovea
 from commands import Run
-from fovea.heatmaps.explain import METHODS as EXPLAINING
+from fovea.heatmaps.methods import method as heatmap_method
 from fovea.models.twostream import TwoStream, add_local_stream
 from fovea.pictures.transforms import Prepare
 from fovea.streams.look import METHODS
@@ -183,7 +183,7 @@ def test_any_classifier_with_a_local_stream_added(pooled: nn.Module) -> None:
     batch = torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(2))
     give_boxes(network, ((0.0, 0.0, 12.0, 12.0),))
     found = fovea.look_longer(network, batch, target="c")
-    wanted = fovea.explain(classifier, batch, "gradcam", target="c")
+    wanted = fovea.explain(classifier, batch, method="gradcam", target="c")
     for i, looked in enumerate(found):
         assert looked.whole.map() == pytest.approx(wanted.map(i), abs=1e-6)
         assert len(looked.patches[0].steps) == 2
@@ -210,13 +210,13 @@ def test_wrong_choices(pooled: nn.Module) -> None:
         fovea.look_longer(made(), planted(), truth="blue")
     with pytest.raises(fovea.BadChoice, match="at least one picture"):
         fovea.look_longer(made(), planted(), batch=0)
-    assert set(METHODS) - {"self-attention"} <= set(EXPLAINING)
+    assert set(METHODS) - {"self-attention"} <= set(heatmap_method)
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fovea.cli.explaining.load", lambda *_: made(boxes=(BOX, (0.0, 0.0, 32.0, 8.0))))
+    monkeypatch.setattr("fovea.networks.loading.load", lambda *_, **__: made(boxes=(BOX, (0.0, 0.0, 32.0, 8.0))))
     Path("photos").mkdir()
     for name in "ab":
         planted_image().save(f"photos/{name}.png")
@@ -252,7 +252,7 @@ def test_the_command(run: Run) -> None:
 def test_the_command_refuses(run: Run, monkeypatch: pytest.MonkeyPatch, pooled: nn.Module) -> None:
     for arguments, words in (
         (["--layer", "trunk"], "--layer: a two-stream network"),
-        (["--squash"], "--squash: a two-stream network"),
+        (["--fit", "squash"], "--fit: a two-stream network"),
         (["--method", "gradcam,l2caf"], "one method and one class"),
         (["--target", "0", "--target", "1"], "one method and one class"),
         (["--method", "cam"], "not 'cam'"),
@@ -261,6 +261,6 @@ def test_the_command_refuses(run: Run, monkeypatch: pytest.MonkeyPatch, pooled: 
         code, _, err = run("photos/a.png", *arguments)
         assert (code, words in err) == (2, True), err
     assert not Path("out").exists()
-    monkeypatch.setattr("fovea.cli.explaining.load", lambda *_: fovea.wrap(pooled, labels=5))
+    monkeypatch.setattr("fovea.networks.loading.load", lambda *_, **__: fovea.wrap(pooled, labels=5))
     code, _, err = run("photos/a.png", "--truth", "1")
     assert (code, "--truth is of two-stream networks" in err) == (2, True)

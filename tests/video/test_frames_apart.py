@@ -44,7 +44,9 @@ def clips() -> Tensor:
 
 
 def maps(module: nn.Module, clips: Tensor) -> Tensor:
-    return fovea.explain(fovea.wrap(module, embedding=True), clips, METHOD, layer="cnn").values[:, :, 0]  # N,T,4,4
+    return fovea.explain(fovea.wrap(module, embedding=True), clips, method=METHOD, layer="cnn").values[
+        :, :, 0
+    ]  # N,T,4,4
 
 
 @pytest.mark.parametrize("frame", range(FRAMES))

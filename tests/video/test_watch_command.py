@@ -1,6 +1,4 @@
-import json
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -12,8 +10,9 @@ from torch import Tensor, nn
 import fovea
 from commands import Run
 from conftest import Pooled, seeded
-from fovea.cli.watching import apart
+from fovea.cli.explaining import apart
 from fovea.pictures.transforms import Prepare
+from fovea.results.writing import Saved, read
 from made_clips import make_clip, picture
 
 
@@ -56,9 +55,8 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def manifest() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path("out/explain/manifest.json").read_text())
-    return found
+def saved() -> Saved:
+    return read("out/explain")
 
 
 def names(*suffixes: str) -> list[str]:
@@ -68,10 +66,10 @@ def names(*suffixes: str) -> list[str]:
 def test_one_clip(run: Run, folder: Path) -> None:
     status, said, _ = run(folder / "clip.mp4", "--net", "mine", "--frames", 3)
     assert status == 0
-    assert "explained 1 clip(s), skipped 0" in said
-    assert names("") == ["clip.film.mp4", "clip.l2caf.output.npy", "clip.strip.png", "manifest.json"]
+    assert "explain: 1 done, 0 skipped" in said
+    assert names("") == ["clip.film.mp4", "clip.l2caf.output.npy", "clip.strip.png", "index.html", "results.json"]
     assert np.load("out/explain/clip.l2caf.output.npy").shape == (3, 6, 6)
-    (row,) = manifest()["pictures"]
+    (row,) = saved().results
     assert [one["number"] for one in row["frames"]] == [2, 6, 10]
     with av.open("out/explain/clip.film.mp4") as film:
         assert sum(1 for _ in film.decode(video=0)) == 12
@@ -80,28 +78,28 @@ def test_one_clip(run: Run, folder: Path) -> None:
 
 def test_every_frame(run: Run, folder: Path) -> None:
     assert run(folder / "clip.mp4", "--net", "mine", "--every", 1)[0] == 0
-    assert len(manifest()["pictures"][0]["frames"]) == 12
+    assert len(saved().results[0]["frames"]) == 12
     assert run(folder / "clip.mp4", "--net", "mine", "--every", 5)[0] == 0
-    assert [one["number"] for one in manifest()["pictures"][0]["frames"]] == [0, 5, 10]
+    assert [one["number"] for one in saved().results[0]["frames"]] == [0, 5, 10]
 
 
 def test_a_folder_of_both(run: Run, folder: Path) -> None:
     status, said, warned = run(folder, "--net", "mine")
     assert status == 0
-    assert "explained 4 picture(s) and clip(s), skipped 2" in said
+    assert "explain: 4 done, 2 skipped" in said
     assert "broken.mp4 is damaged, cut short or no clip" in warned
     assert "nothing.mkv is empty (0 bytes)" in warned
-    assert [Path(row["picture"]).name for row in manifest()["pictures"]] == [
+    assert [Path(row["name"]).name for row in saved().results] == [
         "still.gif", "still.png", "clip.mp4", "moving.gif"
     ]  # fmt: skip
-    assert [Path(row["picture"]).name for row in manifest()["skipped"]] == ["broken.mp4", "nothing.mkv"]
+    assert [Path(row["name"]).name for row in saved().skipped] == ["broken.mp4", "nothing.mkv"]
     assert names(".mp4") == ["clip.film.mp4", "moving.film.mp4"]
 
 
 def test_nothing_but_a_damaged_clip(run: Run, folder: Path) -> None:
     status, said, warned = run(folder / "broken.mp4", "--net", "mine")
     assert status == 1
-    assert "explained 0 clip(s), skipped 1" in said
+    assert "explain: 0 done, 1 skipped" in said
     assert "broken.mp4" in warned
 
 
@@ -121,18 +119,18 @@ def test_clips_are_squashed_and_pictures_cropped_unless_told(run: Run, folder: P
         assert (
             run(folder / "clip.mp4", folder / "still.png", "--net", "mine", "--method", "gradcam-abs", *options)[0] == 0
         )
-        boxes = {Path(row["picture"]).suffix: row["maps"][0]["boxes"] for row in manifest()["pictures"]}
+        boxes = {Path(row["name"]).suffix: row["maps"][0]["boxes"] for row in saved().results}
         return {".mp4": boxes[".mp4"][0][0][0], ".png": boxes[".png"][0][0]}
 
     assert lefts() == {".mp4": 0, ".png": 8}
-    assert lefts("--squash") == {".mp4": 0, ".png": 0}
-    assert lefts("--crop") == {".mp4": 8, ".png": 8}
+    assert lefts("--fit", "squash") == {".mp4": 0, ".png": 0}
+    assert lefts("--fit", "crop") == {".mp4": 8, ".png": 8}
 
 
 def test_a_network_over_frames(run: Run, folder: Path) -> None:
     status, said, warned = run(folder / "clip.mp4", folder / "still.png", "--net", "frames", "--frames", 5)
     assert status == 0
-    assert "explained 1 picture(s) and clip(s), skipped 1" in said
+    assert "explain: 1 done, 1 skipped" in said
     assert "frames takes clips, not pictures" in warned
     assert np.load("out/explain/clip.l2caf.output.npy").shape == (5, 4, 4)
 

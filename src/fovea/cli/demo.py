@@ -12,7 +12,8 @@ from PIL import Image
 import fovea
 from fovea.basics import boxes as regions
 from fovea.data import open_data
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
+from fovea.heatmaps.methods import method
 from fovea.heatmaps.sanity import Sanity
 from fovea.networks.network import Network
 from fovea.patches.found import Regions
@@ -30,12 +31,7 @@ SENTENCES = (  # three of the paper's own, and two to try
 )
 CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3"
 SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
-METHODS = {
-    "cam": "each cell's share of the class's logit",
-    "gradcam": "channels weighted by their mean gradient",
-    "gradcam-abs": "the same, evidence against shown too",
-    "l2caf": "the unit filter that keeps this class and drops the rest",
-}
+METHODS = ["cam", "gradcam", "gradcam-abs", "l2caf"]
 
 
 def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
@@ -46,7 +42,7 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     steps = len(photographs) + 5
     parts, first = [], None
     for i, path in enumerate(photographs):
-        maps = fovea.explain(network, path, list(METHODS), "top2")
+        maps = fovea.explain(network, path, method=METHODS, target="top2")
         first = first or maps["l2caf"]
         parts.append(_section(path, maps))
         progress(i + 1, steps)
@@ -82,7 +78,7 @@ everything computed on this machine.</p>
     return page("where a network looks", [heading, *parts, ending])
 
 
-def _section(path: Path, maps: dict[str, HeatMap]) -> str:
+def _section(path: Path, maps: dict[str, HeatMaps]) -> str:
     seen = maps["l2caf"]
     guesses = "".join(
         f'<div class="guess"><span>{html.escape(label)}</span>'
@@ -90,7 +86,7 @@ def _section(path: Path, maps: dict[str, HeatMap]) -> str:
         for label, share in seen.shown[0].predictions
     )
     original = figure(seen.shown[0].image(), f"<b>{html.escape(path.name)}</b>")
-    methods = "".join(figure(_drawn(maps[name]), f"<b>{name}</b> {words}") for name, words in METHODS.items())
+    methods = "".join(figure(_drawn(maps[name]), f"<b>{name}</b> {method.entry(name).about}") for name in METHODS)
     apart = "".join(figure(_drawn(seen, k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
     return f"""<section><h2>{html.escape(seen.title())}</h2><p class="dim">l2caf's solver: {seen.solver}</p>
 <div class="row top">{original}<div>{guesses}</div></div>
@@ -156,11 +152,11 @@ def _text(found: TextFound) -> str:
 <p class="dim"><b>{html.escape(found.label)} {found.probability:.2f}</b></p><table>{rows}</table>"""
 
 
-def _drawn(seen: HeatMap, target: int = 0) -> Image.Image:
+def _drawn(seen: HeatMaps, target: int = 0) -> Image.Image:
     placement = seen.shown[0].placement
     image = drawing.blend(seen.shown[0].image(), seen.evidence(0, target), placement.window if placement else None)
     zoom = image.width / seen.shown[0].image().width
-    drawing.draw_box(image, tuple(float(side) * zoom for side in seen.boxes()[0, target]))
+    drawing.draw_box(image, tuple(float(side) * zoom for side in seen.boxes[0, target]))
     return image
 
 
@@ -189,7 +185,7 @@ def _cost(network: Network) -> str:
 
     calls = {
         ("one", "l2caf, one class"): lambda: fovea.explain(network, pixels),
-        ("all", "four methods, five classes"): lambda: fovea.explain(network, pixels, FOUR, "top5"),
+        ("all", "four methods, five classes"): lambda: fovea.explain(network, pixels, method=FOUR, target="top5"),
     }
     times = compare(forward, calls, 7)
     rows = "".join(

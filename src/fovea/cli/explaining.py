@@ -1,182 +1,169 @@
 """fovea explain, fovea sanity."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fovea.basics.errors import BadChoice
-from fovea.cli.common import Json, Net, Untrained, Weights, bar, load, say, warn, write
-from fovea.cli.watching import apart, watch_clips
+from fovea.basics.errors import BadChoice, BadPicture
+from fovea.cli.commands import Asked, command
+from fovea.cli.common import bar, say, show, tell_skipped, warn, write
+from fovea.heatmaps.methods import DEFAULT, method, names
 
 if TYPE_CHECKING:
-    from fovea.heatmaps.writing import Writer
     from fovea.networks.network import Network
-    from fovea.streams.writing import Writer as LookedWriter
+    from fovea.results.results import Step
 
 app = typer.Typer()
+SELF_ATTENTION = "self-attention"  # of two-stream networks alone
 
 
-@app.command(
-    epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
-    "fovea explain clip.mp4 --frames 3"
-)
-def explain(
-    pictures: Annotated[
-        list[str], typer.Argument(help="Pictures and clips: files, folders (searched through), 'globs'.")
-    ],
-    net: Net = "efficientnet_lite0",
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="l2caf (default), cam, gradcam, gradcam-abs, l2caf-sum, l2caf-signed, l2caf-oblivious. "
-            "Repeat, or separate by commas. Of a two-stream network one: gradcam (default), l2caf or self-attention.",
-        ),
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CLASS",
-            help="A class name or index, top1 (default of pictures), top5, output (no class; default of clips), "
-            "pair (two by two). Repeat for several.",
-        ),
-    ] = None,
-    layer: Annotated[str | None, typer.Option(help="Where to look, e.g. layer4; found if not given.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for overlays, .npy values and manifest.json.")] = Path(
-        "out/explain"
+@command(
+    "explain",
+    arguments=("pictures",),
+    options=(
+        "net", "method", "target", "layer", "fit", "frames", "every", "truth", "batch", "max_pixels", "weights",
+        "untrained", "device", "out",
     ),
-    weights: Weights = None,
-    untrained: Untrained = False,
-    squash: Annotated[
-        bool | None,
-        typer.Option(
-            "--squash/--crop",
-            show_default=False,
-            help="Squash the whole picture in (default of clips), or keep the network's own crop (of pictures).",
-        ),
-    ] = None,
-    frames: Annotated[
-        int | None, typer.Option(min=1, help="Of a clip: explain so many frames, evenly spread; 3 if not given.")
-    ] = None,
-    every: Annotated[int | None, typer.Option(min=1, help="Of a clip: explain every k-th frame instead.")] = None,
-    truth: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLASS", help="What the pictures are: a two-stream network's strips tell right from wrong."
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
-) -> None:
-    """Show where a network looks: an overlay a map, raw values and a manifest; of a clip a strip of frames and an
+    usual={"out": Path("out/explain")},
+    help={
+        "pictures": "Pictures and clips: files, folders (searched through), 'globs'.",
+        "method": f"{DEFAULT} (default), {', '.join(names()[1:])}, or your own, package.module:name. Repeat, or "
+        f"separate by commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
+        "target": "A class name or index, top1 (default of pictures), top5, output (no class; default of clips), pair "
+        "(two by two). Repeat.",
+        "fit": "How a picture comes in: the network's own crop (default of pictures), squashed whole (default of "
+        "clips), or whole in its proportions.",
+        "out": "Folder for overlays, .npy values, results.json and index.html.",
+    },
+    epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
+    "fovea explain clip.mp4 --frames 3",
+    app=app,
+)  # fmt: skip
+def explain(asked: Asked) -> None:
+    """Show where a network looks: one overlay per map, raw values and a page; of a clip a strip of frames and an
     annotated mp4; of a two-stream network a strip, too."""
-    from fovea.heatmaps.explain import explain_batches, find
-    from fovea.heatmaps.writing import Writer
-    from fovea.models.twostream import TwoStream
-    from fovea.streams.look import METHODS
-    from fovea.video.watch import takes_clips
-
-    if frames is not None and every is not None:
+    if asked.frames is not None and asked.every is not None:
         raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
-    stills, clips = apart(pictures)
-    if (frames or every) and not clips:
-        raise BadChoice(f"--{'frames' if frames else 'every'} is of clips, and none was given")
-    names = [name.strip() for names in method or [] for name in names.split(",") if name.strip()]
-    for name in names:
-        if name not in METHODS:
-            find(name)  # a wrong one is told before the weights are read
-    network = load(net, weights, untrained)
-    if out.exists() and not out.is_dir():
-        raise BadChoice(f"--out {out} is a file; name a folder")
-    if isinstance(network.module, TwoStream) and network.module.local is not None:
-        if layer is not None or squash is not None:
-            option = "--layer" if squash is None else "--squash" if squash else "--crop"
-            raise BadChoice(
-                f"{option}: a two-stream network looks at its own two maps, of its own two windows; leave it out"
-            )
-        for clip in clips:
-            warn.print(f"skipped: {clip} is a clip, and {net} takes pictures", markup=False)
-        if len(names) > 1 or len(target or ()) > 1:
-            raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
-        how, of = names[0] if names else "gradcam", target[0] if target else None
-        _look_longer(network, stills, how, of, truth, out, batch, max_pixels)
+    stills, clips = apart(asked.pictures)
+    if (asked.frames or asked.every) and not clips:
+        raise BadChoice(f"--{'frames' if asked.frames else 'every'} is of clips, and none was given")
+    for name in asked.method or ():
+        if name != SELF_ATTENTION:
+            method.entry(name)  # a wrong one is told before the weights are read
+    out = asked.folder()
+    network = asked.network()
+    if network.can("streams"):
+        _look_longer(asked, network, stills, clips, out)
         return
-    if truth is not None:
-        raise BadChoice(f"--truth is of two-stream networks, whose steps are right or wrong; {net} is none")
-    found = [find(name) for name in (names if method else ["l2caf"])]
-    aim: Any = None if not target else target[0] if len(target) == 1 else target
-    settings = {"net": net, "layer": layer, "methods": [one.name for one in found], "target": target}
-    with Writer(out, settings) as writer:
-        if takes_clips(network):
-            writer.skipped += [(one, f"{one}: {net} takes clips, not pictures") for one in stills]
+    if asked.truth is not None:
+        raise BadChoice(
+            f"--truth is of two-stream networks, whose steps are right or wrong; {asked.one('net')} is none"
+        )
+    _explain(asked, network, stills, clips, out)
+
+
+def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path], out: Path) -> None:
+    from fovea.heatmaps.explain import explain_batches, find
+    from fovea.results.results import Step
+    from fovea.results.writing import Writer
+    from fovea.video.watch import Watching, takes_clips, watch_batches
+
+    methods = [find(name) for name in (asked.method if "method" in asked.typed else [DEFAULT])]
+    if not methods:
+        raise BadChoice(f"no method was named (there are: {', '.join(names())})")
+    target: Any = None if not asked.target else asked.target[0] if len(asked.target) == 1 else list(asked.target)
+    net, layer = asked.one("net"), asked.layer
+    settings = {"net": net, "layer": layer, "methods": [found.name for found in methods], "target": asked.target}
+
+    def steps() -> "Sequence[Step[Any]] | Any":
+        if takes_clips(network) and stills:
+            yield Step([], [(name, f"{name}: {net} takes clips, not pictures") for name in stills], 0, len(clips))
         elif stills:
-            own = network.squashed() if squash else network
-            with bar("explaining") as advance:
-                for step in explain_batches(own, stills, found, aim, layer, batch, max_pixels=max_pixels):
-                    writer.add(step)
-                    advance(step.done, step.total)
-        own = network if squash is False else network.squashed()
-        watch_clips(own, clips, found, aim, layer, frames, every, batch, max_pixels, writer)
-    _report(writer, "picture(s) and clip(s)" if stills and clips else "clip(s)" if clips else "picture(s)")
+            yield from explain_batches(
+                network, stills, methods, target, layer, asked.batch, max_pixels=asked.max_pixels
+            )
+        if clips:
+            how = Watching(asked.frames, asked.every, layer=layer, batch=asked.batch, max_pixels=asked.max_pixels)
+            fitted = network.fitted(asked.fit or "squash")
+            for step in watch_batches(fitted, clips, methods, target, how):
+                for note in (note for result in step.results for note in result.to_dict()["notes"]):
+                    warn.print(f"note: {note}", markup=False)
+                yield step
+
+    writer = Writer(out, "explain", settings)
+    show(steps(), writer, "explaining")
+    if all(row["diagnosis"] for result in writer.rows for row in result["maps"]):
+        raise typer.Exit(1)  # nothing to see anywhere
 
 
-def _look_longer(
-    network: "Network",
-    pictures: list[str],
-    method: str,
-    target: str | None,
-    truth: str | None,
-    out: Path,
-    batch: int,
-    max_pixels: int,
-) -> None:
-    """The same of a two-stream network: a strip a picture."""
+def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """What pictures, and which clips, were named: files, folders and globs may hold both."""
+    from fovea.pictures import expand
+    from fovea.pictures.clips import expand_clips
+
+    pictures: list[str] = []
+    clips: list[Path] = []
+    for name in given:
+        moving = expand_clips(name)
+        clips += moving
+        try:
+            pictures += [str(path) for path in expand(name) if path not in moving] if moving else [name]
+        except BadPicture:  # clips alone
+            continue
+    return pictures, clips
+
+
+def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path], out: Path) -> None:
+    """The same of a two-stream network: one strip per picture."""
     from fovea.streams.look import look_batches
     from fovea.streams.writing import Writer
 
-    settings = {"net": network.name, "method": method, "target": target}
-    with Writer(out, settings) as writer, bar("looking") as advance:
-        for part in look_batches(network, pictures, method, target, truth, batch, max_pixels):
+    if asked.layer is not None or asked.fit is not None:
+        option = "--layer" if asked.fit is None else "--fit"
+        raise BadChoice(
+            f"{option}: a two-stream network looks at its own two maps, of its own two windows; leave it out"
+        )
+    for clip in clips:
+        warn.print(f"skipped: {clip} is a clip, and {asked.one('net')} takes pictures", markup=False)
+    if len(asked.method or ()) > 1 or len(asked.target or ()) > 1:
+        raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
+    how, target = asked.one("method") or "gradcam", asked.one("target")
+    with Writer(out, {"net": network.name, "method": how, "target": target}) as writer, bar("looking") as advance:
+        for part in look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels):
             writer.add(part.looks, part.skipped)
-            for one in part.looks:
-                say.print(f"{one.name}: {one.line()}", markup=False)
+            for look in part.looks:
+                say.print(f"{look.name}: {look.line()}", markup=False)
             advance(part.done, part.total)
-    _report(writer)
-
-
-def _report(writer: "Writer | LookedWriter", what: str = "picture(s)") -> None:
-    for _, reason in writer.skipped[:10]:
-        warn.print(f"skipped: {reason}", markup=False)
-    if len(writer.skipped) > 10:
-        warn.print(f"… and {len(writer.skipped) - 10} more, listed in the manifest")
+    tell_skipped(writer.skipped, ", listed in the manifest")
     for reason, count in writer.blank.most_common(5):
         warn.print(f"blank: {count} map(s): {reason}", markup=False)
-    blanks = f", {writer.blank.total()} map(s) blank" if writer.blank else ""
     where = writer.folder / "manifest.json"
-    say.print(f"explained {writer.explained} {what}, skipped {len(writer.skipped)}{blanks}: {where}", markup=False)
+    say.print(f"explained {writer.explained} picture(s), skipped {len(writer.skipped)}: {where}", markup=False)
     if not writer.explained:
         raise typer.Exit(1)
 
 
-@app.command()
-def sanity(
-    pictures: Annotated[list[str], typer.Argument(help="Files, folders or globs.")],
-    net: Net = "efficientnet_lite0",
-    method: Annotated[str, typer.Option(help="The method to check.")] = "l2caf",
-    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("out/sanity.png"),
-    json: Json = None,
-    weights: Weights = None,
-) -> None:
-    """Randomise the network's weights, layer by layer: do its maps change, as they must?"""
+@command(
+    "sanity",
+    arguments=("pictures",),
+    options=("net", "method", "weights", "device", "out", "json"),
+    usual={"method": (DEFAULT,), "out": Path("out/sanity.png")},
+    help={"method": "The method to check.", "out": "Where the picture goes."},
+    app=app,
+)
+def sanity(asked: Asked) -> None:
+    """Randomize the network's weights, layer by layer: do its maps change, as they must?"""
+    method.entry(asked.one("method"))
     from fovea.heatmaps.sanity import sanity as check
     from fovea.measures.figures import Figures
 
-    network = load(net, weights, False)
+    network = asked.network()
     with say.status("explaining copies with random weights"):
-        found = check(network, pictures, method)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    found.save(out)
-    write(Figures("sanity", {"net": net, "method": method}, found.rows), json)
-    say.print(str(found), markup=False)
-    say.print(str(out), markup=False)
+        result = check(network, asked.pictures, asked.one("method"))
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    result.save(asked.out)
+    write(Figures("sanity", {"net": asked.one("net"), "method": asked.one("method")}, result.rows), asked.json)
+    say.print(str(result), markup=False)
+    say.print(str(asked.out), markup=False)

@@ -3,21 +3,21 @@
 import torch
 from torch import Tensor
 
-from fovea.heatmaps.look import Found
+from fovea.heatmaps.look import Finding
 from fovea.networks.cutting import Opened
 from fovea.networks.network import Network
 
 
-def diagnose(network: Network, found: list[Found], opened: Opened) -> tuple[tuple[str | None, ...], ...]:
+def diagnose(network: Network, findings: list[Finding], opened: Opened) -> tuple[tuple[str | None, ...], ...]:
     """N of K: None for maps that show something, else the reason why one does not."""
     steps, columns = opened.frames or 1, []
-    for one in found:
-        values = one.values.detach()  # B,P
+    for finding in findings:
+        values = finding.values.detach()  # B,P
         low, high = values.amin(1), values.amax(1)
         blank = ~((high - low) > 1e-6 * torch.maximum(high.abs(), low.abs()))  # also where they are not numbers
         words: list[str | None] = [None] * (len(values) // steps)
         for row in reversed(blank.nonzero().flatten().tolist()):  # the first blank frame has the last word
-            reason = _why(network, one.raw[row].detach(), opened, row)
+            reason = _why(network, finding.raw[row].detach(), opened, row)
             words[row // steps] = f"frame {row % steps}: {reason}" if steps > 1 else reason
         columns.append(words)
     return tuple(zip(*columns, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.heatmaps.look import Found, Look
+from fovea.heatmaps.look import Finding, Look
 from fovea.heatmaps.targets import Score
 
 MOST_ENTRIES = 50_000_000  # of M: a larger one (a segmentation's) takes more memory than iterating is worth
@@ -49,7 +49,7 @@ def _follows_tangent(look: Look, score: Score, slope: Tensor) -> bool:
     return True
 
 
-def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Score, Tensor]]) -> Found | None:
+def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Score, Tensor]]) -> Finding | None:
     """The minimum of a loss that is affine in each cell of f, or has a kink at 0 there; None where it is neither.
 
     L(f) = c + sum_p (u_p f_p where f_p > 0, v_p |f_p| where f_p < 0). An affine head has v = -u, and then
@@ -64,7 +64,7 @@ def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Sc
         start = look.join([loss(look.output).detach()] * look.steps)
         promised = (start - slope.sum(1) - norm.squeeze(1)).detach()
         if _is_reached(look, loss, f, promised, slope.abs().sum(1)):
-            return Found(f, -slope, "exact", promised)
+            return Finding(f, -slope, "exact", promised)
     if look.differentiable:
         return None
     filters, losses = [], []
@@ -76,7 +76,7 @@ def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Sc
         filters.append(found[0])
         losses.append(found[1])
     f, promised = look.join(filters), look.join(losses)
-    return Found(f, f, "exact", promised) if _is_reached(look, loss, f, promised, slope.abs().sum(1)) else None
+    return Finding(f, f, "exact", promised) if _is_reached(look, loss, f, promised, slope.abs().sum(1)) else None
 
 
 def _is_reached(look: Look, loss: Score, f: Tensor, promised: Tensor, size: Tensor) -> bool:
@@ -109,7 +109,7 @@ def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Ten
     return torch.where(up <= down, size, -size), reached
 
 
-def oblivious(look: Look) -> Found | None:
+def oblivious(look: Look) -> Finding | None:
     """Eq. 1 on the sphere: minimise |M (f - 1)|^2 with |f| = 1, where the head is affine; None where it is not."""
     if look.output.numel() * look.opened.layout.cells > MOST_ENTRIES:
         return None
@@ -131,15 +131,15 @@ def oblivious(look: Look) -> Found | None:
     note = (
         "" if unique else "the loss is zero and other filters reach it too: the shortest one is shown, filled up evenly"
     )
-    return Found(f, f, "exact", look.join(losses), 0, note)
+    return Finding(f, f, "exact", look.join(losses), 0, note)
 
 
-def at_the_pooling(look: Look) -> Found:
+def at_the_pooling(look: Look) -> Finding:
     """Eq. 3 with the pooled features as V'(x): for heads that normalise after pooling, which undoes a common factor."""
     f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
     f = f.to(look.cells.dtype)
     note = "a normalisation after the filter hides its size: compared at the pooled features, whatever follows them"
-    return Found(f, f, "exact", loss.to(f.dtype), 0, note)
+    return Finding(f, f, "exact", loss.to(f.dtype), 0, note)
 
 
 def _by_cell_alone(look: Look) -> tuple[Tensor, Tensor] | None:

@@ -1,9 +1,9 @@
-"""A heatmap: a value per cell, and the geometry that puts cells on the user's pixels."""
+"""Heatmaps: a value per cell, and the geometry that puts cells on the user's pixels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -13,16 +13,18 @@ from torch import Tensor
 
 from fovea.basics import boxes as regions
 from fovea.basics.errors import BadChoice
-from fovea.basics.files import Names, finite, write_json
+from fovea.basics.files import Names, finite, plain
 from fovea.pictures.placement import on_pixels
-from fovea.pictures.shown import Shown, about
+from fovea.pictures.shown import Shown, facts
+from fovea.results.drawing import blend, draw_box, grid, titled, with_bar
+from fovea.results.results import CalledBoxes, Result, Results, Shows, renamed
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """`.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells. Boxes are in the user's pixels."""
+@dataclass(frozen=True, eq=False, repr=False)
+class HeatMaps(Results["HeatMap"]):
+    """One HeatMap per picture. `.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells."""
 
-    values: Tensor
+    values: Tensor = field()  # hides the one of Results
     shown: tuple[Shown, ...]  # N
     targets: tuple[tuple[str, ...], ...]  # N of K
     method: str
@@ -34,23 +36,35 @@ class HeatMap:
     diagnosis: tuple[tuple[str | None, ...], ...] = ()  # N of K: why a map is blank, in words
     classes: tuple[tuple[int | None, ...], ...] = ()  # N of K: the index of a target that is a class
     frames: bool = False
-    skipped: tuple[tuple[str, str], ...] = field(default=())  # pictures not explained, and why
+    skipped: tuple[tuple[str, str], ...] = ()  # pictures not explained, and why
+    what: str = "explain"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def items(self) -> tuple["HeatMap", ...]:
+        return tuple(HeatMap(self, place) for place in range(len(self.shown)))
 
     def __len__(self) -> int:
         return len(self.shown)
 
-    def __getitem__(self, index: int) -> "HeatMap":
-        """The maps of one picture."""
-        one = range(len(self))[index]
-        own = slice(one, one + 1)
+    @overload
+    def __getitem__(self, index: int) -> "HeatMap": ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "HeatMaps": ...
+
+    def __getitem__(self, index: int | slice) -> "HeatMap | HeatMaps":
+        """The maps of one picture, or of some."""
+        if not isinstance(index, slice):
+            return HeatMap(self, range(len(self))[index])
         return replace(
             self,
-            values=self.values[own],
-            shown=self.shown[own],
-            targets=self.targets[own],
-            loss=None if self.loss is None else self.loss[own],
-            diagnosis=self.diagnosis[own],
-            classes=self.classes[own],
+            values=self.values[index],
+            shown=self.shown[index],
+            targets=self.targets[index],
+            loss=None if self.loss is None else self.loss[index],
+            diagnosis=self.diagnosis[index],
+            classes=self.classes[index],
             skipped=(),
         )
 
@@ -59,14 +73,14 @@ class HeatMap:
         return tuple(self.values.shape[3 if self.frames else 2 :])
 
     def numpy(self) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self.values.detach().float().cpu().numpy()
-        return found
+        values: NDArray[np.float32] = self.values.detach().float().cpu().numpy()
+        return values
 
     def map(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map, a value per cell."""
-        values = self.numpy()
-        one: NDArray[np.float32] = values[picture, frame, target] if self.frames else values[picture, target]
-        return one
+        values = self.values[picture, frame, target] if self.frames else self.values[picture, target]
+        cells: NDArray[np.float32] = values.detach().float().cpu().numpy()
+        return cells
 
     def pixels(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map on the user's own pixels, bilinear; 0 where the transform cropped the picture away."""
@@ -80,99 +94,228 @@ class HeatMap:
         placement = self.shown[picture].placement
         return cells if placement is None or cells.ndim != 2 else on_pixels(cells, placement)
 
-    def boxes(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
-        """The box of every map, N,K,4 (N,T,K,4): regions.THRESHOLD_RULE. All zeros where the map is blank."""
+    @property
+    def boxes(self) -> CalledBoxes:
+        """The box of every map in the user's pixels, N,K,4 (N,T,K,4): regions.THRESHOLD_RULE. All zeros where the map
+        is blank."""
+        return CalledBoxes.of(self.boxes_at(), self.boxes_at)
+
+    def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
+        """The boxes at another share of each map's range."""
         leading = self.values.shape[: 3 if self.frames else 2]
-        found = [
+        boxes = [
             regions.box_of(self.evidence(i[0], i[-1], i[1] if self.frames else 0), threshold)
             for i in np.ndindex(*leading)
         ]
-        return np.array(found).reshape(*leading, -1)
-
-    def overlay(self, picture: int = 0, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
-        """The map over the picture, with the label, its probability, a colour bar and the box."""
-        from fovea.heatmaps import figure
-
-        return figure.overlay(self, picture, target, frame, box)
+        return np.array(boxes).reshape(*leading, -1)
 
     def title(self, picture: int = 0, target: int = 0) -> str:
         name = self.targets[picture][target]
         share = dict(self.shown[picture].predictions).get(name)
         return f"{name} {share:.2f}" if share is not None else name
 
-    def _repr_png_(self) -> bytes:
-        from io import BytesIO
-
-        buffer = BytesIO()
-        self.overlay().save(buffer, "png")
-        return buffer.getvalue()
-
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Overlays, raw values (.npy) and manifest.json into a folder; the manifest's rows come back."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        names = Names()
-        rows = [self.save_picture(folder, i, names) for i in range(len(self))]
-        skipped = [{"picture": name, "reason": reason} for name, reason in self.skipped]
-        write_json(folder / "manifest.json", {"layer": self.layer, "pictures": rows, "skipped": skipped})
-        return rows
-
-    def save_picture(self, folder: Path, index: int, names: "Names") -> dict[str, Any]:
-        shown = self.shown[index]
-        stem = names.take(Path(shown.name).stem or "picture", shown.name)
-        return {**about(shown), "maps": self.save_maps(folder, index, stem)}
-
-    def save_maps(self, folder: Path, index: int, stem: str) -> list[dict[str, Any]]:
-        """Files of every map of one picture, and a row about each."""
-        rows = []
-        names, boxes = Names(), self[index].boxes()[0]
-        losses = None if self.loss is None else self.loss[index].detach().float().cpu().numpy()
-        for place in np.ndindex(*boxes.shape[:-1]):
-            frame, target = (place[0], place[-1]) if self.frames else (0, place[-1])
-            tail = f".frame{frame}" if self.frames else ""
-            base = f"{stem}.{self.method}.{names.take(self.targets[index][target], str(target))}{tail}"
-            np.save(folder / f"{base}.npy", self.map(index, target, frame))
-            files = {"values": f"{base}.npy"}
-            if len(self.grid) == 2:
-                self.overlay(index, target, frame).save(folder / f"{base}.png")
-                files["overlay"] = f"{base}.png"
-            rows.append(
-                {
-                    "target": self.targets[index][target],
-                    "class": self.classes[index][target],
-                    "method": self.method,
-                    **({"frame": frame} if self.frames else {}),
-                    "layer": self.layer,
-                    "solver": self.solver,
-                    "loss": None if losses is None else finite(float(losses[place])),
-                    "iterations": self.iterations,
-                    "boxes": [boxes[place].tolist()] if boxes[place].any() else [],
-                    "diagnosis": self.diagnosis[index][target],
-                    "note": self.note or None,
-                    "files": files,
-                }
-            )
-        return rows
+    def overlay(self, picture: int = 0, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
+        renamed("heatmaps.overlay(picture, target, frame)", "heatmaps[picture].draw(target, frame)")
+        return self[picture].draw(target, frame, box)
 
 
-def concat(maps: Sequence[HeatMap]) -> HeatMap:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeatMap(Shows):
+    """The maps of one picture: `.values` is K,*grid (T,K,*grid for frames)."""
+
+    maps: HeatMaps = field(repr=False)  # of all the pictures that were explained with it
+    place: int
+
+    @property
+    def shown(self) -> Shown:
+        return self.maps.shown[self.place]
+
+    @property
+    def name(self) -> str:
+        return self.shown.name
+
+    @property
+    def label(self) -> str:
+        """The class that the picture is taken for; of a network without classes, what was explained."""
+        return self.shown.predictions[0][0] if self.shown.predictions else self.targets[0]
+
+    @property
+    def probability(self) -> float | None:
+        return self.shown.predictions[0][1] if self.shown.predictions else None
+
+    @property
+    def values(self) -> Tensor:
+        return self.maps.values[self.place]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.maps.targets[self.place]
+
+    @property
+    def classes(self) -> tuple[int | None, ...]:
+        return self.maps.classes[self.place]
+
+    @property
+    def diagnosis(self) -> tuple[str | None, ...]:
+        return self.maps.diagnosis[self.place] if self.maps.diagnosis else (None,) * len(self.targets)
+
+    @property
+    def note(self) -> str | None:
+        """Why a map is blank, where one is."""
+        return next(filter(None, self.diagnosis), None)
+
+    @property
+    def loss(self) -> Tensor | None:
+        return None if self.maps.loss is None else self.maps.loss[self.place]
+
+    @property
+    def method(self) -> str:
+        return self.maps.method
+
+    @property
+    def layer(self) -> str:
+        return self.maps.layer
+
+    @property
+    def solver(self) -> str:
+        return self.maps.solver
+
+    @property
+    def frames(self) -> int | None:
+        return self.values.shape[0] if self.maps.frames else None
+
+    @property
+    def boxes(self) -> CalledBoxes:
+        """The box of every map in the user's pixels, K,4 (T,K,4); all zeros where it is blank."""
+        return CalledBoxes.of(self.boxes_at(), self.boxes_at)
+
+    def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
+        boxes: NDArray[np.int64] = self.maps[self.place : self.place + 1].boxes_at(threshold)[0]
+        return boxes
+
+    def map(self, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
+        """One map, a value per cell."""
+        return self.maps.map(self.place, target, frame)
+
+    def pixels(self, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
+        """One map on the user's own pixels, bilinear; 0 where the transform cropped the picture away."""
+        return self.maps.pixels(self.place, target, frame)
+
+    def evidence(self, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
+        """The part of a map that speaks for the target, on the user's pixels: what boxes are drawn around."""
+        return self.maps.evidence(self.place, target, frame)
+
+    def title(self, target: int = 0) -> str:
+        return self.maps.title(self.place, target)
+
+    def draw(self, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
+        """The map over the picture, with the label, its probability, a color bar and the box."""
+        image, values = self.shown.image(frame), self.evidence(target, frame)
+        drawn = blend(image, values, self.shown.placement.window if self.shown.placement else None)
+        sides = regions.box_of(values)
+        if box and sides.any():
+            zoom = drawn.width / image.width
+            draw_box(drawn, tuple(float(side) * zoom for side in sides))
+        subtitle = f"{self.method} · {self.solver}" if self.solver else self.method
+        return titled(with_bar(drawn, values), self.title(target), self.diagnosis[target] or subtitle)
+
+    def to_dict(self) -> dict[str, Any]:
+        share = None if self.probability is None else finite(self.probability)
+        return {"label": self.label, "probability": share, **facts(self.shown), "maps": self.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What there is to say of every map, frame by frame."""
+        boxes = self.boxes_at()
+        losses = None if self.loss is None else self.loss.detach().float().cpu().numpy()
+        return [
+            {
+                "target": self.targets[place[-1]],
+                "class": self.classes[place[-1]],
+                "method": self.method,
+                **({"frame": place[0]} if self.maps.frames else {}),
+                "layer": self.layer,
+                "solver": self.solver,
+                "loss": None if losses is None else finite(float(losses[place])),
+                "iterations": self.maps.iterations,
+                "boxes": [boxes[place].tolist()] if boxes[place].any() else [],
+                "diagnosis": self.diagnosis[place[-1]],
+                "note": self.maps.note or None,
+            }
+            for place in np.ndindex(*boxes.shape[:-1])
+        ]
+
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        """The values and the picture of every map, in the order of `rows`."""
+        names, written = Names(), []
+        for place in np.ndindex(*self.values.shape[: 2 if self.maps.frames else 1]):
+            frame, target = (place[0] if self.maps.frames else 0), place[-1]
+            tail = f".frame{frame}" if self.maps.frames else ""
+            base = f"{stem}.{plain(self.method)}.{names.take(self.targets[target], str(target))}{tail}"
+            np.save(folder / f"{base}.npy", self.map(target, frame))
+            written.append({"values": f"{base}.npy"})
+            if len(self.maps.grid) == 2:
+                self.draw(target, frame).save(folder / f"{base}.png")
+                written[-1]["overlay"] = f"{base}.png"
+        return {"maps": written}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explained(Shows):
+    """One picture, or clip, and its maps by one method or several."""
+
+    parts: tuple[Result, ...]  # one per method
+
+    @property
+    def name(self) -> str:
+        return self.parts[0].name
+
+    @property
+    def label(self) -> str:
+        return self.parts[0].label
+
+    @property
+    def probability(self) -> float | None:
+        return self.parts[0].probability
+
+    @property
+    def boxes(self) -> list[Any]:
+        """Those of every method."""
+        return [part.boxes for part in self.parts]
+
+    @property
+    def note(self) -> str | None:
+        """Why a map is blank, where one is."""
+        return next(filter(None, (getattr(part, "note", None) for part in self.parts)), None)
+
+    def draw(self) -> Image.Image:
+        return grid([[part.draw() for part in self.parts]])
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [part.to_dict() for part in self.parts]
+        return rows[0] | {"maps": [maps for row in rows for maps in row["maps"]]}
+
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        return {"maps": [names for part in self.parts for names in part.files(folder, stem)["maps"]]}
+
+
+def concat(parts: Sequence[HeatMaps]) -> HeatMaps:
     """The maps of several batches as one."""
-    grids = {one.grid for one in maps}
+    grids = {part.grid for part in parts}
     if len(grids) > 1:
         raise BadChoice(
             f"the pictures give maps of different sizes ({', '.join(map(str, sorted(grids)))}): "
             "explain them one by one, or use a transform with a fixed size"
         )
-    losses = [one.loss for one in maps]
+    losses = [part.loss for part in parts]
     return replace(
-        maps[0],
-        values=torch.cat([one.values for one in maps]),
-        shown=tuple(shown for one in maps for shown in one.shown),
-        targets=tuple(names for one in maps for names in one.targets),
-        diagnosis=tuple(words for one in maps for words in one.diagnosis),
-        classes=tuple(row for one in maps for row in one.classes),
+        parts[0],
+        values=torch.cat([part.values for part in parts]),
+        shown=tuple(shown for part in parts for shown in part.shown),
+        targets=tuple(names for part in parts for names in part.targets),
+        diagnosis=tuple(words for part in parts for words in part.diagnosis),
+        classes=tuple(row for part in parts for row in part.classes),
         loss=None if any(loss is None for loss in losses) else torch.cat([x for x in losses if x is not None]),
-        iterations=max(one.iterations for one in maps),
-        solver="+".join(dict.fromkeys(one.solver for one in maps)),
-        note="; ".join(dict.fromkeys(one.note for one in maps if one.note)),
+        iterations=max(part.iterations for part in parts),
+        solver="+".join(dict.fromkeys(part.solver for part in parts)),
+        note="; ".join(dict.fromkeys(part.note for part in parts if part.note)),
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fovea.heatmaps import constraints
-from fovea.heatmaps.look import Found, Look
+from fovea.heatmaps.look import Finding, Look
 from fovea.heatmaps.targets import Score
 
 
@@ -27,14 +27,19 @@ class Descent:
     start: Literal["tangent", "uniform"] = "tangent"
     seed: int = 0
 
+    @staticmethod
+    def paper() -> "Descent":
+        """As the paper descends (3.1)."""
+        return Descent(rate=0.5, tolerance=1e-5, scale_free=False, start="uniform")
 
-PAPER = Descent(rate=0.5, tolerance=1e-5, scale_free=False, start="uniform")
+
+PAPER = Descent.paper()
 
 
 def descend(
     look: Look, loss: Score, tangent: Tensor, scale: Tensor, constraint: str, how: Descent, whole: bool
-) -> Found:
-    """Minimise loss(FT(x, f)) over the constraint, every picture of the batch at once, one frame after the other.
+) -> Finding:
+    """Minimize loss(FT(x, f)) over the constraint, every picture of the batch at once, one frame after the other.
 
     `tangent` (B,P) is a slope to start against, `scale` (B) the size of the loss.
     """
@@ -48,7 +53,7 @@ def descend(
     f = look.join(filters)
     through = whole or look.opened.whole
     note = "each iteration ran the whole network: its head cannot be run alone" if look.opened.whole else ""
-    return Found(f, f, "vanilla" if through else "iterative", look.join(losses), most, note)
+    return Finding(f, f, "vanilla" if through else "iterative", look.join(losses), most, note)
 
 
 def _descend(
@@ -60,7 +65,7 @@ def _descend(
         tangent, scale = tangent.float(), scale.float()  # the network may be in half precision; the descent is not
     v = constraints.start(constraint, _start(look, loss, tangent, how, step), grid).requires_grad_()
     scale = torch.where((scale > 0) & how.scale_free, scale, 1.0)
-    optimiser = torch.optim.Adam([v], lr=how.rate)
+    optimizer = torch.optim.Adam([v], lr=how.rate)
     history: list[Tensor] = []
     best, best_f = torch.full_like(scale, torch.inf), torch.zeros_like(tangent)
     for iteration in range(1, how.most + 1):  # noqa: B007 - its last value is reported
@@ -74,7 +79,7 @@ def _descend(
         history.append(value.detach())
         if len(history) > how.window and bool(((history[-1] - history[-1 - how.window]).abs() < how.tolerance).all()):
             break
-        optimiser.step()
+        optimizer.step()
     return best_f.detach(), best * scale, iteration
 
 

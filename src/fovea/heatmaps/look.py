@@ -1,22 +1,25 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from fovea.basics.errors import BadChoice
 from fovea.heatmaps.targets import Aim, Score, Weighted
 from fovea.networks.cutting import Opened
 
+MOST_ROWS = 64  # of changed inputs that pass the network at once
+
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """What a method found for one target: B,P values with B = N or N*T, and how."""
 
     values: Tensor
-    raw: Tensor  # before rectification, for the diagnosis
+    raw: Tensor  # before rectification, for the diagnosis of a blank map
     solver: str = "closed form"
     loss: Tensor | None = None  # B
     iterations: int = 0
@@ -25,9 +28,18 @@ class Found:
 
 @dataclass
 class Look:
+    """A batch at the cut, as methods see it; what one of them works out is there for the next.
+
+    `cells` are the features, B,k,P: pictures (or frames, picture by picture), channels, cells. `output` is what the
+    network made of them, N,C. `gradient`, `slope` and `channels_weighted` are of a score of the output and kept by its
+    key (`score_of(aim)` gives both); `filtered` is the output with cells turned down; `input` and `scores` are for
+    methods that change the network's input. `opened` has the head itself and the layout of the cells.
+    """
+
     opened: Opened
-    differentiable: bool = False
+    differentiable: bool = False  # shall gradients reach the trunk through the values?
     aims: int = 1  # how many targets will ask for gradients
+    network: Callable[[Tensor], Tensor] | None = None  # the whole of it
     gradients: dict[Any, Tensor] = field(default_factory=dict)
     slopes: dict[Any, Tensor] = field(default_factory=dict)
     weighted: dict[Any, Tensor] = field(default_factory=dict)
@@ -43,6 +55,28 @@ class Look:
         """The features as B,k,P."""
         features = self.opened.features
         return self.opened.layout.by_cell(features if self.differentiable else features.detach())
+
+    @property
+    def input(self) -> Tensor:
+        """The batch that the network was given, N,C,H,W (N,T,C,H,W)."""
+        if self.opened.input is None or self.network is None:
+            raise BadChoice(
+                "this method changes the network's input, and here is none of its own to change: what is explained are "
+                "features from inside (of ACoL's second classifier, a pair, a stream); use gradcam, cam or l2caf"
+            )
+        return self.opened.input
+
+    def scores(self, inputs: Tensor, aim: "Aim") -> Tensor:
+        """The target's score for other inputs: M versions of the batch (M,N,C,H,W) to M,N, some at a time."""
+        score, (count, rows) = score_of(aim)[0], inputs.shape[:2]
+        if rows != len(self.input):
+            raise BadChoice(f"scores takes M versions of the batch of {len(self.input)}, M,N,C,H,W; got {inputs.shape}")
+        found = []
+        with torch.set_grad_enabled(self.differentiable):
+            for part in torch.split(inputs, max(MOST_ROWS // rows, 1)):
+                outputs = cast(Callable[[Tensor], Tensor], self.network)(part.flatten(0, 1))
+                found += [score(output) for output in outputs.view(len(part), rows, *outputs.shape[1:])]
+        return torch.stack(found) if count else inputs.new_zeros(0, rows)
 
     @property
     def steps(self) -> int:
@@ -117,6 +151,7 @@ def whole_output(out: Tensor) -> Tensor:
 
 
 def score_of(aim: Aim) -> tuple[Score, Any]:
+    """What to take gradients of, and the key under which they are kept; of a whole output, its sum."""
     return (aim.score, aim.key) if aim.score is not None else (whole_output, "sum")
 
 
@@ -131,9 +166,9 @@ def without_lost(opened: Opened) -> tuple[Opened, Tensor | None]:
     return replace(opened, features=features, output=opened.head(features.clone())), rows
 
 
-def mark(found: Found, lost: Tensor | None) -> Found:
+def mark(finding: Finding, lost: Tensor | None) -> Finding:
     """The maps of pictures that were taken out are not numbers."""
     if lost is None:
-        return found
-    values, raw = (torch.where(lost.unsqueeze(1), torch.nan, one) for one in (found.values, found.raw))
-    return replace(found, values=values, raw=raw)
+        return finding
+    values, raw = (torch.where(lost.unsqueeze(1), torch.nan, part) for part in (finding.values, finding.raw))
+    return replace(finding, values=values, raw=raw)

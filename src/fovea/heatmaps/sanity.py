@@ -3,7 +3,7 @@
 import copy
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from PIL import Image
 from torch import nn
 
 from fovea.basics.errors import BadNetwork, BadPicture
-from fovea.heatmaps.explain import Method, explain, find
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.explain import explain
+from fovea.heatmaps.heatmap import HeatMaps
+from fovea.heatmaps.methods import DEFAULT, MethodLike, find
 from fovea.networks import classes
 from fovea.networks.inputs import Inputs, groups
-from fovea.networks.network import Network, wrap
-from fovea.pictures import Picture
+from fovea.networks.loading import NetworkLike, as_network
+from fovea.networks.network import Network
+from fovea.pictures import Given, Picture
 from fovea.results import drawing
 
 COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
@@ -28,23 +30,24 @@ COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  #
 class Sanity:
     """Maps of the network and of copies with random weights, and how alike they are."""
 
-    true: HeatMap
-    randomised: tuple[tuple[str, int, HeatMap], ...]  # what was randomised, seed, maps
+    true: HeatMaps
+    randomized: tuple[tuple[str, int, HeatMaps], ...]  # what was randomized, seed, maps
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row a picture and copy: Spearman's rank correlation and SSIM against the true map (1: did not change)."""
+        """One row per picture and copy: Spearman's rank correlation and SSIM against the true map (1: did not
+        change)."""
         return [
             {
-                "picture": self.true.shown[i].name,
-                "method": self.true.method,
+                "picture": heatmap.name,
+                "method": heatmap.method,
                 "randomised": what,
                 "seed": seed,
-                "rank_correlation": rank_correlation(self.true.map(i), maps.map(i)),
-                "ssim": ssim(self.true.map(i), maps.map(i)),
+                "rank_correlation": rank_correlation(heatmap.map(), other.map()),
+                "ssim": ssim(heatmap.map(), other.map()),
             }
-            for what, seed, maps in self.randomised
-            for i in range(len(self.true))
+            for what, seed, maps in self.randomized
+            for heatmap, other in zip(self.true, maps, strict=True)
         ]
 
     def mean(self, what: str, measure: str = "rank_correlation") -> float:
@@ -58,22 +61,20 @@ class Sanity:
     def __str__(self) -> str:
         parts = ", ".join(
             f"{what} random: rank correlation {self.mean(what):.2f}, SSIM {self.mean(what, 'ssim'):.2f}"
-            for what in dict.fromkeys(what for what, *_ in self.randomised)
+            for what in dict.fromkeys(what for what, *_ in self.randomized)
         )
         return f"{self.true.method}: {parts} ({'depends' if self.passed else 'does NOT depend'} on the weights)"
 
     def figure(self) -> Image.Image:
-        """The picture of Fig. 10: a row a picture, the true map first, then each randomised copy's."""
+        """The picture of Fig. 10: one row per picture, the true map first, then each randomized copy's."""
         rows = []
-        for i in range(len(self.true)):
-            placed = self.true.shown[i].placement
-            image, window = self.true.shown[i].image(), placed.window if placed else None
-            cells = [
-                drawing.titled(drawing.blend(image, self.true.evidence(i), window), "as trained", self.true.title(i))
-            ]
-            for what, seed, maps in self.randomised:
-                drawn = drawing.blend(image, maps.evidence(i), window)
-                alike = rank_correlation(self.true.map(i), maps.map(i))
+        for i, heatmap in enumerate(self.true):
+            placement = heatmap.shown.placement
+            image, window = heatmap.shown.image(), placement.window if placement else None
+            cells = [drawing.titled(drawing.blend(image, heatmap.evidence(), window), "as trained", heatmap.title())]
+            for what, seed, maps in self.randomized:
+                drawn = drawing.blend(image, maps[i].evidence(), window)
+                alike = rank_correlation(heatmap.map(), maps[i].map())
                 cells.append(drawing.titled(drawn, f"{what} random {seed + 1}", f"rank correlation {alike:.2f}"))
             rows.append(cells)
         return drawing.grid(rows)
@@ -82,51 +83,51 @@ class Sanity:
         self.figure().save(path)
 
 
-def sanity(net: Network | nn.Module, pictures: Inputs, method: str | Method = "l2caf") -> Sanity:
-    """Randomise the logits layer, then all layers, of copies of the network (never the network itself), and compare.
+def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> Sanity:
+    """Randomize the logits layer, then all layers, of copies of the network (never the network itself), and compare.
 
     The class explained is the one that the network as trained puts first, in every copy.
     """
-    network = net if isinstance(net, Network) else wrap(net)
-    method = find(method)
+    network, method = as_network(net), find(method)
     if isinstance(pictures, Iterator):
         pictures = list(pictures)
-    true = explain(network, pictures, method)
+    true = explain(network, pictures, method=method)
     target = _same_target(true)
-    # what was skipped once need not be tried again
-    good: Inputs = (
-        pictures
-        if not true.skipped
-        else [
-            one.picture.source
-            for one in true.shown
-            if isinstance(one.picture, Picture) and not isinstance(one.picture.source, BadPicture)
-        ]
-    )
-    found, last = [], last_to_run(network, good)
+    good = _readable(true) if true.skipped else pictures  # what was skipped once need not be tried again
+    copies, last = [], last_to_run(network, good)
     for what, seed in COPIES:
-        other = Network(
-            randomised(network.module, what, seed, last),
-            network.transform,
-            network.labels,
-            _layer(network),
-            output=network.output,
+        other = replace(
+            network,
+            module=randomized(network.module, what, seed, last),
+            layer=_layer(network),
+            labels=network.labels,
+            _cuts={},
+            _classes={},
         )
-        found.append((what, seed, explain(other, good, method, target)))
-    return Sanity(true, tuple(found))
+        copies.append((what, seed, explain(other, good, method=method, target=target)))
+    return Sanity(true, tuple(copies))
+
+
+def _readable(true: HeatMaps) -> list[Given]:
+    pictures = [shown.picture for shown in true.shown]
+    return [
+        picture.source
+        for picture in pictures
+        if isinstance(picture, Picture) and not isinstance(picture.source, BadPicture)
+    ]
 
 
 def _layer(network: Network) -> str | None:
     if isinstance(network.layer, nn.Module):
-        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
+        return next(str(name) for name, layer in network.module.named_modules() if layer is network.layer)
     return network.layer
 
 
-def _same_target(true: HeatMap) -> Any:
+def _same_target(true: HeatMaps) -> Any:
     return "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
 
 
-def randomised(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:
+def randomized(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:
     """A copy with the layer `last` (the last that is registered, if not named), or with every layer, drawn anew.
 
     Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled.
@@ -134,7 +135,7 @@ def randomised(module: nn.Module, what: str, seed: int, last: str | None = None)
     other = copy.deepcopy(module)
     named = {name: one for name, one in other.named_modules() if any(p.ndim > 1 for p in one.parameters(recurse=False))}
     if not named:
-        raise BadNetwork("the network has no weights to randomise")
+        raise BadNetwork("the network has no weights to randomize")
     chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

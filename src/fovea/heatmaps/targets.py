@@ -29,12 +29,15 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Aim:
-    """One thing to explain for every picture of a batch: a score of the output, or (no score) the output as a whole."""
+    """One thing to explain for every picture of a batch: a score of the output, or (no score) the output as a whole.
+
+    `names` say what it is, picture by picture; `score` takes the output (N,C) to one number per picture.
+    """
 
     names: tuple[str, ...]
     score: Score | None  # output -> N
     classes: Tensor | None = None  # N, when the score is a class's logit
-    key: Any = field(default_factory=object)
+    key: Any = field(default_factory=object)  # the same for the same score: what a Look keeps gradients by
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
     if output.ndim != 2:
         raise BadChoice(
             f"a class needs an output of shape N,classes; this network gives {tuple(output.shape)}: "
-            "give a callable from the output to one number a picture, or target='output'"
+            "give a callable from the output to one number per picture, or target='output'"
         )
     return network.index(given if isinstance(given, str) else int(given), output.shape[1])
 
@@ -128,7 +131,7 @@ def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]
     own = (classes.unsqueeze(1) if classes.ndim == 1 else classes).to(output.device)
     if own.ndim != 2 or len(own) != len(output) or own.is_floating_point():
         raise BadChoice(
-            f"a tensor of targets holds class indices, one row a picture; got shape {tuple(classes.shape)} of "
+            f"a tensor of targets holds class indices, one row per picture; got shape {tuple(classes.shape)} of "
             f"{classes.dtype} (a list names targets for every picture)"
         )
     for index in own.flatten().tolist():
@@ -142,7 +145,7 @@ def _scored(score: Score, output: Tensor) -> Aim:
     if not isinstance(value, Tensor) or value.shape != (len(output),):
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise BadChoice(
-            f"a callable target takes the output and returns one number a picture, shape ({len(output)},); got {got}"
+            f"a callable target takes the output and returns one number per picture, shape ({len(output)},); got {got}"
         )
     return Aim((name,) * len(output), score)
 

@@ -11,7 +11,7 @@ from fovea.basics.errors import BadChoice
 from fovea.data.moving import Shot, Shots, boxes_of
 from fovea.data.samples import Box
 from fovea.heatmaps.explain import Method, look_at
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.measures.figures import Figures
 from fovea.measures.localized import named
 from fovea.measures.registry import measure
@@ -105,7 +105,7 @@ def _prepared(network: Network, data: Shots, batch: int) -> Iterator[tuple[tuple
         yield shots, torch.stack(clips).to(network.device, network.dtype), shown  # N,T,C,H,W
 
 
-def _hit(found: HeatMap, clip: int, frame: int, box: Box) -> bool:
+def _hit(found: HeatMaps, clip: int, frame: int, box: Box) -> bool:
     values = found.pixels(clip, 0, frame)  # H,W
     y, x = np.unravel_index(values.argmax(), values.shape)
     return bool(values[y, x] > 0) and inside(x + 0.5, y + 0.5, box)

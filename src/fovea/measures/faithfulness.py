@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.heatmaps.explain import Method, look_at
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.measures import plots
 from fovea.measures.curve_kinds import KINDS, Kind, filling, kind_of
 from fovea.measures.curves import Curve, area_under, best, curve, joined, places
@@ -182,13 +182,13 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
         )
 
 
-def _cells(seen: HeatMap) -> Tensor:
+def _cells(seen: HeatMaps) -> Tensor:
     if len(seen.grid) != 2 or seen.frames:
         raise BadChoice(f"maps must have rows and columns to be laid over a picture; {seen.layer} has {seen.grid}")
     return seen.values[:, 0].detach()  # N,h,w of the one target
 
 
-def _blank(seen: HeatMap, good: Tensor) -> int:
+def _blank(seen: HeatMaps, good: Tensor) -> int:
     return sum(own and words[0] is not None for own, words in zip(good.tolist(), seen.diagnosis, strict=True))
 
 

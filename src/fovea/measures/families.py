@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.heatmaps.explain import METHODS, explain
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.explain import explain
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.iterative import PAPER
+from fovea.heatmaps.methods import find
 from fovea.heatmaps.methods.l2caf import L2CAF
 from fovea.measures.figures import Figures
 from fovea.measures.plots import hatched, sheet
@@ -31,7 +32,7 @@ from fovea.networks.network import Network
 WAYS = ("vanilla l2caf", "fast l2caf", "exact l2caf", "gradcam")
 FEW, HUNDRED, MOST = 10, 100, 300  # iterations: timed of the vanilla one, that families are compared by, of a descent
 CLASSES = 1000  # of the networks that are untrained
-Call = Callable[[], HeatMap]
+Call = Callable[[], HeatMaps]
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,13 @@ def _loaded(name: str, seed: int) -> Network:
 
 def _rows(network: Network, pixels: Tensor, rounds: int, done: Callable[[], None]) -> list[dict[str, Any]]:
     """`done` is called after each of the ways."""
-    oblivious = cast(L2CAF, METHODS["l2caf-oblivious"])
+    oblivious = cast(L2CAF, find("l2caf-oblivious").run)
     bare: list[float] = []
 
     def descending(solver: Any, most: int) -> Call:
-        return partial(explain, network, pixels, replace(oblivious, solver=solver, descent=replace(PAPER, most=most)))
+        return partial(
+            explain, network, pixels, method=replace(oblivious, solver=solver, descent=replace(PAPER, most=most))
+        )
 
     def finished() -> None:
         bare.extend(seconds(forward(network, pixels)) for _ in range(rounds))  # as busy as it is by now
@@ -118,7 +121,7 @@ def _rows(network: Network, pixels: Tensor, rounds: int, done: Callable[[], None
     gradcam()  # the network is cut, which is done once
     found["gradcam"] = Timed(seconds(gradcam, rounds=rounds)), None, None
     finished()
-    if explain(network, pixels, oblivious).solver == "exact":
+    if explain(network, pixels, method=oblivious).solver == "exact":
         found["exact l2caf"] = Timed(seconds(partial(explain, network, pixels, oblivious), rounds=rounds)), None, None
     finished()
     once = seconds(descending("iterative", 1), rounds=rounds)

@@ -14,7 +14,8 @@ from torch import Tensor
 from fovea.basics.boxes import THRESHOLD_RULE
 from fovea.basics.errors import BadChoice
 from fovea.data import Box, Sample
-from fovea.heatmaps.explain import METHODS, Method, Target, find, look_at
+from fovea.heatmaps.explain import Target, look_at
+from fovea.heatmaps.methods import Method, find, names
 from fovea.measures.boxes import Localised, ious_of
 from fovea.measures.runner import Run
 from fovea.networks.network import Network
@@ -58,7 +59,7 @@ def look(
 def named(methods: Sequence[str | Method]) -> list[Method]:
     """One method or more."""
     if not methods:
-        raise BadChoice(f"no method was named (there are: {', '.join(METHODS)})")
+        raise BadChoice(f"no method was named (there are: {', '.join(names())})")
     return [find(method) for method in methods]
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.heatmaps.explain import METHODS, Method, find
-from fovea.heatmaps.look import Found, Look
+from fovea.basics.registry import REFERENCE
+from fovea.heatmaps.look import Finding, Look
+from fovea.heatmaps.methods import Method, MethodLike, find, names
 from fovea.heatmaps.targets import Aim
 
 RANDOM = "random"
@@ -21,17 +22,15 @@ class Random:
     name: str = RANDOM
     oblivious: bool = True
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         drawn = self.generator.random((len(look.opened.features), look.opened.layout.cells))
         values = torch.from_numpy(drawn).to(look.output.device, torch.float32)
-        return Found(values, values, solver=RANDOM)
+        return Finding(values, values, solver=RANDOM)
 
 
-def method_or_control(given: str | Method, seed: int) -> Method:
-    """A method of fovea by name or as it is, or the control."""
-    if not isinstance(given, str):
-        return given
-    known = (*METHODS, RANDOM)
-    if given not in known:
+def method_or_control(given: MethodLike, seed: int) -> Method:
+    """A method by name or as it is, or the control."""
+    known = (*names(), RANDOM)
+    if isinstance(given, str) and given not in known and not REFERENCE.fullmatch(given):
         raise BadChoice(f"no method {given!r}{nearest(given, known)} (there are: {', '.join(known)})")
-    return Random(np.random.default_rng(seed)) if given == RANDOM else find(given)
+    return find(Random(np.random.default_rng(seed)) if given == RANDOM else given)

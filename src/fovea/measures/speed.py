@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.heatmaps.explain import METHODS
 from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.look import Look
+from fovea.heatmaps.methods import find
 from fovea.heatmaps.targets import aims
 from fovea.measures.figures import Figures
 from fovea.measures.registry import measure
@@ -130,8 +130,8 @@ def _recipe_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
     """
     bare = seconds(forward(network, pixels), rounds=9)
     for name in ("l2caf-sum", "l2caf-oblivious"):
-        exact = cast(fovea.L2CAF, METHODS[name])
-        if fovea.explain(network, pixels, exact).solver != "exact":
+        exact = cast(fovea.L2CAF, find(name).run)
+        if fovea.explain(network, pixels, method=exact).solver != "exact":
             continue  # this head has to be iterated
         on_head = replace(exact, solver="iterative", descent=PAPER)
         vanilla = replace(exact, solver="vanilla", descent=PAPER)

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadPicture, FoveaError
-from fovea.heatmaps.explain import METHODS, Method, explain
-from fovea.heatmaps.sanity import COPIES, last_to_run, randomised, rank_correlation
+from fovea.heatmaps.explain import explain
+from fovea.heatmaps.methods import Method, usual
+from fovea.heatmaps.methods import names as known
+from fovea.heatmaps.sanity import COPIES, last_to_run, randomized, rank_correlation
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curve_kinds import KINDS, filling
 from fovea.measures.curves import area_under, best, places
@@ -159,11 +161,11 @@ def _settings(network: Network, how: str, boxes: bool, count: int, steps: int) -
 
 def _named(methods: Sequence[str | Method] | None, seed: int) -> list[Method]:
     """The methods, each once, and the control, which comes last whether it was named or not."""
-    given = [one for one in (METHODS if methods is None else methods) if one != RANDOM]
+    given = [one for one in (usual() if methods is None else methods) if one != RANDOM]
     found = [method_or_control(one, seed) for one in given]
     names = [one.name for one in found]
     if not found or len(set(names)) < len(names):
-        raise BadChoice(f"name one or more methods, each once (there are: {', '.join(METHODS)}); got {names}")
+        raise BadChoice(f"name one or more methods, each once (there are: {', '.join(known())}); got {names}")
     return [*found, method_or_control(RANDOM, seed)]
 
 
@@ -225,7 +227,7 @@ def _sanity(looking: Looking, parts: Sequence[Part], progress: Progress) -> dict
     found: dict[tuple[str, str], list[float]] = {(name, what): [] for name in looking.names for what, _ in COPIES}
     done, total = 0, sum(map(len, parts)) * len(COPIES)
     for what, seed in COPIES:
-        other = replace(network, module=randomised(network.module, what, seed, last), layer=_layer(network), _cuts={})
+        other = replace(network, module=randomized(network.module, what, seed, last), layer=_layer(network), _cuts={})
         copied = Looking(other, looking.methods)
         for part in parts:
             try:

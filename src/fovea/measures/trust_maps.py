@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fovea.basics.errors import BadChoice, FoveaError
 from fovea.data import DataSet
 from fovea.heatmaps.explain import Method, look_at
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.measures.localized import Job
 from fovea.measures.random_control import RANDOM
 from fovea.networks.matching import Matching, match_by_trying
@@ -39,7 +39,7 @@ class Looking:
     def target(self) -> str:
         return "output" if self.network.labels is None else "top1"
 
-    def __call__(self, tensors: Tensor, shown: Sequence[Shown], target: Any) -> tuple[dict[str, HeatMap], Tensor]:
+    def __call__(self, tensors: Tensor, shown: Sequence[Shown], target: Any) -> tuple[dict[str, HeatMaps], Tensor]:
         """All methods from one pass through the trunk; one that refuses is left out from then on."""
         try:
             return look_at(self.network, tensors, shown, self.methods, target)
@@ -89,7 +89,7 @@ def _read(data: DataSet, batch: int, skipped: dict[str, str]) -> Iterator[Any]:
     skipped.update(unread)
 
 
-def _need_rows_and_columns(seen: HeatMap) -> None:
+def _need_rows_and_columns(seen: HeatMaps) -> None:
     if len(seen.grid) != 2 or seen.frames:
         raise BadChoice(f"maps must have rows and columns to be laid over a picture; {seen.layer} has {seen.grid}")
 

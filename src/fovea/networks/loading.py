@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
@@ -85,11 +86,13 @@ def _trained(kind: str, path: Path, classes: int | None, options: dict[str, Any]
     return network
 
 
-def as_network(net: NetworkLike) -> Network:
-    """A network as verbs take it: by name or weights file, as a module, or as it is."""
-    if isinstance(net, (str, Path)):
-        return load(net)
-    return net if isinstance(net, Network) else wrap(net)
+def as_network(net: NetworkLike, device: str | torch.device | None = None) -> Network:
+    """A network as verbs take it: by name or weights file, as a module, or as it is; on a device if one is named, where
+    it stays ('auto': the GPU if there is one)."""
+    network = load(net) if isinstance(net, (str, Path)) else net if isinstance(net, Network) else wrap(net)
+    if device is not None:
+        network.module.to(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    return network
 
 
 def ours() -> dict[str, dict[str, Any]]:

@@ -24,7 +24,8 @@ from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.data.options import value_of
 from fovea.data.samples import Box
 from fovea.glimpses.zoom import zoom_batches
-from fovea.heatmaps.explain import METHODS, find, look_at
+from fovea.heatmaps.explain import look_at
+from fovea.heatmaps.methods import find, names
 from fovea.models.glimpsing import Glimpsing
 from fovea.networks import loading as zoo
 from fovea.networks.network import Network, as_found
@@ -381,7 +382,7 @@ def _batch(network: Network, images: Sequence[Image.Image]) -> tuple[Tensor, lis
 
 
 SOURCES: dict[str, Callable[..., Finder]] = {
-    **{method: boxes_of_map(method) for method in METHODS},
+    **{method: boxes_of_map(method) for method in names()},
     "anchornet": informative_patches,
     "prototypes": prototypes,
     "tnet": glimpses,

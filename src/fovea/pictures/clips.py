@@ -1,5 +1,7 @@
 """Clips: what the user gives, a video, GIF or animated WebP file, as frames: so many, every k-th, or all."""
 
+import glob
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -108,6 +110,23 @@ def is_clip(path: str | PathLike[str]) -> bool:
             return bool(getattr(image, "is_animated", False))
     except Exception:  # a damaged one is reported as the picture that it would be
         return False
+
+
+def expand_clips(given: str | PathLike[str]) -> list[Path]:
+    """The clips that a path, a folder (searched through) or a glob stands for; of what is no clip, none."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        found = []
+        for root, folders, files in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            found += [Path(root, name) for name in sorted(files) if not name.startswith(".")]
+    elif path.exists():
+        found = [path]
+    else:
+        found = (
+            [Path(hit) for hit in sorted(glob.glob(str(path), recursive=True))] if glob.has_magic(str(given)) else []
+        )
+    return [file for file in found if file.is_file() and is_clip(file)]
 
 
 def read_clip(

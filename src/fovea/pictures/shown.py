@@ -43,8 +43,11 @@ class Shown:
 
 
 def about(shown: Shown) -> dict[str, Any]:
+    return {"picture": shown.name, **facts(shown)}
+
+
+def facts(shown: Shown) -> dict[str, Any]:
     return {
-        "picture": shown.name,
         "size": list(shown.placement.picture) if shown.placement else None,
         "predictions": [{"label": label, "probability": finite(share)} for label, share in shown.predictions],
     }

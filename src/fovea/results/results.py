@@ -1,16 +1,16 @@
 """What every verb gives: a sequence with one result per picture, which shows, saves and describes itself."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from fovea.basics.errors import BadChoice
 from fovea.pictures import tell_skipped
 from fovea.results.writing import Skipped, Writer, write_page
 
@@ -60,15 +60,28 @@ class Step(Generic[T_co]):
     total: int
 
 
-@dataclass(frozen=True)
 class Results(Sequence[T_co]):
-    """One result per picture, in the order given; `skipped` names those that could not be read, and why."""
+    """One result per picture, in the order given; `skipped` names those that could not be read, and why.
 
-    items: tuple[T_co, ...]
-    skipped: tuple[tuple[str, str], ...] = ()
-    what: str = "results"  # the verb
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    Where the whole batch has one tensor of values, `values` is it.
+    """
+
     writer: ClassVar[type[Writer]] = Writer
+
+    def __init__(
+        self,
+        items: Iterable[T_co],
+        skipped: Skipped = (),
+        what: str = "results",  # the verb
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._items, self.skipped = tuple(items), tuple(skipped)
+        self.what = what
+        self.settings: Mapping[str, Any] = dict(settings or {})
+
+    @property
+    def items(self) -> tuple[T_co, ...]:
+        return self._items
 
     @classmethod
     def of(cls, steps: Iterable[Step[T_co]], what: str, settings: Mapping[str, Any] | None = None) -> Self:
@@ -95,11 +108,6 @@ class Results(Sequence[T_co]):
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.items)
-
-    @property
-    def values(self) -> Tensor:
-        """The values of the whole batch as one tensor, where it has them."""
-        raise BadChoice(f"{self.what} gives no tensor of values for the whole batch; look at its results one by one")
 
     def save(self, folder: str | Path) -> list[dict[str, Any]]:
         """Pictures, values, results.json and index.html into a folder; the rows come back.
@@ -144,6 +152,22 @@ class Shows:
 
     def __repr__(self: Result) -> str:  # type: ignore[misc]
         return f"<{type(self).__name__} {self.name}: {said(self)}>"
+
+
+class CalledBoxes(np.ndarray):
+    """Boxes, which were a method before: to call them works for one more version."""
+
+    _at: Callable[..., NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, boxes: NDArray[np.int64], at: Callable[..., NDArray[np.int64]]) -> "CalledBoxes":
+        view = boxes.view(cls)
+        view._at = at
+        return view
+
+    def __call__(self, *threshold: float) -> NDArray[np.int64]:
+        renamed("boxes()", "boxes, and boxes_at(threshold)")
+        return self._at(*threshold)
 
 
 def renamed(old: str, new: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadNetwork, BadPicture
 from fovea.heatmaps.explain import find, look_at, look_into
-from fovea.heatmaps.heatmap import HeatMap, concat
+from fovea.heatmaps.heatmap import HeatMaps, concat
 from fovea.networks.cutting import Cut, Opened, cut
 from fovea.networks.network import Network, as_found
 from fovea.pictures import Picture
@@ -37,8 +37,8 @@ class Maps:
     what of the query, and what of the neighbor, makes the two alike. `lost` are neighbors without maps, and why: all of
     them, and the query, where the network has no map to look at."""
 
-    own: HeatMap | None
-    pairs: HeatMap | None
+    own: HeatMaps | None
+    pairs: HeatMaps | None
     neighbors: tuple[Neighbor, ...]
     lost: tuple[tuple[Neighbor, str], ...] = ()
 
@@ -85,7 +85,7 @@ def _pairs(
     query: Tensor,
     shown: Shown,
     others: Sequence[tuple[Neighbor, Tensor, Shown]],
-) -> HeatMap:
+) -> HeatMaps:
     """What `explain(…, target='pair')` gives for query, neighbor, query, neighbor, …: 2K maps."""
     batch = torch.cat([tensor for _, tensor, _ in others])  # K,C,H,W
     names = [place for _, _, other in others for place in (shown, other)]
@@ -98,6 +98,7 @@ def _pairs(
         features=features,
         output=opened.head(features.clone()),
         trunk=lambda: _by_turns(alone.trunk(), opened.trunk()),
+        input=None,
     )
     return look_into(network, paired, names, [find(PAIR)], "pair", made.layer)[0][PAIR]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from fovea.basics.errors import BadPicture
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.pictures import Picture
 from fovea.pictures.placement import on_pixels
 from fovea.results import drawing
@@ -62,7 +62,7 @@ def _picture(neighbor: Neighbor) -> Image.Image | None:
     return drawing.fitted(image.convert("RGB"), SMALL)
 
 
-def over(seen: HeatMap, number: int, image: Image.Image) -> Image.Image:
+def over(seen: HeatMaps, number: int, image: Image.Image) -> Image.Image:
     """A map over its picture at another size."""
     placement = seen.shown[number].placement
     assert placement is not None  # pictures always have one

@@ -46,7 +46,7 @@ class Search(Shows):
 
     @cached_property
     def _boxes(self) -> list[list[float]]:
-        boxes: list[list[float]] = [] if self.maps.pairs is None else self.maps.pairs.boxes()[:, 0].tolist()
+        boxes: list[list[float]] = [] if self.maps.pairs is None else self.maps.pairs.boxes[:, 0].tolist()
         return boxes
 
     @cached_property

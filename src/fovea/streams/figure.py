@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.pictures.placement import on_pixels
 from fovea.results import drawing
 from fovea.streams.looked import Box, Looked, Said, SeenPatch, SeenStep, whole_pixels
@@ -131,7 +131,7 @@ def _step(
     return drawing.grid([[_centred(drawn)], [bar], [_caption(looked, f"step {step.number}", step.said, TILE)]], 4)
 
 
-def _inside(seen: HeatMap, box: tuple[int, int, int, int]) -> NDArray[np.float32]:
+def _inside(seen: HeatMaps, box: tuple[int, int, int, int]) -> NDArray[np.float32]:
     """The part of a map that lies in a box of the user's pixels, without the rest being made."""
     placement = seen.shown[0].placement
     assert placement is not None  # a patch is of a picture

@@ -123,7 +123,9 @@ def _looks(
     def patch(place: int) -> SeenPatch:
         known = placed[place].placement
         assert known is not None
-        own = (SeenStep(t + 1, weights[place][t], steps[t][place], one[place]) for t, one in enumerate(maps))
+        own = (
+            SeenStep(t + 1, weights[place][t], steps[t][place], one[place : place + 1]) for t, one in enumerate(maps)
+        )
         return SeenPatch(known.window, patches[place], tuple(own))
 
     return [
@@ -134,7 +136,7 @@ def _looks(
             locals_[i],
             network.label(int(classes[i])),
             method,
-            whole[i],
+            whole[i : i + 1],
             tuple(patch(place) for place in range(i * each, (i + 1) * each)),
             truths[i],
         )

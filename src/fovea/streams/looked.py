@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 
 from fovea.basics.files import finite
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.pictures.shown import Shown, about
 
 Box = tuple[float, float, float, float]
@@ -35,7 +35,7 @@ class SeenStep:
     number: int  # t, from 1
     weight: float  # alpha_t
     said: Said
-    map: HeatMap  # of one picture and one class, on the user's pixels inside the patch's box
+    map: HeatMaps  # of one picture and one class, on the user's pixels inside the patch's box
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Looked:
     local_said: Said
     target: str
     method: str
-    whole: HeatMap  # of the global stream
+    whole: HeatMaps  # of the global stream
     patches: tuple[SeenPatch, ...]
     truth: str | None = None
 

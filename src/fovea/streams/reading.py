@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice, nearest
 from fovea.heatmaps.explain import find, look_at, look_into
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.models.localstream import LocalStream, Steps
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOutput
 from fovea.networks.cutting.parts import Head, Opened
@@ -81,7 +81,7 @@ class Streams:
         pairs = zip(shown, seen.boxes.tolist(), strict=True)
         return [windowed(one, box, self.module.patch) for one, boxes in pairs for box in boxes]
 
-    def whole_map(self, seen: Read, method: str, classes: Tensor, shown: Sequence[Shown]) -> HeatMap:
+    def whole_map(self, seen: Read, method: str, classes: Tensor, shown: Sequence[Shown]) -> HeatMaps:
         """Where the global stream looks for a class a picture (N). It has no self-attention: Grad-CAM stands in."""
         own = find("gradcam" if method == SELF_ATTENTION else method)
         windows = zip(shown, seen.out.seen.tolist(), strict=True)
@@ -93,7 +93,7 @@ class Streams:
         opened = _opened(root, classify(root), classify)
         return look_into(self.network, opened, placed, [own], classes, WHOLE)[0][own.name]
 
-    def step_maps(self, seen: Read, method: str, classes: Tensor, patches: Sequence[Shown]) -> list[HeatMap]:
+    def step_maps(self, seen: Read, method: str, classes: Tensor, patches: Sequence[Shown]) -> list[HeatMaps]:
         """Where each of T steps looks, in all patches (N*K), for a class a picture (N).
 
         The trunk is not run again: what is looked at is the map that it gave, and what follows is a step's own answer.
@@ -114,10 +114,10 @@ class Streams:
         each: Tensor = self.local(features).each
         return each[:, step]
 
-    def _attention(self, steps: Steps, targets: Tensor, patches: Sequence[Shown]) -> list[HeatMap]:
+    def _attention(self, steps: Steps, targets: Tensor, patches: Sequence[Shown]) -> list[HeatMaps]:
         assert steps.maps is not None
         indices = targets.tolist()
-        whole = HeatMap(
+        whole = HeatMaps(
             values=steps.maps,
             shown=tuple(patches),
             targets=tuple((self.network.label(one),) for one in indices),

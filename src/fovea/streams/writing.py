@@ -43,7 +43,7 @@ class Writer(Filling):
         row = one.row()
         row["files"] = {"strip": f"{stem}.strip.png", "global": f"{stem}.global.png", "values": f"{stem}.global.npy"}
         one.figure().save(self.folder / row["files"]["strip"])
-        one.whole.overlay(box=False).save(self.folder / row["files"]["global"])
+        one.whole[0].draw(box=False).save(self.folder / row["files"]["global"])
         np.save(self.folder / row["files"]["values"], one.whole.map())
         for number, (patch, crop, own) in enumerate(zip(one.patches, one.crops(), row["patches"], strict=True), 1):
             own["files"] = {"patch": f"{stem}.patch{number}.png"}

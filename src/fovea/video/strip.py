@@ -28,12 +28,12 @@ def draw(watched: "Watched", target: int) -> Image.Image:
     columns = -(-len(blocks) // rows)
     strip = drawing.grid([blocks[i : i + columns] for i in range(0, len(blocks), columns)], 2 * GAP)
     strip = drawing.grid([[strip], [_scale(strip.width)]], GAP)
-    seen = watched.map
-    told = [watched.net, f"{seen.method}, {seen.solver}" if seen.solver else seen.method]
-    told += ["under each frame the class's probability there"] if watched.shares and watched.share else []
-    told += [f"{len(places)} of {len(watched)} explained frames"] if len(places) < len(watched) else []
-    told += [reason] if (reason := seen.diagnosis[0][target]) else []
-    return drawing.titled(strip, f"{Path(watched.name).name}: {watched.title(target)}", " · ".join(filter(None, told)))
+    maps = watched.map
+    words = [watched.net, f"{maps.method}, {maps.solver}" if maps.solver else maps.method]
+    words += ["under each frame the class's probability there"] if watched.shares and watched.share else []
+    words += [f"{len(places)} of {len(watched)} explained frames"] if len(places) < len(watched) else []
+    words += [reason] if (reason := maps.diagnosis[0][target]) else []
+    return drawing.titled(strip, f"{Path(watched.name).name}: {watched.title(target)}", " · ".join(filter(None, words)))
 
 
 def _block(watched: "Watched", place: int, target: int) -> Image.Image:
@@ -51,9 +51,9 @@ def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]
     """A frame, at any size, under a map of it, with the map's box."""
     placement = watched.map.shown[0].placement
     assert placement is not None  # frames have pixels
-    own = placement.at_size(image.size)
-    drawn = _blend(image, cells.clip(0), own)
-    box = regions.box_of(on_pixels(cells.clip(0), own))
+    placed = placement.at_size(image.size)
+    drawn = _blend(image, cells.clip(0), placed)
+    box = regions.box_of(on_pixels(cells.clip(0), placed))
     if box.any():
         drawing.draw_box(drawn, box.tolist())
     return drawn

@@ -1,33 +1,53 @@
 """fovea.watch: where a network looks in a clip, frame by frame."""
 
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from os import PathLike
+from typing import TypeAlias
 from warnings import warn
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture, FoveaError
-from fovea.heatmaps.explain import Method, Target, find, look_at
-from fovea.heatmaps.heatmap import HeatMap, concat
+from fovea.heatmaps.explain import Layer, Target, look_at
+from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
+from fovea.heatmaps.methods import DEFAULT, Method, MethodLike, find
 from fovea.heatmaps.targets import Each, check
-from fovea.networks.classes import predictions
-from fovea.networks.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS
-from fovea.pictures.clips import Clip, Frames, Taken, choose, take
+from fovea.networks.classes import labeled, predictions
+from fovea.networks.loading import NetworkLike, as_network
+from fovea.networks.network import Network, as_found
+from fovea.pictures import MAX_PIXELS, tell_skipped
+from fovea.pictures.clips import Clip, Frames, Taken, choose, expand_clips, take
 from fovea.pictures.footage import MEND, Frame, lost, survey
 from fovea.pictures.placement import Placement
+from fovea.pictures.reading import batched
 from fovea.pictures.shown import Shown
-from fovea.video.watched import Watched
+from fovea.results.results import Step, renamed
+from fovea.video.watched import Watched, WatchedClips
 
-__all__ = ["FRAMES", "Reel", "Watched", "reel_of", "takes_clips", "watch", "watch_reel"]
+__all__ = ["Reel", "Watched", "Watching", "reel_of", "takes_clips", "watch", "watch_batches", "watch_reel"]
 
 FRAMES = 3  # explained unless another number is asked for
-Advance = Callable[[int, int], object]  # so many of so many are done
+OneClip: TypeAlias = str | os.PathLike[str] | Clip
+Working: TypeAlias = Generator[Step[Explained], None, list[Watched]]  # how far it is, as it goes
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Which frames of a clip are explained, and how."""
+
+    frames: int | None = None  # so many, evenly spread
+    every: int | None = None  # or every k-th
+    start: float = 0.0  # seconds
+    stop: float | None = None
+    layer: Layer = None
+    batch: int = 16
+    clip_network: bool = False  # frames are seen together
+    max_pixels: int = MAX_PIXELS
 
 
 @dataclass(frozen=True)
@@ -40,62 +60,89 @@ class Reel:
     notes: tuple[str, ...] = ()
 
 
-def watch(
-    net: Network | nn.Module,
-    clip: str | PathLike[str] | Clip,
+def watch(  # a public door: what may be asked for is all here
+    net: NetworkLike,
+    clips: OneClip | Iterable[OneClip],
+    *,
     frames: int | None = None,
     every: int | None = None,
-    method: str | Method = "l2caf",
+    method: MethodLike = DEFAULT,
     target: Target = None,
-    *,
     start: float = 0.0,
     stop: float | None = None,
-    layer: str | nn.Module | None = None,
+    layer: Layer = None,
     batch: int = 16,
+    device: str | torch.device | None = None,
+    fit: str = "squash",
+    crop: bool | None = None,
     clip_network: bool = False,
-    crop: bool = False,
     max_pixels: int = MAX_PIXELS,
-) -> Watched:
-    """Where the network looks in frames of a clip (a file, or a `Clip`): so many evenly spread, 3 unless told, or every
-    k-th.
+) -> WatchedClips:
+    """Where the network looks in frames of clips (files, folders, globs, a `Clip`): so many evenly spread, 3 unless
+    given, or every k-th.
 
     A network over frames (N,T,C,H,W; `clip_network`, or `takes_frames = True` on the module) sees them together, each
     explained while the others pass unfiltered. To any other network every frame is a picture. `target` is the whole
     output unless given; 'top1' is the class that the mean of all frames' logits puts first, so that one class is
-    followed through the clip. Frames are squashed whole into the network's input; `crop` keeps its own crop, which of
-    a wide frame leaves out the sides.
+    followed through the clip. Frames are squashed whole into the network's input; `fit="crop"` keeps its own crop,
+    which of a wide frame leaves out the sides. A clip that cannot be read is left out, as a picture is by `explain`.
     """
-    network = net if isinstance(net, Network) else wrap(net)
-    network = network if crop else network.squashed()
-    if isinstance(clip, Clip):
-        if (frames, every, start, stop) != (None, None, 0.0, None):
-            raise BadChoice(
-                "every frame of a Clip is explained: choose frames as it is read, with fovea.pictures.clips.read_clip"
-            )
-        if not clip.frames or not clip.rate > 0:
-            raise BadChoice(f"a Clip has frames, and a rate above 0; got {len(clip.frames)} and {clip.rate:g}")
-        reel = Reel(clip, clip, clip.times[-1] + 1 / clip.rate)
-    else:
-        reel = reel_of(clip, frames, every, start, stop, max_pixels)
-    (found,) = watch_reel(network, reel, [find(method)], target, layer, batch, clip_network)
-    for note in found.notes:
+    if crop is not None:
+        renamed(f"watch(crop={crop})", f"watch(fit={'crop' if crop else 'squash'!r})")
+        fit = "crop" if crop else "squash"
+    network = as_network(net, device).fitted(fit)
+    how = Watching(frames, every, start, stop, layer, batch, clip_network, max_pixels)
+    watched, skipped = list[Watched](), list[tuple[str, str]]()
+    for step in watch_batches(network, clips, [find(method)], target, how):
+        watched += [part for result in step.results for part in result.parts if isinstance(part, Watched)]
+        skipped += step.skipped
+    tell_skipped(bool(watched), skipped)
+    for note in (note for clip in watched for note in clip.notes):
         warn(note, stacklevel=2)
-    return found
+    return WatchedClips(watched, skipped, "watch", {"net": network.name, "method": find(method).name})
 
 
-def reel_of(
-    path: str | PathLike[str],
-    frames: int | None = None,
-    every: int | None = None,
-    start: float = 0.0,
-    stop: float | None = None,
-    max_pixels: int = MAX_PIXELS,
-) -> Reel:
+def watch_batches(
+    network: Network, clips: OneClip | Iterable[OneClip], methods: Sequence[Method], target: Target, how: Watching
+) -> Iterator[Step[Explained]]:
+    """Clip after clip, and how far it is in each."""
+    given = _gathered(clips)
+    for number, clip in enumerate(given, 1):
+        try:
+            watched = yield from watch_reel(network, _reel(clip, how), methods, target, how)
+        except BadPicture as reason:
+            name = clip.name if isinstance(clip, Clip) else str(clip)
+            yield Step([], [(name, str(reason))], number, len(given))
+            continue
+        yield Step([Explained(tuple(watched))], [], number, len(given))
+
+
+def _gathered(clips: OneClip | Iterable[OneClip]) -> list[OneClip]:
+    if isinstance(clips, Clip):
+        return [clips]
+    if isinstance(clips, (str, os.PathLike)):
+        return list(expand_clips(clips)) or [clips]  # what is no clip by its name is tried, and refused in words
+    return [clip for item in clips for clip in _gathered(item)]
+
+
+def _reel(clip: OneClip, how: Watching) -> Reel:
+    if not isinstance(clip, Clip):
+        return reel_of(clip, how)
+    if (how.frames, how.every, how.start, how.stop) != (None, None, 0.0, None):
+        raise BadChoice(
+            "every frame of a Clip is explained: choose frames as it is read, with fovea.pictures.clips.read_clip"
+        )
+    if not clip.frames or not clip.rate > 0:
+        raise BadChoice(f"a Clip has frames, and a rate above 0; got {len(clip.frames)} and {clip.rate:g}")
+    return Reel(clip, clip, clip.times[-1] + 1 / clip.rate)
+
+
+def reel_of(path: str | os.PathLike[str], how: Watching) -> Reel:
     """Frames of a file; those that are too many for the memory stay there until they are looked at."""
-    footage = survey(path, max_pixels)
-    wanted = min(FRAMES, len(footage.times)) if frames is None and every is None else frames
-    choice = choose(footage, wanted, every, start, stop)
-    taken, notes = take(footage, choice, max_pixels)
+    footage = survey(path, how.max_pixels)
+    wanted = min(FRAMES, len(footage.times)) if how.frames is None and how.every is None else how.frames
+    choice = choose(footage, wanted, how.every, how.start, how.stop)
+    taken, notes = take(footage, choice, how.max_pixels)
     after = choice.among.stop
     end = footage.times[after] if after < len(footage.times) else footage.end
     return Reel(taken, Taken(footage, tuple(choice.among)), end, tuple(notes))
@@ -103,92 +150,66 @@ def reel_of(
 
 def takes_clips(network: Network) -> bool:
     """Whether it says that it takes frames together."""
-    return bool(getattr(network.module, "takes_frames", False))
+    return network.can("frames") or bool(getattr(network.module, "takes_frames", False))
 
 
-def watch_reel(
-    network: Network,
-    reel: Reel,
-    methods: Sequence[Method],
-    target: Target = None,
-    layer: str | nn.Module | None = None,
-    batch: int = 16,
-    clip_network: bool = False,
-    advance: Advance = lambda done, total: None,
-) -> list[Watched]:
+def watch_reel(network: Network, reel: Reel, methods: Sequence[MethodLike], target: Target, how: Watching) -> Working:
     """The same with several methods, one Watched each."""
     if isinstance(target, (Each, Tensor, np.ndarray)) or target == "pair":
         raise BadChoice("a clip has targets for all its frames: a class or several, 'top1', 'output' or a callable")
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one frame; got {batch}")
+    if how.batch < 1:
+        raise BadChoice(f"a batch holds at least one frame; got {how.batch}")
     target = "output" if target is None else target  # a class that was trained for may be nowhere in a clip
     check(target, network)
-    if clip_network or takes_clips(network):
-        return _together(network, reel, methods, target, layer, advance)
-    return _one_by_one(network, reel, methods, target, layer, batch, advance)
+    looked = _together if how.clip_network or takes_clips(network) else _one_by_one
+    watched = yield from looked(network, reel, list(map(find, methods)), target, how)
+    return [replace(part, alone=len(watched) == 1) for part in watched]
 
 
-def _together(
-    network: Network,
-    reel: Reel,
-    methods: Sequence[Method],
-    target: Target,
-    layer: str | nn.Module | None,
-    advance: Advance,
-) -> list[Watched]:
+def _together(network: Network, reel: Reel, methods: Sequence[Method], target: Target, how: Watching) -> Working:
     total = len(reel.frames.numbers)
-    got = [(frame, *_prepared(network, frame, reel)) for frame in reel.frames.read()]
-    reel = _without_lost(reel, [frame.number for frame, *_ in got])
-    clip = torch.stack([tensor for _, tensor, _ in got]).unsqueeze(0)  # 1,T,C,H,W
-    shown = Shown(reel.frames.name, got[0][2], reel.frames)
-    maps, output = look_at(network, clip.to(network.device, network.dtype), [shown], methods, target, layer)
-    advance(total, total)
-    found = []
-    for one in maps.values():
-        if not one.frames:
+    taken = [(frame, *_prepared(network, frame, reel)) for frame in reel.frames.read()]
+    reel = _without_lost(reel, [frame.number for frame, *_ in taken])
+    clip = torch.stack([tensor for _, tensor, _ in taken]).unsqueeze(0)  # 1,T,C,H,W
+    shown = Shown(reel.frames.name, taken[0][2], reel.frames)
+    maps, output = look_at(network, clip.to(network.device, network.dtype), [shown], methods, target, how.layer)
+    yield Step([], [], total, total)
+    for heatmaps in maps.values():
+        if not heatmaps.frames:
             raise BadNetwork(
-                f"layer {one.layer!r} has no map of each frame, since the network mixes them before it: name an "
+                f"layer {heatmaps.layer!r} has no map of each frame, since the network mixes them before it: name an "
                 "earlier layer, or explain the clip as a tensor (fovea.explain)"
             )
-        found.append(_watched(network, one, reel, _shares(network, output, one), ()))
-    return found
+    return [_watched(network, heatmaps, reel, _shares(output, heatmaps), ()) for heatmaps in maps.values()]
 
 
-def _one_by_one(
-    network: Network,
-    reel: Reel,
-    methods: Sequence[Method],
-    target: Target,
-    layer: str | nn.Module | None,
-    batch: int,
-    advance: Advance,
-) -> list[Watched]:
-    total = len(reel.frames.numbers)
-    own, before = target, 0
-    if _asks_for_best(target) and not all(getattr(one, "oblivious", False) for one in methods):
-        own, before = _followed(network, reel, target, batch, lambda done: advance(done, 2 * total)), total
-    parts: list[dict[str, HeatMap]] = []
+def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target: Target, how: Watching) -> Working:
+    total, before = len(reel.frames.numbers), 0
+    if _asks_for_best(target) and not all(method.oblivious for method in methods):
+        target, before = (yield from _followed(network, reel, target, how.batch)), total
+    parts: list[dict[str, HeatMaps]] = []
     numbers: list[int] = []
-    shares: dict[str, list[tuple[float, ...]]] = {one.name: [] for one in methods}
+    shares: dict[str, list[tuple[float, ...]]] = {method.name: [] for method in methods}
     summed: Tensor | None = None
-    for group, tensors, placement in _batches(network, reel, batch):
+    for group, tensors, placement in _batches(network, reel, how.batch):
         shown = [Shown(reel.frames.name, placement, reel.frames)] * len(group)
         with _as_pictures():
-            maps, output = look_at(network, tensors, shown, methods, own, layer)
+            network = labeled(network, tensors)
+            maps, output = look_at(network, tensors, shown, methods, target, how.layer)
         parts.append(maps)
         numbers += [frame.number for frame in group]
-        for name, one in maps.items():
-            shares[name] += [_shares(network, row.unsqueeze(0), one) for row in output]
+        for name, heatmaps in maps.items():
+            shares[name] += [_shares(row.unsqueeze(0), heatmaps) for row in output]
         summed = output.float().sum(0) if summed is None else summed + output.float().sum(0)
-        advance(before + len(numbers), before + total)
+        yield Step([], [], before + len(numbers), before + total)
     reel = _without_lost(reel, numbers)
     assert summed is not None
     mean = (summed / len(numbers)).unsqueeze(0)  # 1,C
-    found = []
+    watched = []
     for name in parts[0]:
-        seen = _as_clip(concat([part[name] for part in parts]), reel, predictions(network, mean)[0])
-        found.append(_watched(network, seen, reel, _shares(network, mean, seen), tuple(shares[name])))
-    return found
+        heatmaps = _as_clip(concat([part[name] for part in parts]), reel, predictions(network, mean)[0])
+        watched.append(_watched(network, heatmaps, reel, _shares(mean, heatmaps), tuple(shares[name])))
+    return watched
 
 
 def _asks_for_best(target: Target) -> bool:
@@ -203,41 +224,32 @@ def _top(target: object) -> int | None:
 
 
 def _followed(
-    network: Network, reel: Reel, target: Target, batch: int, advance: Callable[[int], object]
-) -> list[object]:
+    network: Network, reel: Reel, target: Target, batch: int
+) -> Generator[Step[Explained], None, list[object]]:
     """The targets with 'top k' as the classes that the mean of all frames' logits puts first."""
-    summed, done = None, 0
+    summed, done, total = None, 0, len(reel.frames.numbers)
     for group, tensors, _ in _batches(network, reel, batch):
         with _as_pictures(), as_found(network), torch.no_grad():
-            own = network(tensors).float()
-        summed = own.sum(0) if summed is None else summed + own.sum(0)
+            logits = network(tensors).float()
+        summed = logits.sum(0) if summed is None else summed + logits.sum(0)
         done += len(group)
-        advance(done)
+        yield Step([], [], done, 2 * total)
     if summed is None:
         raise BadPicture(f"{reel.frames.name} is damaged: none of its frames can be decoded; {MEND}")
-    found: list[object] = []
-    for one in target if isinstance(target, (list, tuple)) else [target]:
-        k = _top(one)
+    targets: list[object] = []
+    for item in target if isinstance(target, (list, tuple)) else [target]:
+        k = _top(item)
         if k is not None and (summed.ndim != 1 or not 1 <= k <= len(summed)):
-            raise BadChoice(f"{one} needs an output of at least {k} classes; this network gives {tuple(summed.shape)}")
-        found += [one] if k is None else summed.topk(k).indices.tolist()
-    return found
+            raise BadChoice(f"{item} needs an output of at least {k} classes; this network gives {tuple(summed.shape)}")
+        targets += [item] if k is None else summed.topk(k).indices.tolist()
+    return targets
 
 
 def _batches(network: Network, reel: Reel, size: int) -> Iterator[tuple[list[Frame], Tensor, Placement]]:
     """Frames as the network takes pictures, n,C,H,W."""
-    group: list[Frame] = []
-    tensors: list[Tensor] = []
-    placement: Placement | None = None
-    for frame in reel.frames.read():
-        tensor, placement = _prepared(network, frame, reel)
-        group.append(frame)
-        tensors.append(tensor)
-        if len(group) == size:
-            yield group, torch.stack(tensors).to(network.device, network.dtype), placement
-            group, tensors = [], []
-    if group and placement is not None:
-        yield group, torch.stack(tensors).to(network.device, network.dtype), placement
+    for group in batched(reel.frames.read(), size):
+        tensors, placements = zip(*(_prepared(network, frame, reel) for frame in group), strict=True)
+        yield group, torch.stack(tensors).to(network.device, network.dtype), placements[0]
 
 
 def _prepared(network: Network, frame: Frame, reel: Reel) -> tuple[Tensor, Placement]:
@@ -273,36 +285,36 @@ def _without_lost(reel: Reel, numbers: Sequence[int]) -> Reel:
     return replace(reel, frames=replace(reel.frames, numbers=tuple(numbers)), notes=(*reel.notes, note))
 
 
-def _as_clip(seen: HeatMap, reel: Reel, best: tuple[tuple[str, float], ...]) -> HeatMap:
+def _as_clip(heatmaps: HeatMaps, reel: Reel, best: tuple[tuple[str, float], ...]) -> HeatMaps:
     """Maps of T pictures as those of one clip: 1,T,K,h,w."""
-    shown = replace(seen.shown[0], picture=reel.frames, predictions=best)
-    words = [next((f"frame {t}: {row[k]}" for t, row in enumerate(seen.diagnosis) if row[k]), None)
-             for k in range(seen.values.shape[1])]  # fmt: skip
+    shown = replace(heatmaps.shown[0], picture=reel.frames, predictions=best)
+    words = [next((f"frame {t}: {row[k]}" for t, row in enumerate(heatmaps.diagnosis) if row[k]), None)
+             for k in range(heatmaps.values.shape[1])]  # fmt: skip
     return replace(
-        seen,
-        values=seen.values.unsqueeze(0),
+        heatmaps,
+        values=heatmaps.values.unsqueeze(0),
         shown=(shown,),
-        targets=seen.targets[:1],
-        loss=None if seen.loss is None else seen.loss.unsqueeze(0),
+        targets=heatmaps.targets[:1],
+        loss=None if heatmaps.loss is None else heatmaps.loss.unsqueeze(0),
         diagnosis=(tuple(words),),
-        classes=seen.classes[:1],
+        classes=heatmaps.classes[:1],
         frames=True,
     )
 
 
-def _shares(network: Network, output: Tensor, seen: HeatMap) -> tuple[float, ...]:
+def _shares(output: Tensor, heatmaps: HeatMaps) -> tuple[float, ...]:
     """The probability of each target in one row of output, where all of them are classes that have one."""
-    classes = seen.classes[0]
-    if network.labels is None or output.ndim != 2 or output.shape[1] < 2 or None in classes:
+    classes = heatmaps.classes[0]
+    if not heatmaps.shown[0].predictions or output.ndim != 2 or output.shape[1] < 2 or None in classes:
         return ()
-    own = output[0].detach().float().softmax(0)
-    return tuple(float(own[one]) for one in classes if one is not None)
+    shares = output[0].detach().float().softmax(0)
+    return tuple(float(shares[index]) for index in classes if index is not None)
 
 
 def _watched(
-    network: Network, seen: HeatMap, reel: Reel, share: tuple[float, ...], shares: tuple[tuple[float, ...], ...]
+    network: Network, heatmaps: HeatMaps, reel: Reel, share: tuple[float, ...], shares: tuple[tuple[float, ...], ...]
 ) -> Watched:
-    frames = reel.frames
+    frames, name = reel.frames, network.name
     return Watched(
-        seen, frames.times, frames.numbers, frames.rate, network.name, share, shares, reel.film, reel.end, reel.notes
+        heatmaps, frames.times, frames.numbers, frames.rate, name, share, shares, reel.film, reel.end, reel.notes
     )

@@ -10,24 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.basics.files import Names, finite, plain
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.pictures.clips import Frames
+from fovea.pictures.shown import facts
+from fovea.results.results import CalledBoxes, Results, Shows, renamed
+from fovea.video import film, strip
+
+ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
 
 
-@dataclass(frozen=True)
-class Watched:
-    """`.map` is a HeatMap with values 1,T,K,h,w; boxes are in the clip's own pixels."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Watched(Shows):
+    """`.map` are HeatMaps with values 1,T,K,h,w; boxes are in the clip's own pixels."""
 
-    map: HeatMap
+    map: HeatMaps
     times: tuple[float, ...]  # T, of the explained frames, in seconds
     numbers: tuple[int, ...]  # T, of the explained frames in the file
-    rate: float  # frames a second
+    rate: float  # frames per second
     net: str
     share: tuple[float, ...]  # K: the probability of each target in the clip as a whole; empty where it has none
     shares: tuple[tuple[float, ...], ...]  # T of K: in each frame alone; empty where frames are seen together
     film: Frames  # every frame of the stretch that was watched
     end: float  # when the last of them is over
     notes: tuple[str, ...] = ()  # what the reader should know: frames that could not be decoded
+    alone: bool = True  # its clip was explained by one method
 
     def __len__(self) -> int:
         return len(self.times)
@@ -37,6 +44,19 @@ class Watched:
         return self.map.shown[0].name
 
     @property
+    def label(self) -> str:
+        return self.map[0].label
+
+    @property
+    def probability(self) -> float | None:
+        return self.map[0].probability
+
+    @property
+    def note(self) -> str | None:
+        """Why a map is blank, where one is."""
+        return self.map[0].note
+
+    @property
     def best(self) -> tuple[tuple[str, float], ...]:
         """The classes that the clip as a whole is taken for, with their probabilities; none of an embedding."""
         return self.map.shown[0].predictions
@@ -44,13 +64,13 @@ class Watched:
     @property
     def values(self) -> NDArray[np.float32]:
         """T,K,h,w."""
-        found: NDArray[np.float32] = self.map.numpy()[0]
-        return found
+        values: NDArray[np.float32] = self.map.numpy()[0]
+        return values
 
-    def boxes(self) -> NDArray[np.int64]:
+    @property
+    def boxes(self) -> CalledBoxes:
         """T,K,4 in the clip's own pixels; all zeros where a map is blank."""
-        found: NDArray[np.int64] = self.map.boxes()[0]
-        return found
+        return self.map[0].boxes
 
     def at(self, time: float, target: int = 0) -> NDArray[np.float32]:
         """The map at any time, h,w: on the straight line between the explained frames before and after it, and that of
@@ -68,37 +88,80 @@ class Watched:
     def title(self, target: int = 0) -> str:
         """The target and its probability; of the whole output, what the clip is taken for, where that has a name."""
         name = self.map.targets[0][target]
-        told = name if name != "output" else "where it looks"
+        words = name if name != "output" else "where it looks"
         if name == "output" and self.best:
-            told = f"{told} · says {self.best[0][0]} {self.best[0][1]:.2f}"
-        return (f"{told} {self.share[target]:.2f}" if self.share else told).replace("_", " ")
+            words = f"{words} · says {self.best[0][0]} {self.best[0][1]:.2f}"
+        return (f"{words} {self.share[target]:.2f}" if self.share else words).replace("_", " ")
+
+    def draw(self, target: int = 0) -> Image.Image:
+        """The strip: the frames beside each other, and under each the same with its map and box."""
+        return strip.draw(self, target)
 
     def strip(self, target: int = 0) -> Image.Image:
-        """The frames beside each other, and under each the same with its map and box."""
-        from fovea.video.strip import draw
-
-        return draw(self, target)
+        renamed("strip()", "draw()")
+        return self.draw(target)
 
     def save_film(
         self, path: str | Path, target: int = 0, advance: Callable[[int, int], object] = lambda done, total: None
     ) -> None:
         """An mp4 of the whole stretch, map, box and label on every frame."""
-        from fovea.video.film import write
-
-        write(self, Path(path), target, advance)
+        film.write(self, Path(path), target, advance)
 
     def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Strip, film, raw values (.npy, T,h,w) and manifest.json into a folder; the manifest's rows come back."""
-        from fovea.heatmaps.writing import Writer
-        from fovea.video.writing import add
+        """Strip, film, raw values (.npy, T,h,w), results.json and index.html into a folder; the rows come back."""
+        return Results([self], what="watch", settings={"net": self.net}).save(folder)
 
-        with Writer(Path(folder), {"net": self.net}) as writer:
-            add(writer, [self])
-        return writer.rows
+    def to_dict(self) -> dict[str, Any]:
+        share, heatmaps = self.probability, self.map
+        return {
+            "label": self.label,
+            "probability": None if share is None else finite(share),
+            **facts(heatmaps.shown[0]),
+            "rate": self.rate,
+            "frames": [{"number": number, "time": time} for number, time in zip(self.numbers, self.times, strict=True)],
+            "notes": list(self.notes),
+            "maps": [self._row(target) for target in range(len(heatmaps.targets[0]))],
+        }
 
-    def _repr_png_(self) -> bytes:
-        from io import BytesIO
+    def _row(self, target: int) -> dict[str, Any]:
+        """As of a picture, with a loss, a probability and boxes for each frame."""
+        heatmaps = self.map
+        losses = None if heatmaps.loss is None else heatmaps.loss[0, :, target].float().cpu().tolist()
+        return {
+            "target": heatmaps.targets[0][target],
+            "class": heatmaps.classes[0][target],
+            "probability": finite(self.share[target]) if self.share else None,
+            "probabilities": [finite(row[target]) for row in self.shares if row] or None,
+            "method": heatmaps.method,
+            "layer": heatmaps.layer,
+            "solver": heatmaps.solver,
+            "loss": None if losses is None else list(map(finite, losses)),
+            "iterations": heatmaps.iterations,
+            "boxes": [[box.tolist()] if box.any() else [] for box in self.map[0].boxes_at()[:, target]],
+            "diagnosis": heatmaps.diagnosis[0][target],
+            "note": heatmaps.note or None,
+        }
 
-        buffer = BytesIO()
-        self.strip().save(buffer, "png")
-        return buffer.getvalue()
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        """STEM.strip.png and STEM.film.mp4, or one of each per map where there are several; the values."""
+        names, written = Names(), []
+        short = self.alone and len(self.map.targets[0]) == 1
+        for target, name in enumerate(self.map.targets[0]):
+            base = f"{stem}.{plain(self.map.method)}.{names.take(name, str(target))}"
+            row = {"values": f"{base}.npy", **{kind: f"{stem if short else base}.{end}" for kind, end in ENDS}}
+            np.save(folder / row["values"], self.values[:, target])  # T,h,w
+            self.draw(target).save(folder / row["strip"])
+            self.save_film(folder / row["film"], target)
+            written.append(row)
+        return {"maps": written}
+
+
+class WatchedClips(Results[Watched]):
+    """One Watched per clip. What a clip has is asked of it, `[0]`; of one clip alone it may still be asked here."""
+
+    def __getattr__(self, name: str) -> Any:
+        known = hasattr(Watched, name) or name in Watched.__annotations__
+        if name.startswith("_") or len(self) != 1 or not known:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        renamed(f"watch(...).{name}", f"watch(...)[0].{name}")
+        return getattr(self[0], name)

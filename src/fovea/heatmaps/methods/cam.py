@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 from fovea.basics.errors import BadNetwork
 from fovea.heatmaps.exact import is_affine
-from fovea.heatmaps.look import Found, Look, score_of
+from fovea.heatmaps.look import Finding, Look, score_of
+from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim
 
 
+@method("cam", about="each cell's share of the class's logit", passes=1)
 @dataclass(frozen=True)
 class CAM:
     """CAM_c(p) = sum_k w_ck A_k(p): what each cell adds to the class's logit, times the number of cells.
@@ -17,7 +19,7 @@ class CAM:
 
     name = "cam"
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         score, key = score_of(aim)
         slope = look.slope(score, key)  # B,P
         if bool(slope.isfinite().all()) and not is_affine(look, {key: (score, slope)}):
@@ -26,4 +28,4 @@ class CAM:
                 "use gradcam or l2caf, or cut at a later layer"
             )
         raw = slope * look.opened.layout.cells
-        return Found(raw, raw)
+        return Finding(raw, raw)

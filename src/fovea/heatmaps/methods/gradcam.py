@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
-from fovea.heatmaps.look import Found, Look, score_of
+from fovea.heatmaps.look import Finding, Look, score_of
+from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim
 
 
+@method("gradcam", about="channels weighted by their mean gradient", passes=1)
+@method("gradcam-abs", about="the same, evidence against shown too", options={"absolute": True}, passes=1)
 @dataclass(frozen=True)
 class GradCAM:
     """M = ReLU(sum_k alpha_k A_k), Eq. 4, with alpha_k the mean of dy/dA_k over the cells, Eq. 5.
@@ -19,6 +22,6 @@ class GradCAM:
     def name(self) -> str:
         return "gradcam-abs" if self.absolute else "gradcam"
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         raw = look.channels_weighted(*score_of(aim))  # B,P
-        return Found(raw.abs() if self.absolute else raw.relu(), raw)
+        return Finding(raw.abs() if self.absolute else raw.relu(), raw)

@@ -1,6 +1,6 @@
 """L2-CAF: the filter of unit length that keeps what the network's output depends on (Taha et al. 2020)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -10,13 +10,20 @@ from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.heatmaps import exact
 from fovea.heatmaps.constraints import CONSTRAINTS
 from fovea.heatmaps.iterative import Descent, descend
-from fovea.heatmaps.look import Found, Look, whole_output
+from fovea.heatmaps.look import Finding, Look, whole_output
+from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim, Score, Weighted
 
 
+@method("l2caf", about="the unit filter that keeps this class and drops the rest")
+@method(
+    "l2caf-sum", about="l2caf with the sum of the other classes, as printed in the paper", options={"others": "sum"}
+)
+@method("l2caf-signed", about="l2caf with evidence against the class below zero", options={"signed": True})
+@method("l2caf-oblivious", about="the unit filter that keeps the output", options={"oblivious": True}, oblivious=True)
 @dataclass(frozen=True)
 class L2CAF:
-    """Minimise a loss of the filtered output FT(x, f) over filters with |f| = 1; the map is |f|, or f when `signed`.
+    """Minimize a loss of the filtered output FT(x, f) over filters with |f| = 1; the map is |f|, or f when `signed`.
 
     A class c (Eq. 2): L = -FT_c + the other classes' FT_i, their `others="sum"` as printed in the paper, or their
     `"mean"`, which does not care about a number added to every logit. Any other score: L = -score.
@@ -51,33 +58,32 @@ class L2CAF:
         parts += [self.solver] if self.solver != "auto" else []
         return "-".join(parts)
 
-    def __call__(self, look: Look, aim: Aim) -> Found:
+    def __call__(self, look: Look, aim: Aim) -> Finding:
         whole = self.oblivious or aim.score is None
-        found = self._exact(look, aim, whole) if self._may_be_exact(look) else None
-        if found is None:
-            found = self._iterate(look, aim, whole)
-        values = found.values if self.signed else found.values.abs()
-        return Found(values, found.raw, found.solver, found.loss, found.iterations, found.note)
+        finding = self._exact(look, aim, whole) if self._may_be_exact(look) else None
+        if finding is None:
+            finding = self._iterate(look, aim, whole)
+        return finding if self.signed else replace(finding, values=finding.values.abs())
 
     def _may_be_exact(self, look: Look) -> bool:
         return self.constraint == "l2" and self.solver in ("auto", "exact") and bool(look.output.isfinite().all())
 
-    def _exact(self, look: Look, aim: Aim, whole: bool) -> Found | None:
-        found = exact.oblivious(look) if whole else self._linear(look, aim)
-        if found is None and self.solver == "exact":
+    def _exact(self, look: Look, aim: Aim, whole: bool) -> Finding | None:
+        finding = exact.oblivious(look) if whole else self._linear(look, aim)
+        if finding is None and self.solver == "exact":
             raise BadNetwork("the head is not affine in the filter, so there is no exact solution: use solver='auto'")
-        return found
+        return finding
 
-    def _linear(self, look: Look, aim: Aim) -> Found | None:
+    def _linear(self, look: Look, aim: Aim) -> Finding | None:
         scores = {key: (score, look.slope(score, key)) for key, (score, _) in self._terms(look, aim).items()}
         return exact.linear(look, self.loss(look, aim), self.tangent(look, aim), scores)
 
-    def _iterate(self, look: Look, aim: Aim, whole: bool) -> Found:
+    def _iterate(self, look: Look, aim: Aim, whole: bool) -> Finding:
         if look.differentiable:
             raise BadNetwork("this head has no exact solution, and an iterated map has no gradient: use gradcam")
         if not bool(look.output.isfinite().all()):
             blank = torch.full_like(look.cells[:, 0], torch.nan)
-            return Found(blank, blank, "none", blank[:, 0])
+            return Finding(blank, blank, "none", blank[:, 0])
         if whole:
             loss, tangent = different(look.output.detach()), -look.slope(whole_output, "sum").detach()
             scale = look.join([look.output.detach().flatten(1).square().sum(1)] * look.steps)

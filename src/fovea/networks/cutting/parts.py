@@ -27,6 +27,7 @@ class Opened:
     frames: int | None  # T, or None when the input has no frames
     whole: bool  # the head cannot be run alone: each call runs the whole network
     free: bool  # the head takes any number of samples
+    input: Tensor | None = None  # what the features are of; None where they were put together otherwise
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Cut:
         layout = layout_of(features, batch)
         if layout is None or layout.cells < 1:
             raise BadChoice(f"layer {self.layer!r} gives {tuple(features.shape)}: no spatial map to look at")
-        return Opened(features, output, head, trunk, layout, frames, self.how == "hook", free)
+        return Opened(features, output, head, trunk, layout, frames, self.how == "hook", free, batch)
 
 
 def root(features: Tensor, differentiable: bool) -> Tensor:
