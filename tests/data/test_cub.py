@@ -1,10 +1,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-import fovea
 from fovea.data import open_data
+from made_data import refused
 
 Made = Callable[..., Path]
 
@@ -21,11 +19,8 @@ def test_labels_boxes_and_the_official_split(made: Made) -> None:
 def test_index_files_that_do_not_fit_together(made: Made) -> None:
     root = made("cub")
     (root / "image_class_labels.txt").write_text("1 1\n2 1\n")
-    with pytest.raises(fovea.BadChoice, match=r"inconsistent: picture 3 \(002"):
-        open_data(root)
+    refused(r"inconsistent: picture 3 \(002", root)
     (root / "bounding_boxes.txt").write_text("1 6.0 2.0 10.0\n")
-    with pytest.raises(fovea.BadChoice, match=r"bounding_boxes\.txt, picture 1: expected x y w h"):
-        open_data(root)
+    refused(r"bounding_boxes\.txt, picture 1: expected x y w h", root)
     (root / "classes.txt").write_text("1\n")
-    with pytest.raises(fovea.BadChoice, match=r"classes\.txt, line 1"):
-        open_data(root)
+    refused(r"classes\.txt, line 1", root)

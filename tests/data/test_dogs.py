@@ -1,10 +1,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-import fovea
 from fovea.data import open_data
+from made_data import refused
 
 Made = Callable[..., Path]
 
@@ -32,5 +30,4 @@ def test_one_class_in_the_test_part_still_has_all_names(made: Made) -> None:
 def test_a_list_that_is_no_matlab_file(made: Made) -> None:
     root = made("dogs")
     (root / "test_list.mat").write_bytes(b"oops")
-    with pytest.raises(fovea.BadChoice, match=r"test_list\.mat cannot be read as a MATLAB file"):
-        open_data(root)
+    refused(r"test_list\.mat cannot be read as a MATLAB file", root)

@@ -2,10 +2,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import fovea
 from fovea.data import open_data
+from made_data import refused
 
 Made = Callable[..., Path]
 NOTE = "train/airport/airport_0/airport_0_1_rgb.json"
@@ -40,7 +39,6 @@ def test_a_damaged_json_is_reported_with_its_picture(made: Made) -> None:
 
 def test_only_the_splits_that_are_there(made: Made) -> None:
     root = made("fmow")
-    with pytest.raises(fovea.BadChoice, match=r"no split 'test' \(it has: train, val\)"):
-        open_data(f"{root}:split=test")
+    refused(r"no split 'test' \(it has: train, val\)", f"{root}:split=test")
     (root / "val").rename(root / "test_gt")
     assert [one.label for one in open_data(f"{root}:split=test").samples] == [1]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics.errors import BadChoice, BadPicture
-from fovea.pictures import from_array, read, read_bytes
+from fovea.pictures import from_array, read, read_all, read_bytes
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
 
@@ -145,12 +145,7 @@ class DataSet:
 
     def read(self) -> Iterator[tuple[Sample, Image.Image | BadPicture]]:
         """Each sample with its picture, or with the reason why it cannot be read."""
-        for sample in self.samples:
-            try:
-                image: Image.Image | BadPicture = sample.source.read()
-            except BadPicture as reason:
-                image = reason
-            yield sample, image
+        return zip(self.samples, read_all(self.samples), strict=True)
 
 
 def of_arrays(

@@ -7,10 +7,10 @@ from .decoding import gather as gather
 from .decoding import is_picture_name as is_picture_name
 from .decoding import open_lazily as open_lazily
 from .decoding import read as read
-from .decoding import read_all as read_all
 from .decoding import read_bytes as read_bytes
 from .decoding import tell_skipped as tell_skipped
 from .decoding import upright as upright
 from .placement import Placement as Placement
+from .reading import read_all as read_all
 from .shown import Shown as Shown
 from .transforms import Prepare as Prepare

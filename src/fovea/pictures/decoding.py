@@ -211,12 +211,3 @@ def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]], stacklevel:
         raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
     if skipped:
         warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=stacklevel)
-
-
-def read_all(pictures: Sequence[Picture], max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image | BadPicture]:
-    """Each picture, or the reason why it cannot be read: one bad file does not stop the rest."""
-    for picture in pictures:
-        try:
-            yield picture.read(max_pixels)
-        except BadPicture as reason:
-            yield reason

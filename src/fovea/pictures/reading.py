@@ -64,6 +64,15 @@ def _in_order(
                 one.cancel()
 
 
+def read_all(sources: Iterable[Readable]) -> Iterator[Image.Image | BadPicture]:
+    """Each picture, or the reason why it cannot be read: one bad file does not stop the rest."""
+    for source in sources:
+        try:
+            yield source.read()
+        except BadPicture as reason:
+            yield reason
+
+
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """At most `size` at a time."""
     rest = iter(items)

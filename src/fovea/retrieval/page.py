@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,38 +13,13 @@ from fovea.retrieval.figure import Card
 if TYPE_CHECKING:
     from fovea.retrieval.search import Search
 
-STYLE = """
-.query { display: grid; grid-template-columns: repeat(auto-fit, minmax(280px, 1fr)); gap: 18px }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(250px, 1fr)); gap: 18px; margin-top: 22px }
-.card { border: 1px solid var(--line); border-radius: 10px; padding: 12px; display: flex; flex-direction: column;
-  gap: 8px }
-.frame { display: flex; align-items: center; justify-content: center; height: 190px; background: var(--page);
-  border-radius: 8px }
-.frame img { width: auto; max-width: 100%; max-height: 100% }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 8px; margin-top: auto }
-.pair figcaption { text-align: center }
-.pair figure { display: grid; grid-template-rows: 1fr auto; align-items: center }
-.map { position: relative; width: fit-content; margin: 0 auto; border-radius: 8px; overflow: hidden }
-.map img { width: auto; max-width: 100% } .pair .map img { max-height: 130px } .query .map img { max-height: 420px }
-.map .plain { position: absolute; inset: 0; width: 100%; height: 100%; max-height: none; opacity: 0;
-  transition: opacity .15s }
-.map:hover .plain, #plain:checked ~ section .map .plain { opacity: 1 }
-.name { overflow-wrap: anywhere; font-size: 13.5px; color: var(--dim) }
-.name b { color: var(--ink); font-size: 15px; font-weight: 600 } .name .same { color: var(--bar) }
-.like { display: grid; grid-template-columns: 1fr 52px; gap: 8px; align-items: center }
-.like div { background: var(--line); border-radius: 4px }
-.like i { display: block; height: 7px; border-radius: 4px; background: var(--bar) }
-.like span { font-variant-numeric: tabular-nums; font-weight: 600; text-align: right }
-.tag { font-size: 12px; border: 1px solid var(--line); border-radius: 8px; padding: 0 6px }
-#plain { margin: 18px 6px 0 0 }
-"""
-
 
 def whole(searches: "Sequence[Search]", settings: Mapping[str, Any], before: Sequence[Mapping[str, Any]] = ()) -> str:
     """The page; `before` are rows of earlier searches, of which it shows the sheets."""
     sections = [_section(search, number) for number, search in enumerate(searches, 1)]
     strip = f'<h2>before</h2><div class="strip">{"".join(figures(before))}</div>' if before else ""
-    return page("pictures that look alike", [_heading(settings), *sections, strip], STYLE)
+    style = files("fovea.retrieval").joinpath("page.css").read_text()
+    return page("pictures that look alike", [_heading(settings), *sections, strip], style)
 
 
 def _heading(settings: Mapping[str, Any]) -> str:
