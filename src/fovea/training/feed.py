@@ -96,14 +96,6 @@ class Kept:
         return self.make(numbers.tolist()) if numbers.ndim == 1 else torch.stack([self[row] for row in numbers])
 
 
-def labels_of(feed: Feed) -> list[int]:
-    """The class of every sample, for feeds whose samples have one."""
-    labels = [getattr(sample, "label", None) for sample in feed.samples]
-    if any(label is None for label in labels):
-        raise BadChoice("per_class needs samples with a class each; these have none")
-    return [int(label) for label in labels if label is not None]
-
-
 def preparing(network: Network) -> Prepare:
     if not isinstance(network.transform, Prepare):
         raise BadChoice(

@@ -2,6 +2,7 @@
 
 from fovea.data.layouts import held_by
 from fovea.networks.loading import kind_of
+from fovea.networks.registry import model, split
 from fovea.training.clips import ClipMedium
 from fovea.training.looking import TwoStreamMedium
 from fovea.training.medium import Medium, Pictures
@@ -19,6 +20,11 @@ def medium_of(recipe: Recipe) -> Medium:
         return OTHERS[holds](recipe)
     if recipe.data.localizer is not None:
         return PatchMedium(recipe)
-    if kind_of(recipe.network.name).startswith(("twostream/", "local/")):
-        return TwoStreamMedium(recipe)
-    return Pictures(recipe)
+    return TwoStreamMedium(recipe) if _can(recipe.network.name, "streams") else Pictures(recipe)
+
+
+def _can(name: str, ability: str) -> bool:
+    """What is declared of a network before it is built."""
+    kind = kind_of(name)
+    kind = split(kind)[0] or kind
+    return kind in model and ability in model.entry(kind).traits.get("can", ())

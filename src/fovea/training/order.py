@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.training.augment import draw, draw_more
-from fovea.training.feed import Feed, Wanted, labels_of
+from fovea.training.feed import Feed, Wanted
 from fovea.training.recipe import Recipe
 from fovea.training.repeatable import generator
 
@@ -53,7 +53,7 @@ class Order:
         self.steps = max(round(recipe.epochs * self.epoch_steps), 1)
         self.balanced: Balanced | None = None
         if recipe.per_class is not None:
-            self.balanced = Balanced(labels_of(feed), self.batch, recipe.per_class, shares.count)
+            self.balanced = Balanced(feed.labels.tolist(), self.batch, recipe.per_class, shares.count)
             if self.balanced.left_out:
                 fewer = f"of fewer than {recipe.per_class} pictures are left out"
                 self.notes.append(f"{self.balanced.left_out} classes {fewer}")

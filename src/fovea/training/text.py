@@ -18,13 +18,15 @@ from fovea.data.vectors import open_vectors
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.networks.loading import load
 from fovea.networks.network import Network, reading_of
+from fovea.networks.registry import model
 from fovea.networks.stream import rank_of
 from fovea.training.feed import Feed, Progress, Wanted
 from fovea.training.medium import Medium, Tested, refuse_pictures
 from fovea.training.recipe import Recipe
 from fovea.training.scoring import Scored, summed
 
-BARE = ("anchornet_text", "textcnn")  # networks that take their vocabulary from the data
+# networks that take their vocabulary from the data
+BARE = tuple(name for name, entry in model.entries().items() if "texts" in entry.traits.get("can", ()))
 OFTEN = 2  # a word without a vector has a row where the training sentences have it so often
 # Adam moves every number by about its learning rate per step: vectors as large as word2vec's would hardly be tuned
 SPREAD = 0.1
