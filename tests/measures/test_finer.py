@@ -12,7 +12,7 @@ import fovea
 from fovea import cli
 from fovea.basics.intervals import interval_of_means
 from fovea.data import DataSet, Pixels, Sample, Unreadable
-from fovea.heatmaps.heatmap import HeatMap
+from fovea.heatmaps.heatmap import HeatMaps
 from fovea.measures import finer
 from fovea.measures.figures import Figures
 from fovea.pictures.shown import Shown
@@ -95,9 +95,9 @@ def test_rows_by_hand() -> None:
 def test_which_way_it_comes_out(areas: tuple[float, ...], attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps whose first columns alone are 1, seen at their own size."""
 
-    def step_maps(self: Streams, seen: Read, method: str, classes: Tensor, patches: Sequence[Shown]) -> list[HeatMap]:
+    def step_maps(self: Streams, seen: Read, method: str, classes: Tensor, patches: Sequence[Shown]) -> list[HeatMaps]:
         return [
-            HeatMap(
+            HeatMaps(
                 (torch.arange(16) < 16 * one).float().expand(len(patches), 1, 16, 16), tuple(patches), (), method, ""
             )
             for one in areas
