@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fovea.glimpses.reading import Blank, Box, Counted, PictureScene, clipped, union
+from fovea.basics.boxes import clipped, union
+from fovea.glimpses.reading import Blank, Box, Counted, PictureScene
 from fovea.models.glimpsing import Pixels
 from fovea.pictures.transforms import Prepare
 
@@ -98,7 +99,7 @@ def test_a_small_picture_is_at_full_resolution_from_the_start() -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(*[st.integers(-3, 12)] * 4), min_size=1, max_size=6))
 def test_the_union_is_that_of_painted_pixels(drawn: list[Box]) -> None:
-    boxes = [clipped((x, y, x + abs(w), y + abs(h)), (9, 10)) for x, y, w, h in drawn]
+    boxes = [clipped((x, y, x + abs(w), y + abs(h)), (10, 9)) for x, y, w, h in drawn]
     painted = np.zeros((9, 10), dtype=bool)
     for x0, y0, x1, y1 in boxes:
         painted[y0:y1, x0:x1] = True

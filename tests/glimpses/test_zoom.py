@@ -23,6 +23,7 @@ class Quarters(nn.Module):
     """Reads the picture at 4 x 4, then its quarters, the brightest first; the brighter, the more it says "light"."""
 
     most = 4
+    abilities = frozenset({"glimpses"})
 
     def __init__(self, overview: bool = True) -> None:
         super().__init__()
@@ -143,7 +144,7 @@ def test_a_network_without_an_overview() -> None:
         (2, None, (0, 4, 8, 8)),
     ]
     assert [one.number for one in answer.after] == [1, 2]
-    answer.figure()
+    answer.draw()
     with pytest.raises(BadChoice, match="reads 1 to 4 glimpses of a picture; got 0"):
         fovea.zoom(quarters(overview=False), picture(), glimpses=0)
 
@@ -152,7 +153,7 @@ def test_the_overview_alone() -> None:
     (answer,) = fovea.zoom(quarters(), picture(), glimpses=0)
     assert (answer.glimpses, len(answer.after), answer.label) == ((), 1, "dark")
     assert answer.cost.share == 1
-    answer.figure()
+    answer.draw()
 
 
 def test_tensors_are_read_as_the_networks_own_forward_reads_them(tnet: Network) -> None:
@@ -203,7 +204,7 @@ def test_pictures_of_any_size(deep: Network, size: tuple[int, int], glimpses: in
         assert (x0 < x1 and y0 < y1) or size == (2, 2)  # three windows of a pixel on two: one is beside them
     assert 0 < answer.cost.share <= 1
     assert ("enlarged" in answer.note) == (max(size) // 2 ** min(glimpses, 2) < 32)
-    assert min(answer.figure().size) > 100
+    assert min(answer.draw().size) > 100
 
 
 def test_a_grey_picture_and_an_array(tnet: Network) -> None:
@@ -222,9 +223,9 @@ def test_a_folder_with_a_broken_file(tnet: Network, tmp_path: Path) -> None:
     assert [Path(one.name).name for one in answers] == ["a.png", "c.png"]
     assert [Path(name).name for name, _ in answers.skipped] == ["b.png"]
     rows = answers.save(tmp_path / "out")
-    kept = json.loads((tmp_path / "out" / "zoom.json").read_text())
-    assert kept["pictures"] == rows
-    assert kept["skipped"][0]["picture"].endswith("b.png")
+    kept = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert kept["results"] == rows
+    assert kept["skipped"][0]["name"].endswith("b.png")
     assert rows[0]["glimpses"][0]["box"] == list(answers[0].glimpses[0].box)
     assert (tmp_path / "out" / rows[1]["files"]["figure"]).is_file()
     with pytest.raises(BadPicture, match="not a picture"):
@@ -254,7 +255,7 @@ def test_the_network_is_left_as_found() -> None:
     assert all(one.training for one in network.module.modules())
     assert (weight.requires_grad, weight.grad) == (True, None)
     with torch.inference_mode():
-        assert fovea.zoom(network, picture())[0].row() == first.row()
+        assert fovea.zoom(network, picture())[0].to_dict() == first.to_dict()
 
 
 def test_what_cannot_zoom(pooled: nn.Module, tnet: Network) -> None:
@@ -291,7 +292,7 @@ def test_other_networks_that_read_glimpses(name: str, options: dict[str, int], h
         assert answer.cost.macs > 0
         for one in answer.glimpses:
             assert one.chosen is None if has_overview else 0 < (one.chosen or 0) <= 1  # DRAM's is a density
-        answer.figure()
+        answer.draw()
     tensor = network.prepare(noise(200, 120))[0].unsqueeze(0)
     with torch.no_grad():
         expected = network.module.eval().walk(Pixels(tensor), 3).logits.softmax(1).max()  # type: ignore[operator]
@@ -300,7 +301,7 @@ def test_other_networks_that_read_glimpses(name: str, options: dict[str, int], h
 
 def test_the_figure_shows_the_boxes_in_the_levels_colours(deep: Network) -> None:
     (answer,) = fovea.zoom(deep, Image.new("RGB", (300, 200), "white"), glimpses=4)
-    values = np.asarray(answer.figure()).reshape(-1, 3)
+    values = np.asarray(answer.draw()).reshape(-1, 3)
     for colour in ((230, 159, 0), (86, 180, 233)):
         assert (values == colour).all(1).sum() > 500
 

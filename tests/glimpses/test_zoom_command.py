@@ -32,7 +32,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept(folder: str = "out/zoom") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(folder, "zoom.json").read_text())
+    found: dict[str, Any] = json.loads(Path(folder, "results.json").read_text())
     return found
 
 
@@ -41,24 +41,26 @@ def test_a_folder(run: Run, weights: Path) -> None:
     code, out, err = run("photos", "--net", weights, "--glimpses", 3, "--json", "all.json")
     assert code == 0
     assert "c.png is empty" in err
-    assert "note on 1 picture(s): the last windows are 21 x 14 pixels, enlarged to 77 x 77" in err
+    assert "note on 1 result(s): the last windows are 21 x 14 pixels, enlarged to 77 x 77" in err
     found = kept()
-    assert (found["net"], found["glimpses"]) == ("tnet", 3)
-    assert [row["picture"] for row in found["pictures"]] == ["photos/a.png", "photos/b.png"]
-    assert [row["picture"] for row in found["skipped"]] == ["photos/c.png"]
-    for row in found["pictures"]:
+    assert found["settings"] == {"net": "tnet", "glimpses": 3}
+    assert [row["picture"] for row in found["results"]] == ["photos/a.png", "photos/b.png"]
+    assert [row["name"] for row in found["skipped"]] == ["photos/c.png"]
+    for row in found["results"]:
         assert f"{row['picture']}: {row['label']} {row['probability']:.2f}, 3 glimpses, " in out
         assert row["label"] in ("cat", "dog", "emu")
         assert len(row["after"]) == 4
         assert Image.open(Path("out/zoom", row["files"]["figure"])).width > 300
-    assert sorted(path.name for path in Path("out/zoom").iterdir()) == ["a.zoom.png", "b.zoom.png", "zoom.json"]
-    assert json.loads(Path("all.json").read_text())["rows"] == found["pictures"]
-    assert "zoomed into 2 picture(s), skipped 1: out/zoom/zoom.json" in out
+    assert sorted(path.name for path in Path("out/zoom").iterdir()) == [
+        "a.zoom.png", "b.zoom.png", "index.html", "results.json",
+    ]  # fmt: skip
+    assert json.loads(Path("all.json").read_text())["rows"] == found["results"]
+    assert "zoom: 2 done, 1 skipped: out/zoom/results.json" in out
 
 
 def test_nothing_that_can_be_read(run: Run, weights: Path) -> None:
     code, out, err = run("photo/a.png", "--net", weights)
-    assert (code, "zoomed into 0 picture(s), skipped 1" in out) == (1, True)
+    assert (code, "zoom: 0 done, 1 skipped" in out) == (1, True)
     assert "no file or folder 'photo/a.png'" in err
 
 
@@ -73,15 +75,14 @@ def test_wrong_usage(run: Run, weights: Path) -> None:
 
 
 def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fovea.cli import common
-
     asked: list[str] = []
+    network = fovea.load(weights)
 
-    def load(name: str, *_: object) -> fovea.Network:
+    def load(name: str, *_: object, **options: object) -> fovea.Network:
         asked.append(name)
-        return fovea.load(weights)
+        return network
 
-    monkeypatch.setattr("fovea.cli.zooming.load", load)
+    monkeypatch.setattr("fovea.networks.loading.load", load)
     monkeypatch.setattr("fovea.networks.loading.ours", lambda: {"efficientnet_lite0-cub100": {}})
     code, _, err = run("photos/a.png")
     assert (code, "fovea train recipes/tnet-imagenette.toml" in err) == (2, True)
@@ -89,7 +90,6 @@ def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPa
     code, out, _ = run("photos/a.png")
     assert (code, "by tnet-imagenette" in out) == (0, True)  # digits are not photographs
     assert asked == ["tnet-imagenette"]
-    assert common.load is not load
 
 
 def test_an_architecture_alone_says_that_it_is_not_trained(run: Run) -> None:

@@ -13,8 +13,9 @@ import fovea
 from fovea import BadChoice, cli
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_sources
+from fovea.patches.opening import Opened, Shape
 from fovea.patches.patching import Patches
-from fovea.patches.sources import Found, Opened, Shape
+from fovea.patches.sources import Scored
 
 BLACK = Pixels(np.zeros((10, 20), dtype=np.uint8))
 
@@ -30,7 +31,7 @@ def data() -> DataSet:
     return DataSet("halves", samples, ("thing",))
 
 
-def two_patches(images: Sequence[Image.Image]) -> list[Found]:
+def two_patches(images: Sequence[Image.Image]) -> list[Scored]:
     """The left half, then a little at the right."""
     return [[((0, 0, 10, 10), 0.9), ((18, 0, 20, 10), 0.1)] for _ in images]
 

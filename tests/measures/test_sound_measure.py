@@ -7,7 +7,7 @@ from fovea.data.sounds import make_sounds
 from fovea.measures import sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.networks.network import Network
-from fovea.patches.sound_figure import picture
+from fovea.patches.sound import draw_sound
 
 
 def untrained(**options: int) -> Network:
@@ -59,8 +59,8 @@ def test_a_picture_has_the_spans_where_they_are() -> None:
     """The box of a span has its white sides at its two ends: the columns of the picture follow from its own axis."""
     network, sound = untrained(), make_sounds(count=1).samples[0]
     (found,) = spans(network, [sound.read()])
-    drawn = np.asarray(picture(sound, network, found))
-    plain = np.asarray(picture(sound.read(), network, found))
+    drawn = np.asarray(draw_sound(sound, network, found))
+    plain = np.asarray(draw_sound(sound.read(), network, found))
     assert drawn.shape == plain.shape
     orange = np.abs(drawn.astype(int) - (255, 127, 14)).sum(2) < 30
     assert orange.sum() > 100

@@ -9,7 +9,7 @@ from torchvision.transforms import v2
 
 import fovea
 from fovea.networks.network import Network
-from fovea.patches.classify import Patches, judged, patches, translated
+from fovea.patches.classify import PatchBatch, judged, patches, translated
 from fovea.patches.lip import Settings
 from fovea.patches.scales import look
 from fovea.pictures.transforms import Prepare
@@ -40,7 +40,7 @@ def few(side: int, size: object) -> Settings:
 
 def test_patches_are_cut_where_their_boxes_are() -> None:
     batch = torch.arange(2 * 1 * 4 * 5).view(2, 1, 4, 5).float()
-    cut = Patches(2, torch.tensor([1, 0]), torch.tensor([[1, 2, 3, 4], [0, 0, 2, 2]])).cut(batch)
+    cut = PatchBatch(2, torch.tensor([1, 0]), torch.tensor([[1, 2, 3, 4], [0, 0, 2, 2]])).cut(batch)
     assert torch.equal(cut[0], batch[1, :, 2:4, 1:3])
     assert torch.equal(cut[1], batch[0, :, 0:2, 0:2])
 
@@ -68,8 +68,8 @@ def test_patches_of_one_size_run_together(anchornet: Network) -> None:
     assert len(module.given) == len({shape[-1] for shape in module.given})  # one run a size
     assert sum(shape[0] for shape in module.given) == 12
     assert len(answers) == 6
-    assert torch.allclose(answers.shares.sum(1), torch.ones(6))
-    assert [one.label for one in answers] == [("r", "g", "b")[i] for i in answers.shares.argmax(1).tolist()]
+    assert torch.allclose(answers.values.sum(1), torch.ones(6))
+    assert [one.label for one in answers] == [("r", "g", "b")[i] for i in answers.values.argmax(1).tolist()]
     assert all(one.patches == 2 for one in answers)
 
 

@@ -149,9 +149,9 @@ def test_files_of_a_folder(anchornet: Network, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="1 picture"):
         found = fovea.localize(anchornet, tmp_path / "in", count=2)
     rows = found.save(tmp_path / "out")
-    content = json.loads((tmp_path / "out" / "regions.json").read_text())
-    assert content["pictures"] == rows
-    assert content["skipped"][0]["picture"].endswith("b.png")
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert content["results"] == rows
+    assert content["skipped"][0]["name"].endswith("b.png")
     (row,) = rows
     assert len(row["files"]["crops"]) == len(row["patches"]) == len(found[0].patches)
     crop = Image.open(tmp_path / "out" / row["files"]["crops"][0])

@@ -57,8 +57,13 @@ def save_tone(path: Path, seconds: float = 1.0) -> Path:
 
 
 def regions(folder: str = "out/localize") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(folder, "regions.json").read_text())
+    found: dict[str, Any] = json.loads(Path(folder, "results.json").read_text())
     return found
+
+
+def rows(kind: str) -> list[dict[str, Any]]:
+    """The results of one medium: each row names what it is of."""
+    return [row for row in regions()["results"] if kind in row]
 
 
 def test_what_a_word_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,17 +105,17 @@ def test_a_sentence(run: Run, weights: dict[str, Path]) -> None:
     assert (code, err) == (0, "")
     assert SENTENCE in out
     assert "none of the words is known ('zebras', 'all', 'over')" in out
-    kept = regions()
-    assert [row["text"] for row in kept["texts"]] == [SENTENCE, "Zebras all over"]
-    assert kept["texts"][0]["span"]["words"] in out
-    assert kept["texts"][1]["unknown"] == {"zebras": 1, "all": 1, "over": 1}
-    assert SENTENCE.split()[-2] in Path("out/localize/texts.html").read_text()
+    first, second = rows("text")
+    assert [first["text"], second["text"]] == [SENTENCE, "Zebras all over"]
+    assert first["span"]["words"] in out
+    assert second["unknown"] == {"zebras": 1, "all": 1, "over": 1}
+    assert SENTENCE.split()[-2] in Path("out/localize", first["files"]["page"]).read_text()
 
 
 def test_pictures(run: Run, weights: dict[str, Path], cat: Path) -> None:
     code, out, err = run(cat, "--net", weights["anchornet"], "--count", 2, "--branch", 63, "--json", "all.json")
     assert (code, err) == (0, "")
-    (row,) = regions()["pictures"]
+    (row,) = rows("picture")
     assert row["side"] == 63
     assert 1 <= len(row["patches"]) <= 2
     assert f"{row['label']} {row['probability']:.2f}, {len(row['patches'])} patch" in out
@@ -125,7 +130,7 @@ def test_an_ordinary_network_says_what_its_cells_can_see(run: Run, cat: Path, tm
     code, out, err = run(cat, "--net", "tiny.safetensors", "--side", 40)
     assert (code, "of 40 x 40" in out) == (0, True)
     assert "may see the whole picture" in err
-    assert "may see the whole picture" in regions()["pictures"][0]["note"]
+    assert "may see the whole picture" in rows("picture")[0]["note"]
 
 
 def test_several_media_at_once(run: Run, weights: dict[str, Path], cat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +146,9 @@ def test_several_media_at_once(run: Run, weights: dict[str, Path], cat: Path, mo
     save_tone(Path("tone.wav"))
     code, out, err = run(cat, SENTENCE, "tone.wav", "--net", weights["anchornet"], "--count", 1)
     assert (code, err) == (0, "")
-    assert {kind: len(regions()[kind]) for kind in ("pictures", "texts", "sounds")} == {
-        "pictures": 1, "texts": 1, "sounds": 1,
-    }  # fmt: skip
-    assert "1 picture(s), 1 text(s), 1 sound(s)" in out
-    assert Path("out/localize", regions()["sounds"][0]["files"]["picture"]).is_file()
+    assert [len(rows(kind)) for kind in ("picture", "text", "sound")] == [1, 1, 1]
+    assert "localize: 3 done, 0 skipped" in out
+    assert Path("out/localize", rows("sound")[0]["files"]["picture"]).is_file()
 
 
 def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
@@ -154,11 +157,11 @@ def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     code, out, err = run("tone.wav", "short.wav", "--net", weights["anchornet_sound"])
     assert code == 0
     assert "short.wav: a sound has at least" in err
-    (row,) = regions()["sounds"]
+    (row,) = rows("sound")
     (start, stop) = row["spans"][0]["seconds"]
     assert f"{start:.3f} to {stop:.3f} s" in out
     found = localize(fovea.load(weights["anchornet_sound"]), tmp_path / "tone.wav")
-    assert (found[0].label, found[0].row()["spans"]) == (row["label"], row["spans"])
+    assert (found[0].label, found[0].to_dict()["spans"]) == (row["label"], row["spans"])
     assert found.save(tmp_path / "sounds")[0]["files"] == row["files"]
     with pytest.raises(BadChoice, match="target is for pictures and texts"):
         localize(fovea.load(weights["anchornet_sound"]), tmp_path / "tone.wav", target="cat")
@@ -167,7 +170,7 @@ def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("x y", "--count", 0), "count (K)"),
+        (("x y", "--count", 0), "greater than or equal to 1"),
         (("x y", "--overlap", 0), "above 0 and at most 1"),
         (("x y", "--share", 1.5), "share (P)"),
         (("x y", "--side", 9), "side is for pictures"),
@@ -190,7 +193,7 @@ def test_nothing_could_be_done(run: Run, weights: dict[str, Path]) -> None:
     code, out, err = run("cta.png", "--net", weights["anchornet"])
     assert code == 1
     assert "did you mean 'cat.png'" in err
-    assert "nothing" in out
+    assert "0 done" in out
     Path("bad.png").write_bytes(b"no picture")
     assert run("bad.png", "--net", weights["anchornet"])[0] == 1
     assert run("", "--net", weights["anchornet_text"])[0] == 1
@@ -214,12 +217,12 @@ def test_why(run: Run, weights: dict[str, Path], cat: Path) -> None:
             Image.open(cat).rotate(90 * i + len(label)).save(f"pets/test/{label}/{label}{i}.png")
     net = ("--net", weights["anchornet"])
     code, out, _ = run("--why", "--data", "pets", "--split", "test", "--class", "dog", *net)
-    assert (code, out.strip()) == (0, "out/localize/why.dog.png")
-    found = json.loads(Path("out/localize/why.dog.json").read_text())
+    assert (code, out.splitlines()[0]) == (0, "out/localize/dog.why.png")
+    (found,) = regions()["results"]
     assert [len(found[kind]) for kind in ("representative", "confusing")] == [2, 4]
     assert {one["class"] for one in found["confusing"]} == {"cat", "emu"}
     code, out, _ = run(cat, "--why", "--target", "cat", "--data", "pets", *net, "--json", "why.json")
-    assert (code, out.strip()) == (0, "out/localize/why.chelsea.png")
+    assert (code, out.splitlines()[0]) == (0, "out/localize/chelsea.why.png")
     (row,) = json.loads(Path("why.json").read_text())["rows"]
     assert all((one["mistaken_for"] is None) == one["right"] for one in row["branches"])
     code, _, err = run("--why", "--data", "pets", "--class", "dgo", *net)

@@ -1,8 +1,8 @@
-import json
 import random
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +12,8 @@ from fovea.data.texts import Reading
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.networks.network import Network
 from fovea.patches.localize import localize
-from fovea.patches.text import TextFound, TextRegions, in_texts, own_places, page
+from fovea.patches.text import LocalizedText, own_places, text_steps
+from fovea.results.writing import read
 
 WORDS = ("the", "film", "is", "really", "not", "so", "much", "bad", "as", "bland", ".", "good")
 
@@ -27,7 +28,7 @@ def network() -> Network:
     return found
 
 
-def one(network: Network, text: str, **options: object) -> TextFound:
+def one(network: Network, text: str, **options: object) -> LocalizedText:
     (found,) = localize(network, text, **options)
     return found
 
@@ -118,7 +119,7 @@ def test_texts_without_words_are_skipped_or_refused(network: Network) -> None:
         localize(network, "  \n ")
     with pytest.raises(BadText, match="no text"):
         localize(network, [])
-    assert in_texts(network, [""]).found == ()
+    assert [(step.results, len(step.skipped)) for step in text_steps(network, [""])] == [([], 1)]
 
 
 def test_choices_that_text_does_not_have_are_refused(network: Network) -> None:
@@ -134,14 +135,18 @@ def test_choices_that_text_does_not_have_are_refused(network: Network) -> None:
 
 def test_what_is_saved(network: Network, tmp_path: Path) -> None:
     found = localize(network, ["<script>alert('bad')</script> & film", "good film"])
-    assert isinstance(found, TextRegions)
     rows = found.save(tmp_path)
-    kept = json.loads((tmp_path / "regions.json").read_text())
-    assert kept["texts"] == rows
+    assert read(tmp_path).results == rows
     assert rows[1]["span"]["characters"] == [0, 9]
-    shown = (tmp_path / "texts.html").read_text()
-    assert shown == page(found.found)
-    assert "<script" not in shown
-    assert not re.search(r"(src|href)=|url\(", shown)
-    marked = re.findall(r"<mark>(.*?)</mark>", shown)
-    assert marked[1] == "good film"
+    pages = [(tmp_path / row["files"]["page"]).read_text() for row in rows]
+    for shown in pages:
+        assert "<script" not in shown
+        assert not re.search(r"(src|href)=|url\(", shown)
+    assert re.findall(r"<mark>(.*?)</mark>", pages[1]) == ["good film"]
+
+
+def test_the_drawn_text_marks_the_words_of_the_span(network: Network) -> None:
+    found = one(network, "the film is really not so much bad as bland .")
+    yellow = (np.asarray(found.draw()) == (0xFF, 0xD2, 0x4A)).all(2)
+    assert yellow.sum() > 20 * 15  # a few words
+    assert not yellow[:20].any()  # the title is above

@@ -257,7 +257,7 @@ def test_the_command_line(made: Callable[..., Path], tmp_path: Path) -> None:
     assert first.exit_code == 0, first.output
     pictures = len(open_data(made_pack))
     assert f"{2 * pictures} patches of {pictures} pictures\n" in first.output
-    assert "centre of the first patch in a true box" in first.output
+    assert "center of the first patch in a true box" in first.output
     assert drawn.is_file()
     assert f"{pictures} pictures already there" in CliRunner().invoke(cli.app, command).output
     assert "already" not in CliRunner().invoke(cli.app, [*command, "--fresh"]).output

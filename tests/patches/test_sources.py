@@ -1,5 +1,8 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +14,8 @@ import fovea
 from fovea import BadChoice
 from fovea.networks import loading as zoo
 from fovea.networks.network import Network
-from fovea.patches.patching import SOURCES, open_source
-from fovea.patches.sources import Opened, Shape, parsed, told
+from fovea.patches.opening import Opened, Shape, parsed, without_folders
+from fovea.patches.patching import kinds, open_source
 from fovea.pictures.transforms import Prepare
 
 AS_IT_IS = Prepare((10, 10), (0.0,) * 3, (1.0,) * 3, None, "nearest")
@@ -41,6 +44,8 @@ class Alike:
 
 class Prototypes(nn.Module):
     """Four prototypes: red, half as much green, red once more, and one that is like everything a little."""
+
+    abilities = frozenset({"prototypes"})
 
     def forward(self, x: Tensor) -> Alike:
         maps = torch.stack([x[:, 0], x[:, 1] / 2, x[:, 0], torch.full_like(x[:, 0], 0.1)], 1)  # N,4,h,w
@@ -101,7 +106,7 @@ def opened(named: Callable[..., str]) -> Callable[[str], Opened]:
     return build
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", kinds())
 def test_every_kind_finds_boxes_inside_that_do_not_hang_on_the_other_pictures(
     kind: str, opened: Callable[[str], Opened]
 ) -> None:
@@ -221,9 +226,9 @@ def test_a_line_in_its_parts() -> None:
     assert parsed("random:seed=0, count=2") == ("random", "", {"seed": "0", "count": "2"})
     assert parsed("whole") == ("whole", "", {})
     assert parsed("tnet:runs/lr=0.1/best.safetensors")[1] == "runs/lr=0.1/best.safetensors"
-    assert told("tnet:/home/someone/best.safetensors,count=3") == "tnet:best.safetensors,count=3"
-    assert told("cam:timm/resnet18") == "cam:timm/resnet18"
-    assert told("whole") == "whole"
+    assert without_folders("tnet:/home/someone/best.safetensors,count=3") == "tnet:best.safetensors,count=3"
+    assert without_folders("cam:timm/resnet18") == "cam:timm/resnet18"
+    assert without_folders("whole") == "whole"
 
 
 @pytest.mark.parametrize(
@@ -276,3 +281,89 @@ def test_the_weights_tell_networks_apart_that_are_called_the_same(colours: str) 
         source.network.module.get_submodule("fc").weight.add_(1)
     assert source.weights != before
     assert open_source("whole").weights == ""
+
+
+MINE = """
+from fovea.heatmaps.methods import method
+from fovea.patches.sources import patch_source
+
+@patch_source("middle", about="the middle of the picture")
+def middle(share: float = 0.5):
+    def finder(images):
+        edge = (1 - share) / 2
+        return [[((w * edge, h * edge, w * (1 - edge), h * (1 - edge)), 1.0)] for w, h in (i.size for i in images)]
+    return finder
+
+@method("brightest", about="where the features are", passes=1)
+def of_cells(look, aim):
+    return look.cells.sum(1)
+
+def undeclared(network, seed: int = 0):
+    return lambda images: [[((0, 0, 5, 5), seed)] for _ in images]
+
+def untyped(share=0.5):
+    return lambda images: []
+
+def no_finder():
+    return []
+
+def box_alone():
+    return lambda images: [(0, 0, 5, 5) for _ in images]
+
+def too_few():
+    return lambda images: [[((0, 0, 5, 5), 1.0)]]
+
+def another_shape():
+    return lambda images: [[((0, 0, 5), 1.0)] for _ in images]
+
+def a_tensor():
+    import torch
+    return lambda images: torch.zeros(len(images), 1, 4)
+
+class AsClass:
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_sources.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_source_of_the_users_own(mine: None, colours: str) -> None:
+    image = picture(size=(20, 10))
+    (found,) = open_source("my_sources:middle:share=0.2,least=0")([image])
+    assert found.boxes == ((8, 4, 12, 6),)
+    assert open_source("middle:share=1")([image])[0].boxes == ((0, 0, 20, 10),)  # its file is imported by now
+    assert "middle" in kinds()
+    (found,) = open_source(f"my_sources:undeclared:{colours},seed=3")([image])
+    assert (found.boxes, found.scores) == (((0, 0, 5, 5),), (3.0,))
+    bright = picture((0, (2, 3, 5, 6), 255))
+    (found,) = open_source(f"my_sources:brightest:{colours},least=0")([bright])  # every method is a source
+    assert found.boxes == ((2, 3, 5, 6),)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("untyped", "its option share needs a type and a default"),
+        ("AsClass", "give a function"),
+        ("no_finder", "returns a finder, a function of pictures"),
+        ("box_alone", r"got 0 in place of \(box, score\)"),
+        ("too_few", "got 1 lists for 2 pictures"),
+        ("another_shape", r"got the box \(0, 0, 5\)"),
+        ("a_tensor", "got a Tensor"),
+        ("nothing", "has no patch source 'nothing'"),
+    ],
+)
+def test_authors_are_told_what_is_wrong(name: str, says: str, mine: None) -> None:
+    with pytest.raises(BadChoice, match=says):
+        open_source(f"my_sources:{name}")([picture(), picture()])
+
+
+def test_sources_are_named_without_torch() -> None:
+    code = "import sys; from fovea.patches.sources import patch_source; print(*patch_source, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "False"
+    assert {"anchornet", "whole", "random", "tnet", "saccader", "dram", "prototypes"} <= set(done.stdout.split())

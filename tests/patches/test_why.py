@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,13 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.basics.errors import BadChoice, BadNetwork, BadPicture
+from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
 from fovea.networks.geometry.cells import Geometry
 from fovea.networks.network import Network
 from fovea.patches import reasons, why
+from fovea.patches.localize import LocalizeOptions
 from fovea.pictures.transforms import Prepare
 
 SIDE = 8
@@ -32,6 +32,7 @@ class Quarters(nn.Module):
         self.weights = nn.Parameter(torch.tensor([[3.0, 1.0], [1.0, 3.0]]))  # branch, class
 
     proven = True
+    abilities = frozenset({"branches"})
 
     def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
         half = size[0] // 2
@@ -88,16 +89,16 @@ def test_the_branch_may_be_named(network: Network, data: DataSet) -> None:
         Quarters.geometries(network.module, size)[0],  # type: ignore[arg-type]
         Geometry((), (2, 2), size, torch.tensor([[0, 0, 5, 5]] * 4)),
     )
-    found = why.for_class(network, data, "light", most=1, branch=5)
+    found = why.for_class(network, data, "light", most=1, options=LocalizeOptions(branch=5))
     assert [one.evidence for one in found.representative] == [1]  # the second branch weighs light by 1
     with pytest.raises(BadChoice, match="there are: 4, 5"):
-        why.for_class(network, data, "light", branch=7)
+        why.for_class(network, data, "light", options=LocalizeOptions(branch=7))
 
 
 def test_a_picture_as_each_branch_saw_it(network: Network, data: DataSet) -> None:
     """Half light, half dark: the first branch takes it for light, the second for dark."""
     half = Image.fromarray(np.array([[255, 0], [0, 255]], np.uint8).repeat(SIDE, 0).repeat(SIDE, 1))
-    found = why.for_picture(network, half, "dark", data)
+    (found,) = why.for_pictures(network, half, "dark", data)
     assert [(one.label, one.right) for one in found.branches] == [("light", False), ("dark", True)]
     share = float(torch.tensor([1.5, 0.5]).softmax(0)[0])
     assert [one.probability for one in found.branches] == pytest.approx([share, share])
@@ -107,14 +108,14 @@ def test_a_picture_as_each_branch_saw_it(network: Network, data: DataSet) -> Non
     assert first.mistaken_for is not None
     assert (first.mistaken_for.sample.name, first.mistaken_for.true) == ("bright", "light")
     assert second.mistaken_for is None
-    assert why.for_picture(network, half).branches[0].right is None
+    assert why.for_pictures(network, half)[0].branches[0].right is None
 
 
 def test_pictures_on_which_branches_disagree(network: Network, data: DataSet) -> None:
     """Of shade s the first branch says light where 3s > 1 - s, the second where s > 3(1 - s): between 1/4 and 3/4."""
     broken = Sample("broken", 0, Unreadable("broken is cut short"))
-    found, skipped = why.disagreements(network, replace(data, samples=(*data.samples, broken)))
-    assert skipped == [("broken", "broken is cut short")]
+    found = why.disagreements(network, replace(data, samples=(*data.samples, broken)))
+    assert found.skipped == (("broken", "broken is cut short"),)
     assert [one.name for one in found] == ["dusk", "bright"]  # shades 0.4 and 0.7: wrong by 1.2 - 0.6, by 0.9 - 0.7
     dusk, bright = found
     assert [one.right for one in bright.branches] == [True, False]
@@ -123,23 +124,14 @@ def test_pictures_on_which_branches_disagree(network: Network, data: DataSet) ->
 
 
 def test_right_and_wrong_are_told_by_more_than_colour(network: Network, data: DataSet, tmp_path: Path) -> None:
-    report = why.disagreements(network, data)[0][0]
-    saved = report.save(tmp_path)
-    pixels = {colour for _, colour in Image.open(saved).getcolors(1 << 20)}
+    row = why.disagreements(network, data).save(tmp_path)[0]
+    pixels = {color for _, color in Image.open(tmp_path / row["files"]["figure"]).getcolors(1 << 20)}
     assert {tuple(bytes.fromhex(ink[1:])) for ink in (reasons.RIGHT, reasons.WRONG)} <= pixels
-    row = json.loads(saved.with_suffix(".json").read_text())
     assert [one["right"] for one in row["branches"]] == [False, True]
     tick, cross = Image.new("RGB", (60, 60)), Image.new("RGB", (60, 60))
     reasons._mark(tick, True, reasons.RIGHT)
     reasons._mark(cross, False, reasons.RIGHT)
     assert tick.tobytes() != cross.tobytes()
-
-
-def test_reports_of_the_same_name_do_not_overwrite_one_another(network: Network, data: DataSet, tmp_path: Path) -> None:
-    report = why.disagreements(network, data)[0][0]
-    other = reasons.PictureReport(**{**vars(report), "name": "elsewhere/bright"})
-    made = reasons.save_all([report, other], tmp_path)
-    assert len(set(made)) == 2
 
 
 def test_any_network_tells_what_speaks_for_a_class(
@@ -152,9 +144,9 @@ def test_any_network_tells_what_speaks_for_a_class(
     assert "cam at" in found.source
     assert "may see the whole picture" in found.source
     with pytest.raises(BadChoice, match="do not compare"):
-        why.for_class(network, data, "dog", method="l2caf")
+        why.for_class(network, data, "dog", options=LocalizeOptions(method="l2caf"))
     with pytest.raises(BadNetwork, match="no branches"):
-        why.for_picture(network, photographs / "chelsea.png")
+        why.for_pictures(network, photographs / "chelsea.png")
 
 
 def test_wrong_choices(network: Network, data: DataSet, tmp_path: Path) -> None:
@@ -164,17 +156,19 @@ def test_wrong_choices(network: Network, data: DataSet, tmp_path: Path) -> None:
         why.for_class(network, data.only([0]), "dark")
     with pytest.raises(BadChoice, match="at least one"):
         why.for_class(network, data, "light", most=0)
-    with pytest.raises(BadPicture, match="no file"):
-        why.for_picture(network, tmp_path / "none.png")
+    ((_, reason),) = why.for_pictures(network, tmp_path / "none.png").skipped
+    assert "no file" in reason
 
 
 def test_a_real_network(photographs: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = fovea.load("anchornet", pretrained=False, classes=3, options={"side": 112})
-    report = why.for_picture(network, photographs / "chelsea.png", "0")
+    reports = why.for_pictures(network, photographs / "chelsea.png", "0")
+    (report,) = reports
     assert [one.side for one in report.branches] == [63, 95, 111]
     for one in report.branches:
         x0, y0, x1, y1 = one.patch.box  # the photograph is 451 x 300, squashed or cropped into 112 x 112
         assert 0 <= x0 < x1 <= 451
         assert 0 <= y0 < y1 <= 300
-    assert report.save(tmp_path).is_file()
+    (row,) = reports.save(tmp_path)
+    assert (tmp_path / row["files"]["figure"]).is_file()

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,9 @@ from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 from fovea.prototypes import likeness as prototyping
 from fovea.prototypes import page
-from fovea.prototypes.figure import ROWS, Shelf, prototype_sheet
+from fovea.prototypes.figure import ROWS, prototype_sheet
+from fovea.results.results import Results
+from fovea.results.writing import read
 from fovea.training.prototypes import project
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -74,7 +75,7 @@ def test_boxes_lie_where_the_prototype_is_seen(network: Network, data: DataSet) 
 
 
 def test_the_nearest_are_other_pictures_the_most_similar_first(network: Network, data: DataSet) -> None:
-    red, grey, green, _ = prototyping.nearest(network, data, 3).prototypes
+    red, grey, green, _ = prototyping.nearest(network, data, count=3)
     assert [patch.number for patch in red.nearest][:2] == [1, 2]
     assert red.own is not None
     assert red.own.number == 0
@@ -90,14 +91,15 @@ def test_the_nearest_are_other_pictures_the_most_similar_first(network: Network,
 def test_batches_change_nothing_and_the_network_is_left_as_found(network: Network, data: DataSet) -> None:
     network.module.train()
     before = {key: value.clone() for key, value in network.module.state_dict().items()}
-    assert prototyping.nearest(network, data, 2, size=1) == prototyping.nearest(network, data, 2)
+    apart, together = (prototyping.nearest(network, data, count=2, batch=batch) for batch in (1, 64))
+    assert list(apart) == list(together)
     assert network.module.training
     assert all(torch.equal(value, before[key]) for key, value in network.module.state_dict().items())
 
 
 def test_reasons_for_an_answer_by_hand(network: Network, data: DataSet, tmp_path: Path) -> None:
     draw(tmp_path / "new.png", ((240, 0, 0), 1, 6, 90))
-    (answer,) = prototyping.looks_like(network, tmp_path / "new.png", data, 2).pictures
+    (answer,) = prototyping.looks_like(network, tmp_path / "new.png", data, count=2)
     assert answer.label == "cherry"
     apart = (15 / 255) ** 2
     by_prototype = {one.prototype: one for one in answer.reasons}
@@ -115,7 +117,7 @@ def test_reasons_for_an_answer_by_hand(network: Network, data: DataSet, tmp_path
 
 def test_all_reasons_sum_up_to_the_logit(network: Network, data: DataSet) -> None:
     picture = data.samples[3].source.read()
-    (answer,) = prototyping.looks_like(network, picture, data, 4).pictures
+    (answer,) = prototyping.looks_like(network, picture, data, count=4)
     assert sum(one.contribution for one in answer.reasons) == pytest.approx(answer.logit, rel=1e-5)
 
 
@@ -141,41 +143,43 @@ def test_prototypes_by_class_and_the_usual_choice(network: Network) -> None:
 
 def test_before_the_projection_there_is_only_what_is_nearest(network: Network, data: DataSet, tmp_path: Path) -> None:
     network.module.picture.fill_(-1)
-    found = prototyping.nearest(network, data, 2)
-    assert [one.own for one in found.prototypes] == [None] * 4
-    text = page.write_prototypes(found, data, tmp_path / "out", {}).read_text()
+    found = prototyping.nearest(network, data, count=2)
+    assert [one.own for one in found] == [None] * 4
+    text = page.write_prototypes(found, tmp_path / "out").read_text()
     assert "not projected on a picture" in text
 
 
 def test_the_page_of_prototypes(network: Network, data: DataSet, tmp_path: Path) -> None:
-    found = prototyping.nearest(network, data, 2)
-    index = page.write_prototypes(found, data, tmp_path / "out", {"net": "<squares>"})
+    found = prototyping.nearest(network, data, count=2)
+    found.save(tmp_path / "out")
+    index = page.write_prototypes(Results(found, settings={"net": "<squares>"}), tmp_path / "out")
     text = index.read_text()
     assert text.count("<section>") == 2
     assert text.count("data:image/jpeg;base64,") == 4 * (2 + 2)  # whole, part, two neighbours
     assert "&lt;squares&gt;" in text
     assert 'src="http' not in text
-    told = json.loads((tmp_path / "out/prototypes.json").read_text())
-    assert [row["own"]["number"] for row in told["prototypes"]][::2] == [0, 3]
-    assert Image.open(tmp_path / "out/sheet.jpg").width > 600
+    rows = read(tmp_path / "out").results
+    assert [row["own"]["number"] for row in rows][::2] == [0, 3]
+    assert Image.open(tmp_path / "out" / rows[0]["files"]["sheet"]).width > 600
 
 
 def test_a_sheet_of_many_has_the_first_of_each_class(network: Network, data: DataSet) -> None:
-    found = prototyping.nearest(network, data, 1).prototypes
-    assert prototype_sheet(found * ROWS, Shelf(data)).size == prototype_sheet(found[::2], Shelf(data)).size
+    found = prototyping.nearest(network, data, count=1)
+    assert prototype_sheet(found.items * ROWS).size == prototype_sheet(found[::2]).size
 
 
 def test_the_page_of_answers(network: Network, data: DataSet, tmp_path: Path) -> None:
     draw(tmp_path / "new.png", ((240, 0, 0), 1, 6, 90))
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    found = prototyping.looks_like(network, [tmp_path / "new.png", tmp_path / "bad.png"], data, 3)
+    with pytest.warns(UserWarning, match="1 picture"):
+        found = prototyping.looks_like(network, [tmp_path / "new.png", tmp_path / "bad.png"], data, count=3)
     assert [name.endswith("bad.png") for name, _ in found.skipped] == [True]
-    text = page.write_answers(found, data, tmp_path / "out", {"net": "squares"}).read_text()
+    text = page.write_answers(found, tmp_path / "out").read_text()
     assert text.count("data:image/jpeg;base64,") == 3 * 4
-    (row,) = json.loads((tmp_path / "out/prototypes.json").read_text())["pictures"]
+    (row,) = found.save(tmp_path / "out")
     assert row["label"] == "cherry"
-    assert row["reasons"][0]["contribution"] == pytest.approx(found.pictures[0].reasons[0].contribution)
-    assert (tmp_path / "out" / row["sheet"]).is_file()
+    assert row["reasons"][0]["contribution"] == pytest.approx(found[0].reasons[0].contribution)
+    assert (tmp_path / "out" / row["files"]["sheet"]).is_file()
 
 
 def test_the_command(tmp_path: Path, data: DataSet) -> None:
@@ -192,8 +196,7 @@ def test_the_command(tmp_path: Path, data: DataSet) -> None:
     given = ["prototypes", "--net", str(file), "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, [*given, "--data", str(tmp_path / "set"), "--class", "leaf", "--nearest", "1"])
     assert shown.exit_code == 0, shown.output
-    told = json.loads((tmp_path / "out/prototypes.json").read_text())
-    assert [row["label"] for row in told["prototypes"]] == ["leaf", "leaf"]
+    assert [row["label"] for row in read(tmp_path / "out").results] == ["leaf", "leaf"]
     picture = str(tmp_path / "set/leaf/0.png")
     shown = CliRunner().invoke(app, [*given, picture, "--data", str(tmp_path / "set")])
     assert shown.exit_code == 0, shown.output

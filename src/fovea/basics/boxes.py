@@ -88,3 +88,28 @@ def best_iou(boxes: ArrayLike, truth: Sequence[Sequence[float]]) -> float:
     """The best agreement of any box with any true one."""
     found = iou(boxes, truth)
     return float(found.max()) if found.size else 0.0
+
+
+def whole_pixels(box: Sequence[float], size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """A box in whole pixels of a picture of this width and height, never empty."""
+    width, height = size
+    x0, y0 = min(max(round(box[0]), 0), width - 1), min(max(round(box[1]), 0), height - 1)
+    return x0, y0, min(max(round(box[2]), x0 + 1), width), min(max(round(box[3]), y0 + 1), height)
+
+
+def clipped(box: Sequence[int], size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """The part of a box that lies in a picture of this width and height; empty when none does."""
+    width, height = size
+    x0, y0 = min(max(box[0], 0), width), min(max(box[1], 0), height)
+    return x0, y0, max(min(box[2], width), x0), max(min(box[3], height), y0)
+
+
+def union(boxes: Sequence[Sequence[int]]) -> int:
+    """Pixels in at least one of the boxes, however large those are: counted on the grid of their edges."""
+    xs = np.unique([side for box in boxes for side in box[::2]])
+    ys = np.unique([side for box in boxes for side in box[1::2]])
+    covered = np.zeros((len(ys) - 1, len(xs) - 1), dtype=bool)
+    for box in boxes:
+        (x0, x1), (y0, y1) = np.searchsorted(xs, box[::2]), np.searchsorted(ys, box[1::2])
+        covered[y0:y1, x0:x1] = True
+    return int((np.diff(ys)[:, None] * np.diff(xs))[covered].sum())

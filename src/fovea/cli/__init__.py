@@ -10,13 +10,13 @@ import typer
 from fovea.basics.errors import BadPicture, FoveaError
 from fovea.cli import (
     explaining,
-    localizing,
+    localizing,  # noqa: F401
     measure,
-    patch_finding,
-    prototyping,
+    patch_finding,  # noqa: F401
+    prototyping,  # noqa: F401
     searching,  # noqa: F401  its commands declare themselves
     training,  # noqa: F401
-    zooming,
+    zooming,  # noqa: F401
 )
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, warn
@@ -24,10 +24,6 @@ from fovea.cli.common import bar, say, warn
 app = APP
 MOST = 12  # networks of a hub that are listed where none is asked for
 app.add_typer(explaining.app)
-app.add_typer(localizing.app)
-app.add_typer(zooming.app)
-app.add_typer(patch_finding.app)
-app.add_typer(prototyping.app)
 app.add_typer(measure.app, name="measure")
 app.add_typer(measure.bench, name="bench")
 

@@ -16,8 +16,7 @@ from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.methods import method
 from fovea.heatmaps.sanity import Sanity
 from fovea.networks.network import Network
-from fovea.patches.found import Regions
-from fovea.patches.text import TextFound, localize_texts
+from fovea.patches.text import LocalizedText, localize_texts
 from fovea.results import drawing
 from fovea.results.pages import figure, page, ramp
 
@@ -98,9 +97,10 @@ def _patches(network: Network, photographs: list[Path]) -> str:
     """LIP on an ordinary network's class map, with what may be said of such patches and what may not."""
     paths = [str(path) for path in photographs]
     found = fovea.localize(network, paths, method="cam", side=SIDE, count=MOST, overlap=0.2, share=0.3)
-    assert isinstance(found, Regions)
     figures = "".join(
-        figure(one.picture(), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches")
+        figure(
+            one.draw(titled=False), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches"
+        )
         for one in found
     )
     return f"""<section><h2>The patches that speak for it</h2>
@@ -118,7 +118,7 @@ def _zoom() -> str:
     canvases = open_data(CANVASES)
     answers = fovea.zoom(fovea.load("tnet-digits"), [sample.source.read() for sample in canvases.samples])
     figures = "".join(
-        figure(one.figure(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
+        figure(one.draw(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
         for sample, one in zip(canvases.samples, answers, strict=True)
     )
     share = sum(one.cost.share for one in answers) / len(answers)
@@ -138,7 +138,7 @@ def _texts() -> str:
 the span with the most evidence is marked.</p>{parts}</section>"""
 
 
-def _text(found: TextFound) -> str:
+def _text(found: LocalizedText) -> str:
     start, stop = found.span.place
     before, marked, after = (
         html.escape(one) for one in (found.text[:start], found.text[start:stop], found.text[stop:])

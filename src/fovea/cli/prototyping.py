@@ -1,76 +1,65 @@
 """fovea prototypes."""
 
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-
 from fovea.basics.errors import BadChoice
-from fovea.cli.common import Batch, bar, is_shipped, load, say, shortened, warn
-
-app = typer.Typer()
+from fovea.cli.commands import Asked, command
+from fovea.cli.common import bar, finish, is_shipped, say, shortened
 
 USUAL = "protopnet-cub100"
 
 
-@app.command(
-    epilog="Examples:  fovea prototypes  |  fovea prototypes --class 'Painted Bunting'  |  fovea prototypes bird.jpg"
+@command(
+    "prototypes",
+    arguments=("pictures?",),
+    options=("net", "data", "out", "json", "class_", "nearest", "top", "batch", "device", "max_pixels"),
+    usual={"net": (USUAL,), "out": "out/prototypes"},
+    help={
+        "pictures": "Say of these (files, folders or 'globs') what they look like; none: show the prototypes.",
+        "net": "A ProtoPNet that comes with fovea, or its .safetensors file.",
+        "data": "What it was trained on, as cub100:split=train; its card tells if not given.",
+        "class_": "All prototypes of this class. Repeat. If not given, some of 20 classes.",
+    },
+    epilog="Examples:  fovea prototypes  |  fovea prototypes --class 'Painted Bunting'  |  fovea prototypes bird.jpg",
 )
-def prototypes(
-    pictures: Annotated[
-        list[str] | None,
-        typer.Argument(help="Say of these (files, folders or 'globs') what they look like; none: show the prototypes."),
-    ] = None,
-    net: Annotated[str, typer.Option("--net", help="A ProtoPNet that comes with fovea, or its .safetensors file.")] = (
-        USUAL
-    ),
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="What it was trained on, as cub100:split=train; its card tells if not given."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the page, sheets and JSON.")] = Path("out/prototypes"),
-    classes: Annotated[
-        list[str] | None,
-        typer.Option("--class", help="All prototypes of this class. Repeat. If not given, some of 20 classes."),
-    ] = None,
-    nearest: Annotated[int, typer.Option(min=0, help="Patches beside each prototype.")] = 4,
-    top: Annotated[int, typer.Option(min=1, help="Prototypes told for each picture.")] = 5,
-    batch: Batch = 32,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Refuse larger pictures before decoding them.")] = 200_000_000,
-) -> None:
+def prototypes(asked: Asked) -> None:
     """Show what a ProtoPNet's prototypes are, or which of them a picture's parts look like: a page, sheets and JSON."""
-    if out.exists() and not out.is_dir():
-        raise BadChoice(f"--out {out} is a file; name a folder")
-    if pictures and classes:
+    folder = asked.folder()
+    if asked.pictures and asked.class_:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
     from fovea.data import open_data
-    from fovea.prototypes import likeness as prototyping
-    from fovea.prototypes import page
+    from fovea.prototypes import likeness, page
+    from fovea.results.writing import Writer
 
-    network = load(net, None, False)
-    where = data or _trained_on(net)
-    opened = open_data(where)
-    settings: dict[str, Any] = {"net": network.name, "data": shortened(where)}
-    if pictures:
+    network = asked.network()
+    where = asked.data or _trained_on(asked.one("net"))
+    data = open_data(where)
+    writer = Writer(folder, "prototypes", {"net": network.name, "data": shortened(where)})
+    if asked.pictures:
         with bar("comparing") as advance:
-            answers = prototyping.looks_like(network, pictures, opened, top, batch, advance, max_pixels)
-        for one in answers.pictures:
-            say.print(f"{one.name}: {one.line()}", markup=False)
-        skipped, done = answers.skipped, len(answers.pictures)
-        index = page.write_answers(answers, opened, out, settings) if done else None
+            answers = likeness.looks_like(
+                network,
+                list(asked.pictures),
+                data,
+                count=asked.top,
+                batch=asked.batch,
+                max_pixels=asked.max_pixels,
+                progress=advance,
+            )
+        for answer in answers:
+            say.print(f"{answer.name}: {answer.line()}", markup=False)
+        with writer:
+            writer.add(answers, answers.skipped)
+        written = page.write_answers(answers, folder)
     else:
-        wanted = prototyping.choose(network, classes or ())
+        numbers = likeness.choose(network, asked.class_ or ())
         with bar("looking for the nearest") as advance:
-            found = prototyping.nearest(network, opened, nearest, wanted, batch, advance)
-        skipped = found.skipped
-        index = page.write_prototypes(found, opened, out, settings)
-    for name, reason in skipped[:10]:
-        warn.print(f"skipped {name}: {reason}", markup=False)
-    if len(skipped) > 10:
-        warn.print(f"… and {len(skipped) - 10} more")
-    if index is None:
-        raise typer.Exit(1)
-    say.print(f"open in a browser: {index}", markup=False)
+            found = likeness.nearest(
+                network, data, count=asked.nearest, prototypes=numbers, batch=asked.batch, progress=advance
+            )
+        with writer:
+            writer.add(found, found.skipped)
+        written = page.write_prototypes(found, folder)
+    finish(writer, asked.json)
+    say.print(f"open in a browser: {written}", markup=False)
 
 
 def _trained_on(net: str) -> str:

@@ -65,6 +65,11 @@ def value_of(what: str, text: str, kind: Any) -> Any:
             return float(text)
         except ValueError:
             raise BadChoice(f"{what} takes a number; got {text!r}") from None
+    if kind == tuple[float, ...]:
+        try:
+            return tuple(float(number) for number in text.split("/"))
+        except ValueError:
+            raise BadChoice(f"{what} takes numbers with strokes between, as 0.25/0.5; got {text!r}") from None
     if kind == Size:
         match = re.fullmatch(r"(\d+)(?:[xX×](\d+))?", text)
         if match is None:

@@ -1,15 +1,16 @@
 """What zooming gives: the label, what the network read to get there, in the picture's own pixels, and what it cost."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from fovea.basics.files import finite
-from fovea.glimpses.reading import Box, clipped
+from fovea.glimpses import figure
+from fovea.glimpses.reading import Box
 from fovea.pictures.shown import Shown, about
+from fovea.results.results import Shows, renamed
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,10 @@ class Glimpse:
     label: str
     probability: float
 
-    def row(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "level": self.level,
-            "box": list(self.box),
-            "visible": list(self.visible),
-            "parent": self.parent,
-            "chosen": None if self.chosen is None else finite(self.chosen),
-            "label": self.label,
-            "probability": finite(self.probability),
-        }
+    def to_dict(self) -> dict[str, Any]:
+        lists = {"box": list(self.box), "visible": list(self.visible)}
+        chosen = None if self.chosen is None else finite(self.chosen)
+        return asdict(self) | lists | {"chosen": chosen, "probability": finite(self.probability)}
 
 
 @dataclass(frozen=True)
@@ -47,9 +41,12 @@ class After:
     probability: float
     answer: float  # the probability, at that time, of the label that was given in the end
 
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"probability": finite(self.probability), "answer": finite(self.answer)}
+
 
 @dataclass(frozen=True)
-class Cost:
+class WalkCost:
     macs: int
     pixels_read: int  # of the picture, in all windows together
     pixels: int  # of the picture
@@ -61,8 +58,8 @@ class Cost:
         return f"{100 * self.share:.3g} % of the picture's pixels read {how}"
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, repr=False)
+class ZoomAnswer(Shows):
     """One picture: what it is taken for, and the descent that led there."""
 
     shown: Shown
@@ -71,12 +68,17 @@ class Answer:
     after: tuple[After, ...]  # in the order of reading
     overview: Glimpse | None
     glimpses: tuple[Glimpse, ...]
-    cost: Cost
+    cost: WalkCost
     note: str = ""
 
     @property
     def name(self) -> str:
         return self.shown.name
+
+    @property
+    def boxes(self) -> list[Box]:
+        """What was read of the picture, glimpse by glimpse."""
+        return [glimpse.visible for glimpse in self.glimpses]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -87,78 +89,37 @@ class Answer:
     def crops(self) -> list[Image.Image]:
         """The glimpses, cut out of the user's own picture."""
         image = self.shown.image()
-        return [image.crop(shown_box(one, image.size)) for one in self.glimpses]
+        return [image.crop(figure.shown_box(glimpse, image.size)) for glimpse in self.glimpses]
 
-    def figure(self) -> Image.Image:
+    def draw(self) -> Image.Image:
         """The descent: the picture with numbered boxes, the glimpses, and the answer's probability after each."""
-        from fovea.glimpses.figure import draw
-
-        return draw(self)
+        return figure.draw(self)
 
     def line(self) -> str:
         """In a line: the label, how many glimpses it took, and how much was read."""
         number = f"{len(self.glimpses)} {'glimpse' if len(self.glimpses) == 1 else 'glimpses'}"
         return f"{self.label} {self.probability:.2f}, {number}, {self.cost.reading()}"
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             **about(self.shown),
             "label": self.label,
             "probability": finite(self.probability),
-            "after": [
-                {
-                    "number": one.number,
-                    "label": one.label,
-                    "probability": finite(one.probability),
-                    "answer": finite(one.answer),
-                }
-                for one in self.after
-            ],
-            "overview": None if self.overview is None else self.overview.row(),
-            "glimpses": [one.row() for one in self.glimpses],
-            "macs": self.cost.macs,
-            "pixels_read": self.cost.pixels_read,
-            "pixels": self.cost.pixels,
-            "share": self.cost.share,
-            "resolution": self.cost.resolution,
+            "after": [after.to_dict() for after in self.after],
+            "overview": None if self.overview is None else self.overview.to_dict(),
+            "glimpses": [glimpse.to_dict() for glimpse in self.glimpses],
+            **asdict(self.cost),
             "note": self.note or None,
         }
 
-    def _repr_png_(self) -> bytes:
-        from io import BytesIO
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.zoom.png")
+        return {"figure": f"{stem}.zoom.png"}
 
-        buffer = BytesIO()
-        self.figure().save(buffer, "png")
-        return buffer.getvalue()
+    def figure(self) -> Image.Image:
+        renamed("figure()", "draw()")
+        return self.draw()
 
-
-@dataclass(frozen=True)
-class Answers:
-    """An answer for every picture; `skipped` are those that could not be read, and why."""
-
-    answers: tuple[Answer, ...]
-    skipped: tuple[tuple[str, str], ...] = field(default=())
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def __getitem__(self, index: int) -> Answer:
-        return self.answers[index]
-
-    def __iter__(self) -> Iterator[Answer]:
-        return iter(self.answers)
-
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Pictures of the descents and zoom.json into a folder; the JSON's rows come back."""
-        from fovea.glimpses.writing import Writer
-
-        with Writer(Path(folder), {}) as writer:
-            writer.add(self.answers, self.skipped)
-        return writer.rows
-
-
-def shown_box(glimpse: Glimpse, size: tuple[int, int]) -> Box:
-    """What is in the picture of a glimpse, with at least one pixel to show."""
-    width, height = size
-    x0, y0 = min(glimpse.visible[0], width - 1), min(glimpse.visible[1], height - 1)
-    return clipped((x0, y0, max(glimpse.visible[2], x0 + 1), max(glimpse.visible[3], y0 + 1)), (height, width))
+    def row(self) -> dict[str, Any]:
+        renamed("row()", "to_dict()")
+        return self.to_dict()

@@ -1,6 +1,6 @@
 """The multiplications of a walk, counted once for all pictures that are read alike."""
 
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -33,5 +33,4 @@ class _Walking(nn.Module):
         self.module, self.size, self.glimpses = module, size, glimpses
 
     def forward(self, like: Tensor) -> Tensor:
-        assert isinstance(self.module, Glimpsing)
-        return self.module.walk(Blank(self.size, like), self.glimpses).logits
+        return cast(Glimpsing, self.module).walk(Blank(self.size, like), self.glimpses).logits

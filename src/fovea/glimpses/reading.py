@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fovea.basics.boxes import area, clipped, union
 from fovea.models.glimpsing import Scene
 from fovea.pictures.transforms import Prepare
 
@@ -41,14 +42,14 @@ class PictureScene:
     def _window(self, box: Box, side: int) -> Tensor:
         if box == (0, 0, *self.image.size):
             return self._normalised(self.image, side)
-        seen = clipped(box, self.size)
+        seen = clipped(box, self.image.size)
         if seen == box:
             return self._normalised(self.image.crop(box), side)
         # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalised
         colour = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
         width, height, place = box[2] - box[0], box[3] - box[1], (seen[0] - box[0], seen[1] - box[1])
         canvas, inside = Image.new("RGB", (width, height), colour), Image.new("L", (width, height), 0)
-        if area(seen):
+        if area(seen)[0]:
             canvas.paste(self.image.crop(seen), place)
             inside.paste(255, (*place, place[0] + seen[2] - seen[0], place[1] + seen[3] - seen[1]))
         any_of_it = np.asarray(self._shrunk(inside, side)) > 0
@@ -103,7 +104,9 @@ class Read:
     def boxes(self, picture: int, size: tuple[int, int]) -> list[Box]:
         """What of one picture is in the windows."""
         height, width = self.extent
-        return [clipped((int(x), int(y), int(x) + width, int(y) + height), size) for x, y in self.corners[picture]]
+        return [
+            clipped((int(x), int(y), int(x) + width, int(y) + height), size[::-1]) for x, y in self.corners[picture]
+        ]
 
 
 @dataclass
@@ -129,40 +132,20 @@ class Counted:
     def windows(self) -> tuple[tuple[int, int], ...]:
         """How many windows of one picture were read each time, and at which side: all that the network's work depends
         on."""
-        return tuple((len(one.corners[0]), one.side) for one in self.reads)
+        return tuple((len(read.corners[0]), read.side) for read in self.reads)
 
     def pixels(self, picture: int) -> int:
         """Pixels of the picture in all windows together, once for every window they are in."""
-        return sum(area(box) for one in self.reads for box in one.boxes(picture, self.size))
+        boxes = [box for read in self.reads for box in read.boxes(picture, self.size)]
+        return int(area(boxes).sum())
 
     @property
     def resolution(self) -> float:
         """The finest at which anything was read; 1 is the picture's own."""
-        return max(one.resolution for one in self.reads)
+        return max(read.resolution for read in self.reads)
 
     def share(self, picture: int) -> float:
         """How much of the picture was read at that resolution."""
-        finest = [one for one in self.reads if one.resolution == self.resolution]
-        return union([box for one in finest for box in one.boxes(picture, self.size)]) / (self.size[0] * self.size[1])
-
-
-def clipped(box: Box, size: tuple[int, int]) -> Box:
-    """The part of a box that lies in a picture of this height and width; empty when none does."""
-    height, width = size
-    x0, y0 = min(max(box[0], 0), width), min(max(box[1], 0), height)
-    return x0, y0, max(min(box[2], width), x0), max(min(box[3], height), y0)
-
-
-def area(box: Box) -> int:
-    return (box[2] - box[0]) * (box[3] - box[1])
-
-
-def union(boxes: Sequence[Box]) -> int:
-    """Pixels in at least one of the boxes, however large those are: counted on the grid of their edges."""
-    xs = np.unique([side for box in boxes for side in box[::2]])
-    ys = np.unique([side for box in boxes for side in box[1::2]])
-    covered = np.zeros((len(ys) - 1, len(xs) - 1), dtype=bool)
-    for box in boxes:
-        (x0, x1), (y0, y1) = np.searchsorted(xs, box[::2]), np.searchsorted(ys, box[1::2])
-        covered[y0:y1, x0:x1] = True
-    return int((np.diff(ys)[:, None] * np.diff(xs))[covered].sum())
+        finest = [read for read in self.reads if read.resolution == self.resolution]
+        boxes = [box for read in finest for box in read.boxes(picture, self.size)]
+        return union(boxes) / (self.size[0] * self.size[1])

@@ -3,101 +3,93 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from fovea.basics.boxes import clipped
 from fovea.basics.errors import BadChoice, BadPicture
-from fovea.glimpses.answer import After, Answer, Answers, Cost, Glimpse
+from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
 from fovea.glimpses.costing import macs_of_walk
-from fovea.glimpses.reading import Box, Counted, PictureScene, clipped
+from fovea.glimpses.reading import Box, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.networks.classes import predictions
+from fovea.networks.devices import placed
 from fovea.networks.inputs import Inputs, groups
-from fovea.networks.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS, Given, gather, tell_skipped
+from fovea.networks.loading import NetworkLike, as_network
+from fovea.networks.network import Network, as_found
+from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.pictures.placement import Placement
+from fovea.pictures.reading import decoded
 from fovea.pictures.shown import Shown
 from fovea.pictures.transforms import Prepare
-
-
-@dataclass(frozen=True)
-class Step:
-    """Some pictures done."""
-
-    answers: list[Answer]
-    skipped: list[tuple[str, str]]
-    done: int
-    total: int
+from fovea.results.results import Results, Step
 
 
 def zoom(
-    net: Network | nn.Module | str | Path,
+    net: NetworkLike,
     pictures: Inputs,
-    glimpses: int | None = None,
     *,
+    glimpses: int | None = None,
     batch: int = 16,
+    device: str | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> Answers:
+) -> Results[ZoomAnswer]:
     """What pictures are taken for by a network that reads `glimpses` regions of each, and which; as many as it usually
     does unless given. 0 glimpses of a TNet is its overview alone.
 
-    `net` is a network, or the name of one: a TNet, Saccader, DRAM. Pictures are read window by window at their own
-    size. Tensors, N,C,H,W, are taken as already prepared, `batch` of them at a time, and boxes are in their pixels.
+    `net` is a TNet, Saccader or DRAM. Pictures are read window by window at their own size. Tensors, N,C,H,W, are taken
+    as already prepared, `batch` of them at a time, and boxes are in their pixels.
     """
-    if isinstance(net, (str, Path)):
-        from fovea.networks.loading import load
-
-        net = load(net)
-    network = net if isinstance(net, Network) else wrap(net)
-    answers: list[Answer] = []
-    skipped: list[tuple[str, str]] = []
-    for step in zoom_batches(network, pictures, glimpses, batch, max_pixels):
-        answers += step.answers
-        skipped += step.skipped
-    tell_skipped(bool(answers), skipped)
-    return Answers(tuple(answers), tuple(skipped))
+    network = as_network(net) if device is None else placed(as_network(net), device)
+    steps = zoom_steps(network, pictures, glimpses, batch, max_pixels)
+    return Results.of(steps, "zoom", {"net": network.name, "glimpses": glimpses})
 
 
-def zoom_batches(
+def zoom_steps(
     network: Network, pictures: Inputs, glimpses: int | None = None, batch: int = 16, max_pixels: int = MAX_PIXELS
-) -> Iterator[Step]:
+) -> Iterator[Step[ZoomAnswer]]:
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
     module = _checked(network, glimpses, batch)
-    for one in _scenes(network, pictures, batch, max_pixels):
-        answers: list[Answer] = []
-        skipped = list(one.skipped)
-        if one.scene is not None:
-            seen = Counted(one.scene)
+    for read in _scenes(network, pictures, batch, max_pixels):
+        answers: list[ZoomAnswer] = []
+        skipped = list(read.skipped)
+        if read.scene is not None:
+            counted = Counted(read.scene)
             try:
                 with as_found(network), torch.no_grad():
-                    walk = module.walk(seen, glimpses)
+                    walk = module.walk(counted, glimpses)
             except BadPicture as reason:
-                skipped += [(shown.name, str(reason)) for shown in one.shown]
+                skipped += [(shown.name, str(reason)) for shown in read.shown]
             else:
-                macs = macs_of_walk(network, seen, one.channels, glimpses)
-                answers = _answers(network, walk, seen, one.shown, macs)
-        yield Step(answers, skipped, one.done, one.total)
+                macs = macs_of_walk(network, counted, read.channels, glimpses)
+                answers = _answers(network, walk, counted, read.shown, macs)
+        yield Step(answers, skipped, read.done, read.total)
 
 
 def _name(network: Network) -> str:
     return network.name or type(network.module).__name__
 
 
-def _checked(network: Network, glimpses: int | None, batch: int) -> Glimpsing:
-    if not isinstance(network.module, Glimpsing):
+def glimpsing(network: Network) -> Glimpsing:
+    """The module, of a network that reads glimpses."""
+    if not network.can("glimpses"):
         raise BadChoice(
             f"{_name(network)} reads pictures as a whole and cannot zoom; name a network that reads glimpses: a TNet "
             "that comes with fovea ('fovea models tnet'), or the file of one, of a Saccader or a DRAM that you trained"
         )
-    least, most = network.module.least, network.module.most
+    return cast(Glimpsing, network.module)
+
+
+def _checked(network: Network, glimpses: int | None, batch: int) -> Glimpsing:
+    module = glimpsing(network)
+    least, most = module.least, module.most
     if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
         raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    return network.module
+    return module
 
 
 @dataclass(frozen=True)
@@ -120,15 +112,15 @@ def _scenes(network: Network, given: Inputs, batch: int, max_pixels: int) -> Ite
         return
     prepare = _prepare(network)
     pictures = gather(cast(Iterable[Given], given))
-    for done, picture in enumerate(pictures, 1):
-        try:
-            image = picture.read(max_pixels)
-        except BadPicture as reason:
-            yield _Read(None, [], 0, [(picture.name, str(reason))], done, len(pictures))
-            continue
+    skipped: list[tuple[str, str]] = []
+    read = decoded(pictures, lambda image: image, skipped, read=lambda one: cast(Picture, one).read(max_pixels))
+    for place, image in read:
         scene = PictureScene(image, prepare, network.device, network.dtype, _antialias(network))
-        shown = Shown(picture.name, Placement.identity(*image.size), picture)
-        yield _Read(scene, [shown], len(prepare.mean), [], done, len(pictures))
+        shown = Shown(pictures[place].name, Placement.identity(*image.size), pictures[place])
+        yield _Read(scene, [shown], len(prepare.mean), skipped[:], place + 1, len(pictures))
+        skipped.clear()
+    if skipped:
+        yield _Read(None, [], 0, skipped, len(pictures), len(pictures))
 
 
 def _of_tensors(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
@@ -162,7 +154,7 @@ def _prepare(network: Network) -> Prepare:
     return network.transform
 
 
-def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], macs: int) -> list[Answer]:
+def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], macs: int) -> list[ZoomAnswer]:
     share, label = walk.logits.float().softmax(1).max(1)  # N  N
     after = walk.after.float().softmax(2)  # N,V,classes
     each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V
@@ -177,7 +169,7 @@ def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], ma
                 place + first,
                 walk.levels[place],
                 box,
-                clipped(box, seen.size),
+                clipped(box, seen.size[::-1]),
                 None if walk.parents[place] < 0 else walk.parents[place] + first,
                 chosen[place],
                 network.label(int(each_label[i, place])),
@@ -191,14 +183,14 @@ def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], ma
         ]
         pixels = seen.size[0] * seen.size[1]
         found.append(
-            Answer(
+            ZoomAnswer(
                 replace(told, predictions=best[i]),
                 network.label(int(label[i])),
                 float(share[i]),
                 tuple(then),
                 None if first else read[0],
                 tuple(read[1 - first :]),
-                Cost(macs, seen.pixels(i), pixels, seen.share(i), seen.resolution),
+                WalkCost(macs, seen.pixels(i), pixels, seen.share(i), seen.resolution),
                 note,
             )
         )

@@ -18,7 +18,7 @@ from fovea.networks.cost import macs
 from fovea.networks.matching import Matching, match_by_trying
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank, input_of
-from fovea.patches.classify import Patches, judged
+from fovea.patches.classify import PatchBatch, judged
 from fovea.patches.lip import Settings
 from fovea.patches.scales import Look, Scale, look
 from fovea.pictures.placement import Placement
@@ -134,7 +134,7 @@ def _matched(network: Network, data: DataSet) -> Matching:
     return matching
 
 
-def counts(cut: Sequence[Patches], pictures: int) -> Tensor:
+def counts(cut: Sequence[PatchBatch], pictures: int) -> Tensor:
     """How many patches each picture has."""
     return torch.bincount(torch.cat([one.owner for one in cut]), minlength=pictures)
 
@@ -171,7 +171,7 @@ def alone(localizer: Network, classifier: Network, squares: Tensor) -> Tensor:
     """What the classifier says of each square (M,C,side,side, as the localiser takes pixels) by itself: M,classes."""
     count, side = len(squares), squares.shape[3]
     whole = torch.tensor([0, 0, side, side]).expand(count, 4)
-    return judged(localizer, classifier, squares, [Patches(side, torch.arange(count), whole)])
+    return judged(localizer, classifier, squares, [PatchBatch(side, torch.arange(count), whole)])
 
 
 def answer(network: Network, tensors: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from fovea.measures.registry import measure
 from fovea.measures.runner import Run
 from fovea.measures.tally import mean
 from fovea.networks.network import Network
-from fovea.patches.classify import Patches
+from fovea.patches.classify import PatchBatch
 from fovea.patches.lip import Settings, for_test, pick
 from fovea.patches.scales import Scale
 
@@ -117,7 +117,7 @@ def _sums(
     for one in picks:
         picked.scatter_(1, torch.where(one >= 0, one, cells), True)
     row, cell = picked[:, :cells].nonzero(as_tuple=True)  # M each
-    squares = Patches(scale.side, given[row], scale.boxes.cpu()[cell]).cut(tensors)
+    squares = PatchBatch(scale.side, given[row], scale.boxes.cpu()[cell]).cut(tensors)
     answers = alone(localizer, classifier, squares).cpu()  # M,classes
     place = torch.zeros(len(given), cells, dtype=torch.long)
     place[row, cell] = torch.arange(len(row))

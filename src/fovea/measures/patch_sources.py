@@ -7,18 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.boxes import area, best_iou
+from fovea.basics.boxes import area, best_iou, union, whole_pixels
 from fovea.basics.errors import BadChoice
 from fovea.data import Box, Sample
-from fovea.glimpses.reading import union
 from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import inside_any
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
 from fovea.measures.timing import timed
 from fovea.networks.inputs import THREADS
-from fovea.patches.found import whole
-from fovea.patches.sources import Opened, Patches, open_source, told
+from fovea.patches.opening import Opened, Patches, open_source, without_folders
 from fovea.pictures.reading import batched, decoded
 
 KEYS = ("patches", "centre_in_box", "centre_in_box_all", "chance", "mean_area", "iou")
@@ -53,7 +51,7 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
     rows = [
         {
             "kind": find.kind,
-            "source": told(find.text),
+            "source": without_folders(find.text),
             "net": None if find.network is None else find.network.name,
             "data": run.data.name,
             "images": len(each),
@@ -80,7 +78,7 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
 def figures_of(patches: Patches, sample: Sample, image: Image.Image) -> tuple[float, ...]:
     """Of one picture: patches, is the first one's center in a box, of which share of all, chance, area, IoU."""
     inside, size = centers_inside(patches, sample.boxes), image.width * image.height
-    true = union([whole(box, image.size) for box in sample.boxes])
+    true = union([whole_pixels(box, image.size) for box in sample.boxes])
     return (
         len(patches.boxes),
         float(inside[0]),

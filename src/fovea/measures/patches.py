@@ -37,7 +37,7 @@ from fovea.networks.cost import macs
 from fovea.networks.network import Network
 from fovea.networks.normalization import WHITE, normalization_of
 from fovea.networks.stream import blank
-from fovea.patches.classify import Patches, judged, patches
+from fovea.patches.classify import PatchBatch, judged, patches
 from fovea.patches.localize import choice
 from fovea.patches.scales import Choice, Scale
 
@@ -50,8 +50,8 @@ BARS = {
 
 @measure(
     "patches",
-    title="Patches that suffice",
-    about="Patches against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures.",
+    title="PatchBatch that suffice",
+    about="PatchBatch against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures.",
     nets=("localizer", "net", "full"),
     needs=("labels",),
     figure="draw",
@@ -115,10 +115,10 @@ def _add(trial: Trial, part: Part, settings: Choice) -> None:
         tally.put(("chance", scale.side), chance)
 
 
-def _best(scale: Scale) -> Patches:
+def _best(scale: Scale) -> PatchBatch:
     """The best patch of every picture."""
     best = scale.values.flatten(1).argmax(1).cpu()
-    return Patches(scale.side, torch.arange(len(best)), scale.boxes.cpu()[best])
+    return PatchBatch(scale.side, torch.arange(len(best)), scale.boxes.cpu()[best])
 
 
 def rescaled(localizer: Network, tensors: Tensor, side: int) -> Tensor:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fovea.pictures.windows import pixels
+
 
 class Scene(Protocol):
     """Pictures of one size that windows are read from."""
@@ -67,14 +69,9 @@ def resized(windows: Tensor, side: int, antialias: bool) -> Tensor:
 
 def cut(batch: Tensor, corners: Tensor, extent: tuple[int, int]) -> Tensor:
     """Windows of one size out of a batch: N*G,C,h,w."""
-    n, _, height, width = batch.shape
-    rows = corners[..., 1, None] + torch.arange(extent[0], device=batch.device)  # N,G,h
-    columns = corners[..., 0, None] + torch.arange(extent[1], device=batch.device)  # N,G,w
-    which = torch.arange(n, device=batch.device).view(n, 1, 1, 1)
-    rows_in, columns_in = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
-    windows = batch.permute(0, 2, 3, 1)[which, rows_in[..., None], columns_in[:, :, None]]  # N,G,h,w,C
-    inside = ((rows == rows_in)[..., None] & (columns == columns_in)[:, :, None]).unsqueeze(-1)
-    return (windows * inside).flatten(0, 1).permute(0, 3, 1, 2)
+    count = corners.shape[1]
+    which = torch.arange(len(batch), device=batch.device).repeat_interleave(count)
+    return pixels(batch, which, corners.flatten(0, 1), extent)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from fovea.basics.errors import BadChoice, BadPicture, FoveaError
 from fovea.basics.files import plain
 from fovea.data.samples import DataSet, Sample
-from fovea.patches.sources import Patches, Source, open_source
+from fovea.patches.opening import Patches, Source, open_source
 from fovea.pictures.reading import decoded
 
 FOLDER = Path("out/patches")

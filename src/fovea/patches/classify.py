@@ -1,118 +1,149 @@
-"""A classifier that reads only the localised patches: its answers to them, added up for every picture."""
+"""A classifier that reads only the localized patches: its answers to them, added up for every picture."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from PIL import Image
+from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.networks.inputs import Inputs, groups
-from fovea.networks.network import Network, as_found, wrap
+from fovea.basics.files import finite
+from fovea.networks.devices import placed
+from fovea.networks.inputs import Group, Inputs, groups
+from fovea.networks.loading import NetworkLike, as_network
+from fovea.networks.network import Network, as_found
+from fovea.networks.normalization import normalization_of
 from fovea.patches.lip import for_test
+from fovea.patches.localized import Box, on_picture
 from fovea.patches.scales import Choice, Look, look
-from fovea.pictures import MAX_PIXELS, tell_skipped
-from fovea.pictures.shown import Shown
+from fovea.pictures import MAX_PIXELS, windows
+from fovea.pictures.shown import Shown, about
+from fovea.results import drawing
+from fovea.results.results import Results, Shows, Step, renamed
 
 
 @dataclass(frozen=True)
-class Patches:
+class PatchBatch:
     """Patches of one size out of a batch of pictures."""
 
     side: int
     owner: Tensor  # M: which picture each is of
-    boxes: Tensor  # M,4: in the localiser's pixels
+    boxes: Tensor  # M,4: in the localizer's pixels
 
     def cut(self, batch: Tensor) -> Tensor:
         """Out of the pictures N,C,H,W: M,C,side,side."""
-        steps = torch.arange(self.side, device=batch.device)
-        boxes, owner = self.boxes.to(batch.device), self.owner.to(batch.device)
-        rows, columns = boxes[:, 1, None] + steps, boxes[:, 0, None] + steps  # M,side each
-        found = batch[owner[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # M,side,side,C
-        return found.permute(0, 3, 1, 2)
+        return windows.pixels(batch, self.owner, self.boxes[:, :2], (self.side, self.side))
 
 
-@dataclass(frozen=True)
-class Answered:
+@dataclass(frozen=True, repr=False)
+class PatchAnswer(Shows):
     """What a classifier says of one picture, from its patches alone."""
 
     shown: Shown
     label: str
     probability: float  # the mean over the patches
     side: int
-    patches: int
+    boxes: tuple[Box, ...]  # of the patches
+    shares: Tensor  # classes: the mean of the patches' probabilities
+
+    @property
+    def name(self) -> str:
+        return self.shown.name
+
+    @property
+    def patches(self) -> int:
+        return len(self.boxes)
+
+    def draw(self) -> Image.Image:
+        below = f"from {self.patches} patch{'es' if self.patches != 1 else ''} of {self.side} x {self.side} alone"
+        drawn = drawing.with_boxes(self.shown.image(), self.boxes)
+        return drawing.titled(drawn, f"{self.label} {self.probability:.2f}", below)
+
+    def to_dict(self) -> dict[str, Any]:
+        boxes = [[round(side, 2) for side in box] for box in self.boxes]
+        answer = {"label": self.label, "probability": finite(self.probability)}
+        return {**about(self.shown), **answer, "side": self.side, "patches": boxes}
+
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.patches.png")
+        return {"overlay": f"{stem}.patches.png"}
 
 
-@dataclass(frozen=True)
-class Answers:
-    """`shares` are the mean of the patches' probabilities, a row a picture."""
+class PatchAnswers(Results[PatchAnswer]):
+    """`values` are the mean of the patches' probabilities, N,classes."""
 
-    found: tuple[Answered, ...]
-    shares: Tensor  # N,classes
-    skipped: tuple[tuple[str, str], ...] = ()
+    @property
+    def values(self) -> Tensor:
+        return torch.stack([answer.shares for answer in self])
 
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __getitem__(self, index: int) -> Answered:
-        return self.found[index]
-
-    def __iter__(self) -> Iterator[Answered]:
-        return iter(self.found)
+    @property
+    def shares(self) -> Tensor:
+        renamed("shares", "values")
+        return self.values
 
 
 def classify_patches(
-    localizer: Network | nn.Module,
-    classifier: Network | nn.Module,
+    localizer: NetworkLike,
+    classifier: NetworkLike,
     pictures: Inputs,
     *,
     settings: Choice = for_test,
     method: str = "l2caf",
     side: int | None = None,
     batch: int = 16,
+    device: str | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> Answers:
-    """Localise patches by one network, classify them by another, add up what it says of them.
+) -> PatchAnswers:  # a public door: every option by its name
+    """Localize patches by one network, classify them by another, add up what it says of them.
 
-    Patches are cut out of the picture as the localiser takes it. Those of one size run together, whichever pictures of
+    Patches are cut out of the picture as the localizer takes it. Those of one size run together, whichever pictures of
     the batch they are of. `settings` gives LIP's for a side and an input's size.
     """
-    finder, judge = (one if isinstance(one, Network) else wrap(one) for one in (localizer, classifier))
-    answered: list[Answered] = []
-    shares: list[Tensor] = []
-    skipped: list[tuple[str, str]] = []
-    for group in groups(finder, pictures, batch, max_pixels):
-        skipped += group.skipped
-        if group.batch is None:
-            continue
-        tensors = group.batch.to(finder.device, finder.dtype)
-        seen = look(finder, tensors, method=method, side=side, shown=group.shown)
-        cut = patches(seen, settings, tensors.shape[2:])
-        own = judged(finder, judge, tensors, cut)
-        counts = torch.bincount(torch.cat([one.owner for one in cut]), minlength=len(tensors)).tolist()
-        best = own.max(1)
-        answered += [
-            Answered(shown, judge.label(label), share, seen.scales[scale].side, count)
-            for shown, label, share, scale, count in zip(
-                group.shown, best.indices.tolist(), best.values.tolist(), seen.chosen.tolist(), counts, strict=True
-            )
-        ]
-        shares.append(own)
-    tell_skipped(bool(answered), skipped)
-    return Answers(tuple(answered), torch.cat(shares), tuple(skipped))
+    given = [as_network(net) for net in (localizer, classifier)]
+    finder, judge = given if device is None else [placed(network, device) for network in given]
+
+    def steps() -> Iterator[Step[PatchAnswer]]:
+        for group in groups(finder, pictures, batch, max_pixels):
+            answers: list[PatchAnswer] = []
+            if group.batch is not None:
+                tensors = group.batch.to(finder.device, finder.dtype)
+                seen = look(finder, tensors, method=method, side=side, shown=group.shown)
+                answers = _answers(finder, judge, group, seen, settings, tensors)
+            yield Step(answers, group.skipped, group.done, group.total)
+
+    about = {"localizer": finder.name, "classifier": judge.name, "method": method, "side": side}
+    return PatchAnswers.of(steps(), "classify_patches", about)
 
 
-def patches(seen: Look, settings: Choice, size: Sequence[int]) -> list[Patches]:
+def _answers(
+    finder: Network, judge: Network, group: Group, seen: Look, settings: Choice, tensors: Tensor
+) -> list[PatchAnswer]:
+    cut = patches(seen, settings, tensors.shape[2:])
+    shares = judged(finder, judge, tensors, cut)
+    probability, label = shares.max(1)
+    answers = []
+    for i, shown in enumerate(group.shown):
+        boxes = [box for part in cut for box in part.boxes[part.owner == i].tolist()]
+        where = tuple(on_picture(box, shown) for box in boxes)
+        side = seen.scales[int(seen.chosen[i])].side
+        answers.append(PatchAnswer(shown, judge.label(int(label[i])), float(probability[i]), side, where, shares[i]))
+    return answers
+
+
+def patches(seen: Look, settings: Choice, size: Sequence[int]) -> list[PatchBatch]:
     """The patches that LIP picks, by their size."""
     found = []
-    for scale, (own, picks) in zip(seen.scales, seen.picks(settings, size), strict=True):
+    for scale, (chosen, picks) in zip(seen.scales, seen.picks(settings, size), strict=True):
         there = picks.cells >= 0  # n,K
-        owner = own.cpu().unsqueeze(1).expand(-1, there.shape[1])[there.cpu()]
-        found.append(Patches(scale.side, owner, picks.boxes[there].cpu()))
+        owner = chosen.cpu().unsqueeze(1).expand(-1, there.shape[1])[there.cpu()]
+        found.append(PatchBatch(scale.side, owner, picks.boxes[there].cpu()))
     return found
 
 
-def judged(finder: Network, judge: Network, batch: Tensor, cut: Sequence[Patches], most: int = 256) -> Tensor:
+def judged(finder: Network, judge: Network, batch: Tensor, cut: Sequence[PatchBatch], most: int = 256) -> Tensor:
     """The mean of the probabilities that the classifier gives to each picture's patches: N,classes."""
     with as_found(judge), torch.no_grad():
         return added(lambda inputs: judge(inputs), finder, judge, batch, cut, most)
@@ -123,17 +154,17 @@ def added(
     finder: Network,
     judge: Network,
     batch: Tensor,
-    cut: Sequence[Patches],
+    cut: Sequence[PatchBatch],
     most: int = 256,
 ) -> Tensor:
     total: Tensor | None = None
     counts = torch.zeros(len(batch), device=judge.device)
     for part in cut:
         for start in range(0, len(part.owner), most):
-            own = Patches(part.side, part.owner[start : start + most], part.boxes[start : start + most])
-            inputs = translated(own.cut(batch), finder, judge)
+            some = PatchBatch(part.side, part.owner[start : start + most], part.boxes[start : start + most])
+            inputs = translated(some.cut(batch), finder, judge)
             shares = _refused_clearly(classify, inputs, judge).float().softmax(1)
-            owner = own.owner.to(shares.device)
+            owner = some.owner.to(shares.device)
             total = shares.new_zeros(len(batch), shares.shape[1]) if total is None else total
             total.index_add_(0, owner, shares)
             counts.index_add_(0, owner, torch.ones_like(owner, dtype=counts.dtype))
@@ -143,9 +174,7 @@ def added(
 
 
 def translated(inputs: Tensor, finder: Network, judge: Network) -> Tensor:
-    """Patches as the localiser takes them, with the values that the classifier was trained on."""
-    from fovea.networks.normalization import normalization_of
-
+    """Patches as the localizer takes them, with the values that the classifier was trained on."""
     inputs = inputs.to(judge.device, judge.dtype)
     if finder.transform is None or judge.transform is None:
         return inputs  # as they are: nothing is known of one of them

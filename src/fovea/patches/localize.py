@@ -1,44 +1,66 @@
 """fovea.localize: the informative patches of pictures, by AnchorNet or by any network's attention map."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.models.anchoring import AnchorNetOutput
+from fovea.heatmaps.methods import find
 from fovea.networks.classes import predictions
+from fovea.networks.devices import placed
 from fovea.networks.inputs import Inputs, groups
-from fovea.networks.network import Network, as_found, wrap
-from fovea.patches.found import Answer, Found, Patch, Regions
+from fovea.networks.loading import NetworkLike, as_network
+from fovea.networks.network import Network, as_found
 from fovea.patches.lip import Settings, for_test
+from fovea.patches.localized import BranchAnswer, LocalizedPicture, Patch, on_picture
 from fovea.patches.media import medium_of, refuse_unused
-from fovea.patches.scales import Anchored, Choice, Look, Scale, look
-from fovea.pictures import MAX_PIXELS, tell_skipped
-from fovea.pictures.placement import Placement
+from fovea.patches.scales import Choice, Look, Scale, look
+from fovea.patches.sound import localize_sounds
+from fovea.patches.text import localize_texts
+from fovea.pictures import MAX_PIXELS
 from fovea.pictures.shown import Shown
-
-if TYPE_CHECKING:
-    from fovea.patches.sound import SoundRegions
-    from fovea.patches.text import TextRegions
+from fovea.results.results import Results, Step
 
 NOTE = "squares around cells that may see the whole picture"
 
 
 @dataclass(frozen=True)
-class Step:
-    """One batch localised."""
+class LocalizeOptions:
+    """How patches are chosen; None is as the paper tests. See `localize`."""
 
-    found: list[Found]
-    skipped: list[tuple[str, str]]
-    done: int
-    total: int
+    count: int | None = None
+    overlap: float | None = None
+    share: float | None = None
+    branch: int | None = None
+    target: str | int | None = None
+    method: str | None = None
+    side: int | None = None
+
+    def __post_init__(self) -> None:
+        self.settings(1, (1, 1))  # which refuses what is out of range
+        if self.method is not None:
+            find(self.method)
+
+    def settings(self, side: int, size: Sequence[int]) -> Settings:
+        """LIP's, for patches of this side in an input of this size."""
+        usual = for_test(side, size)
+        return Settings(
+            usual.count if self.count is None else self.count,
+            usual.overlap if self.overlap is None else self.overlap,
+            usual.share if self.share is None else self.share,
+        )
+
+
+def choice(count: int | None, overlap: float | None, share: float | None) -> Choice:
+    """LIP's settings as asked for, and as in the paper where nothing was."""
+    return LocalizeOptions(count, overlap, share).settings
 
 
 def localize(
-    net: Network | nn.Module,
+    net: NetworkLike,
     pictures: Inputs,
     *,
     count: int | None = None,
@@ -49,82 +71,53 @@ def localize(
     method: str | None = None,
     side: int | None = None,
     batch: int = 16,
+    device: str | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> "Regions | TextRegions | SoundRegions":
+) -> Results[Any]:  # a public door: every option by its name
     """The patches that speak for what a picture is taken for, or for a class `target`: LIP on its heatmap.
 
     At most `count` patches (K), any two of which overlap by an IoU below `overlap` (T), among the best `share` of the
     cells (P); unless given, as the paper tests: patches that together are no larger than the picture, 0.5, 0.05.
-    `branch` has AnchorNet localise by the branch with that side. For other networks `method` names the attention map,
-    l2caf unless given, and `side` is the patches' side in pixels of the network's input.
+    `branch` has AnchorNet localize by the branch with that side. For other networks `method` names the heatmap, l2caf
+    unless given, and `side` is the patches' side in pixels of the network's input. One LocalizedPicture per picture.
 
-    A network for text is given texts and marks the span of words of each, for `target` and by `branch` where asked; one
-    for sounds is given .wav files and tells at most `count` spans of time.
+    A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
+    `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans.
     """
-    network = net if isinstance(net, Network) else wrap(net)
+    network = as_network(net) if device is None else placed(as_network(net), device)
+    options = LocalizeOptions(count, overlap, share, branch, target, method, side)
     medium = medium_of(network)
-    if medium != "pictures":
-        options = {"count": count, "overlap": overlap, "share": share, "branch": branch, "target": target, "side": side}
-        refuse_unused([medium], options)
+    refuse_unused([medium], asdict(options))
+    about = {"net": network.name, **asdict(options)}
+    given: Any = pictures
     if medium == "texts":
-        from fovea.patches.text import localize_texts
-
-        return localize_texts(network, pictures, target, branch)  # type: ignore[arg-type]  # texts, then
+        return localize_texts(network, given, target, branch)
     if medium == "sounds":
-        from fovea.patches.sound import localize_sounds
-
-        return localize_sounds(network, pictures, 1 if count is None else count)  # type: ignore[arg-type]
-    settings = choice(count, overlap, share)
-    found: list[Found] = []
-    skipped: list[tuple[str, str]] = []
-    for step in localize_batches(network, pictures, settings, branch, target, method, side, batch, max_pixels):
-        found += step.found
-        skipped += step.skipped
-    tell_skipped(bool(found), skipped)
-    return Regions(tuple(found), tuple(skipped))
+        return localize_sounds(network, given, 1 if count is None else count)
+    return Results.of(localize_steps(network, pictures, options, batch, max_pixels), "localize", about)
 
 
-def choice(count: int | None, overlap: float | None, share: float | None) -> Choice:
-    """LIP's settings as asked for, and as in the paper where nothing was."""
-    Settings(1 if count is None else count, *(0.5 if one is None else one for one in (overlap, share)))  # checks them
-
-    def settings(side: int, size: Sequence[int]) -> Settings:
-        usual = for_test(side, size)
-        return Settings(
-            usual.count if count is None else count,
-            usual.overlap if overlap is None else overlap,
-            usual.share if share is None else share,
-        )
-
-    return settings
-
-
-def localize_batches(
+def localize_steps(
     network: Network,
     pictures: Inputs,
-    settings: Choice = for_test,
-    branch: int | None = None,
-    target: str | int | None = None,
-    method: str | None = None,
-    side: int | None = None,
+    options: LocalizeOptions,
     batch: int = 16,
     max_pixels: int = MAX_PIXELS,
-) -> Iterator[Step]:
+) -> Iterator[Step[LocalizedPicture]]:
     """Batch after batch, so that a folder of any size needs the memory of one."""
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    if method is not None and isinstance(network.module, Anchored):
+    if options.method is not None and network.can("branches"):
         raise BadChoice(f"method is for networks without branches; {network.name or 'this one'} has its own evidence")
     wanted: int | None = None
     for group in groups(network, pictures, batch, max_pixels):
-        found: list[Found] = []
+        found: list[LocalizedPicture] = []
         if group.batch is not None:
             tensors = group.batch.to(network.device, network.dtype)
-            if target is not None and wanted is None:
-                wanted = network.index(target, outputs_of(network, tensors))
+            if options.target is not None and wanted is None:
+                wanted = network.index(options.target, outputs_of(network, tensors))
             label = None if wanted is None else torch.full((len(tensors),), wanted, device=tensors.device)
-            seen = look(network, tensors, label, branch, method or "l2caf", side, group.shown)
-            found = _found(network, seen, settings, group.shown, (tensors.shape[2], tensors.shape[3]))
+            method = options.method or "l2caf"
+            seen = look(network, tensors, label, options.branch, method, options.side, group.shown)
+            found = _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
         yield Step(found, group.skipped, group.done, group.total)
 
 
@@ -134,66 +127,44 @@ def outputs_of(network: Network, batch: Tensor) -> int:
         return len(network.labels)
     with as_found(network), torch.no_grad():
         out = network.module(batch[:1])
-    return int((out.logits if isinstance(out, AnchorNetOutput) else network.read(out)).shape[1])
+    return int((out.logits if network.can("branches") else network.read(out)).shape[1])
 
 
-def _found(
-    network: Network, seen: Look, settings: Choice, shown: Sequence[Shown], size: tuple[int, int]
-) -> list[Found]:
-    made: dict[int, Found] = {}
+def _localized(
+    network: Network, seen: Look, options: LocalizeOptions, shown: Sequence[Shown], size: tuple[int, int]
+) -> list[LocalizedPicture]:
+    made: dict[int, LocalizedPicture] = {}
     note = "" if seen.proven else f"{seen.source}: {NOTE}"
-    answers, best = _answers(network, seen, shown, size), predictions(network, seen.output)
-    for scale, (own, picks) in zip(seen.scales, seen.picks(settings, size), strict=True):
-        for row, i in enumerate(own.tolist()):
-            told = shown[i]
+    answers, best = _answers(network, seen, shown), predictions(network, seen.output)
+    for scale, (chosen, picks) in zip(seen.scales, seen.picks(options.settings, size), strict=True):
+        for row, i in enumerate(chosen.tolist()):
             cells = [cell for cell in picks.cells[row].tolist() if cell >= 0]
-            patches = tuple(_patch(scale, i, cell, told, size) for cell in cells)
-            made[i] = Found(
-                replace(told, predictions=best[i]),
+            made[i] = LocalizedPicture(
+                replace(shown[i], predictions=best[i]),
                 network.label(int(seen.label[i])),
                 float(seen.probability[i]),
                 scale.side,
-                patches,
+                tuple(_patch(scale, scale.values[i], cell, shown[i]) for cell in cells),
                 scale.values[i].cpu().numpy(),
                 answers[i],
-                tuple(one.attention[i].float().cpu().numpy() for one in seen.scales if one.attention is not None),
+                tuple(each.attention[i].float().cpu().numpy() for each in seen.scales if each.attention is not None),
                 note,
             )
     return [made[i] for i in range(len(shown))]
 
 
-def _answers(network: Network, seen: Look, shown: Sequence[Shown], size: tuple[int, int]) -> list[tuple[Answer, ...]]:
+def _answers(network: Network, seen: Look, shown: Sequence[Shown]) -> list[tuple[BranchAnswer, ...]]:
     """What each branch says on its own; a network without branches says one thing only."""
-    if len(seen.scales) < 2:
-        return [()] * len(shown)
-    each = []
-    for scale in seen.scales:
+    answers: list[list[BranchAnswer]] = [[] for _ in shown]
+    for scale in seen.scales if len(seen.scales) > 1 else ():
         probability, label = scale.logits.float().softmax(1).max(1)
-        each.append((scale, probability.tolist(), label.tolist()))
-    return [
-        tuple(
-            Answer(
-                scale.side,
-                network.label(label[i]),
-                probability[i],
-                _best(scale, i, shown[i], size),
-            )
-            for scale, probability, label in each
-        )
-        for i in range(len(shown))
-    ]
+        values = scale.values if scale.own is None else scale.own
+        for i, answer in enumerate(answers):
+            best = _patch(scale, values[i], int(values[i].argmax()), shown[i])  # for the label that it gives itself
+            answer.append(BranchAnswer(scale.side, network.label(int(label[i])), float(probability[i]), best))
+    return [tuple(answer) for answer in answers]
 
 
-def _best(scale: Scale, picture: int, shown: Shown, size: tuple[int, int]) -> Patch:
-    """For the label that this branch itself gives."""
-    own = scale.values if scale.own is None else scale.own
-    return _patch(replace(scale, values=own), picture, int(own[picture].argmax()), shown, size)
-
-
-def _patch(scale: Scale, picture: int, cell: int, shown: Shown, size: tuple[int, int]) -> Patch:
-    x0, y0, x1, y1 = scale.boxes[cell].tolist()
-    placement = shown.placement or Placement.identity(size[1], size[0])
-    (sx, sy), (ox, oy) = placement.scale, placement.offset
-    box = (x0 * sx + ox, y0 * sy + oy, x1 * sx + ox, y1 * sy + oy)
+def _patch(scale: Scale, values: Tensor, cell: int, shown: Shown) -> Patch:
     row, column = divmod(cell, scale.grid[1])
-    return Patch(box, float(scale.values[picture, row, column]), (row, column))
+    return Patch(on_picture(scale.boxes[cell].tolist(), shown), float(values[row, column]), (row, column))

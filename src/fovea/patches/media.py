@@ -1,4 +1,4 @@
-"""What is localised in: pictures, text or sounds. What a word of a command stands for, and what each medium takes."""
+"""What is localized in: pictures, text or sounds. What a word of a command stands for, and what each medium takes."""
 
 import glob
 import os
@@ -38,7 +38,7 @@ class Media:
 
 
 def sort_out(given: Sequence[str]) -> Media:
-    """Files by what they hold, a .txt file as a text a line; a word that looks like no path, or several, are a text."""
+    """Files by what they hold, a .txt file as one text per line; words that look like no path are a text."""
     pictures: list[str] = []
     texts: list[str] = []
     sounds: list[str] = []
@@ -74,12 +74,7 @@ def refuse_unused(media: Collection[Medium], options: Mapping[str, Any]) -> None
 
 
 def medium_of(network: "Network") -> Medium:
-    from fovea.data.texts import Reading
-    from fovea.models.anchornet_sound import Spectrogram
-
-    if isinstance(network.transform, Reading):
-        return "texts"
-    return "sounds" if isinstance(network.transform, Spectrogram) else "pictures"
+    return "texts" if network.can("texts") else "sounds" if network.can("sounds") else "pictures"
 
 
 def _exists(path: Path) -> bool:

@@ -3,6 +3,6 @@
 from fovea.data.samples import Box
 from fovea.patches.cache import Extracted, default_file, extract
 from fovea.patches.given import pictures_of
-from fovea.patches.sources import SOURCES, Patches, Source, open_source
+from fovea.patches.opening import Patches, Source, kinds, open_source
 
-__all__ = ["SOURCES", "Box", "Extracted", "Patches", "Source", "default_file", "extract", "open_source", "pictures_of"]
+__all__ = ["Box", "Extracted", "Patches", "Source", "default_file", "extract", "kinds", "open_source", "pictures_of"]

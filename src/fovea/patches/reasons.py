@@ -7,61 +7,71 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageOps
 
-from fovea.basics.files import Names, finite, plain, write_json
+from fovea.basics.boxes import whole_pixels
+from fovea.basics.files import finite
 from fovea.data import Sample
-from fovea.patches.found import whole
+from fovea.patches.localized import Box
 from fovea.results import drawing
+from fovea.results.results import Shows
 
 RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the colour-blind tell apart
 TILE, WIDE, MARGIN = 150, 260, 7  # pixels of a patch, of a picture, and of the frame around it
 
 
 @dataclass(frozen=True)
-class Shot:
+class PatchOf:
     """One patch of one picture, and how much it speaks for a class."""
 
     sample: Sample
     true: str  # the picture's own class; nothing where it is not known
     side: int
-    box: tuple[float, float, float, float]  # in the picture's own pixels
+    box: Box  # in the picture's own pixels
     evidence: float
 
     def crop(self) -> Image.Image:
-        image = self.sample.source.read()
-        return image.crop(whole(self.box, image.size))
+        image = self.sample.read()
+        return image.crop(whole_pixels(self.box, image.size))
 
     def on_picture(self) -> Image.Image:
         """The whole picture, pale but for the patch."""
-        drawn, zoom = drawing.enlarged(self.sample.source.read())
-        box = [side * zoom for side in self.box]
-        drawn = drawing.dimmed(drawn, [box])
-        drawing.draw_box(drawn, box)
-        return drawn
+        return drawing.with_boxes(self.sample.read(), [self.box], numbered=False)
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "picture": self.sample.name,
             "class": self.true or None,
             "side": self.side,
-            "box": [round(one, 2) for one in self.box],
+            "box": [round(side, 2) for side in self.box],
             "evidence": finite(self.evidence),
         }
 
 
-@dataclass(frozen=True)
-class ClassReport:
-    """The patches that speak most for a class: of its own pictures, and of other classes' pictures. One a picture."""
+@dataclass(frozen=True, repr=False)
+class ClassReport(Shows):
+    """The patches that speak most for a class, one per picture: of its own pictures, and of other classes' pictures."""
 
     label: str
-    representative: tuple[Shot, ...]
-    confusing: tuple[Shot, ...]
+    representative: tuple[PatchOf, ...]
+    confusing: tuple[PatchOf, ...]
     net: str
     data: str
     pictures: tuple[int, int]  # how many of the class were looked at, and of others
     source: str  # where the heatmaps come from
     skipped: tuple[tuple[str, str], ...] = field(default=())
 
-    def picture(self) -> Image.Image:
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def probability(self) -> None:
+        return None
+
+    @property
+    def boxes(self) -> list[Box]:
+        return [patch.box for patch in (*self.representative, *self.confusing)]
+
+    def draw(self) -> Image.Image:
         own, others = self.pictures
         name = _spaced(self.label)
         parts = [
@@ -71,23 +81,22 @@ class ClassReport:
             ),
         ]
         below = f"{self.net} on {self.data}, {self.source}. Numbers: the evidence of the patch for {name}."
-        return _with_room(drawing.titled(drawing.grid([[one] for one in parts], 10), f"Why {name}?", below))
+        return drawing.framed(drawing.titled(drawing.grid([[one] for one in parts], 10), f"Why {name}?", below), 10)
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
-            "class": self.label,
+            "label": self.label,
             "net": self.net,
             "data": self.data,
             "pictures": list(self.pictures),
             "source": self.source,
-            "representative": [one.row() for one in self.representative],
-            "confusing": [one.row() for one in self.confusing],
-            "skipped": [{"picture": name, "reason": reason} for name, reason in self.skipped],
+            "representative": [patch.to_dict() for patch in self.representative],
+            "confusing": [patch.to_dict() for patch in self.confusing],
         }
 
-    def save(self, folder: str | Path) -> Path:
-        """A picture and a JSON file, named after the class; the picture's path comes back."""
-        return _save(self.picture(), self.row(), Path(folder) / f"why.{plain(self.label)}")
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.why.png")
+        return {"figure": f"{stem}.why.png"}
 
 
 @dataclass(frozen=True)
@@ -97,16 +106,16 @@ class BranchWhy:
     side: int
     label: str
     probability: float
-    patch: Shot
+    patch: PatchOf
     right: bool | None  # None: the true class is not known
-    mistaken_for: Shot | None = None
+    mistaken_for: PatchOf | None = None
 
     def says(self) -> str:
         return f"B{self.side}: {_spaced(self.label)} {self.probability:.2f}"
 
 
-@dataclass(frozen=True)
-class PictureReport:
+@dataclass(frozen=True, repr=False)
+class PictureReport(Shows):
     """One picture: what the network decided, and what each of its branches would have."""
 
     name: str
@@ -121,10 +130,14 @@ class PictureReport:
     def right(self) -> bool | None:
         return None if not self.true else self.label == self.true
 
-    def picture(self) -> Image.Image:
+    @property
+    def boxes(self) -> list[Box]:
+        return [branch.patch.box for branch in self.branches]
+
+    def draw(self) -> Image.Image:
         about = f"true: {_spaced(self.true)}" if self.true else "its true class is not known"
         decided = f"decided: {_spaced(self.label)} {self.probability:.2f}"
-        first = _tile(self.sample.source.read(), decided, about, self.right)
+        first = _tile(self.sample.read(), decided, about, self.right)
         columns = [[first]]
         for one in self.branches:
             column = [_tile(one.patch.on_picture(), one.says(), _evidence(one.patch), one.right)]
@@ -136,9 +149,9 @@ class PictureReport:
             columns.append(column)
         drawn = [drawing.grid([[one] for one in column], 10) for column in columns]
         title = f"What each branch saw in {Path(self.name).name}"
-        return _with_room(drawing.titled(drawing.grid([drawn], 10), title, self.net))
+        return drawing.framed(drawing.titled(drawing.grid([drawn], 10), title, self.net), 10)
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "picture": self.name,
             "class": self.true or None,
@@ -151,19 +164,19 @@ class PictureReport:
                     "label": one.label,
                     "probability": finite(one.probability),
                     "right": one.right,
-                    "patch": one.patch.row(),
-                    "mistaken_for": None if one.mistaken_for is None else one.mistaken_for.row(),
+                    "patch": one.patch.to_dict(),
+                    "mistaken_for": None if one.mistaken_for is None else one.mistaken_for.to_dict(),
                 }
                 for one in self.branches
             ],
         }
 
-    def save(self, folder: str | Path) -> Path:
-        """A picture and a JSON file, named after the picture; the picture's path comes back."""
-        return _save(self.picture(), self.row(), Path(folder) / f"why.{plain(Path(self.name).stem)}")
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.why.png")
+        return {"figure": f"{stem}.why.png"}
 
 
-def _strip(title: str, shots: Sequence[tuple[Shot, str]]) -> Image.Image:
+def _strip(title: str, shots: Sequence[tuple[PatchOf, str]]) -> Image.Image:
     """Patches side by side, each with what it is of."""
     tiles = []
     for shot, name in shots:
@@ -210,28 +223,5 @@ def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _evidence(shot: Shot) -> str:
+def _evidence(shot: PatchOf) -> str:
     return f"evidence {shot.evidence:.1f}"
-
-
-def _with_room(image: Image.Image, room: int = 10) -> Image.Image:
-    canvas = Image.new("RGB", (image.width + 2 * room, image.height + 2 * room), "white")
-    canvas.paste(image, (room, room))
-    return canvas
-
-
-def save_all(reports: Sequence[ClassReport | PictureReport], folder: Path) -> list[Path]:
-    """Files of each, under names that do not clash."""
-    names, made = Names(), []
-    for one in reports:
-        wanted, owner = (one.label, one.label) if isinstance(one, ClassReport) else (Path(one.name).stem, one.name)
-        made.append(_save(one.picture(), one.row(), folder / f"why.{names.take(wanted, owner)}"))
-    return made
-
-
-def _save(picture: Image.Image, row: dict[str, Any], base: Path) -> Path:
-    base.parent.mkdir(parents=True, exist_ok=True)
-    drawn = base.with_name(f"{base.name}.png")
-    picture.save(drawn)
-    write_json(base.with_name(f"{base.name}.json"), row)
-    return drawn

@@ -7,18 +7,19 @@ that is drawn around them, usually everything, and `proven` is false.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.heatmaps.explain import find, look_at
+from fovea.heatmaps.explain import look_at
+from fovea.heatmaps.methods import find
 from fovea.models.anchoring import AnchorNetOutput
 from fovea.networks import geometry
 from fovea.networks.geometry.cells import Geometry
 from fovea.networks.network import Network, as_found
-from fovea.patches.lip import Picks, Settings, for_test, pick
+from fovea.patches.lip import Picks, Settings, pick
 from fovea.pictures.shown import Shown
 
 Choice = Callable[[int, Sequence[int]], Settings]  # side of the patches and size of the input to LIP's settings
@@ -90,45 +91,59 @@ def look(
 
     `method` and `side` are for networks without branches: whose map it is, and how large its patches are.
     """
-    if isinstance(network.module, Anchored):
+    if network.can("branches"):
         if side is not None and side != branch:
             branch = side if branch is None else branch
-        return _anchored(network, network.module, batch, label, branch)
+        return _anchored(network, batch, label, branch)
     return _ordinary(network, batch, label, method, side if side is not None else branch, shown)
 
 
-def _anchored(network: Network, module: Anchored, batch: Tensor, label: Tensor | None, branch: int | None) -> Look:
-    size = (batch.shape[2], batch.shape[3])
+def branches_of(network: Network) -> Anchored:
+    """The module, of a network with branches."""
+    if not network.can("branches"):
+        raise BadNetwork(
+            f"{network.name or 'the network'} has no branches to compare: take one that has, such as "
+            "anchornet-imagenette, or ask about a class of a data set"
+        )
+    return cast(Anchored, network.module)
+
+
+def seen_by_branches(network: Network, batch: Tensor) -> tuple[AnchorNetOutput, list[Tensor], list[int]]:
+    """What a network with branches makes of a batch; of each branch the boxes of its cells (P,4) and their side."""
     with as_found(network), torch.no_grad():
-        out = network.module(batch)
-    assert isinstance(out, AnchorNetOutput)
+        out: AnchorNetOutput = network.module(batch)
+    boxes = [geometry.boxes() for geometry in branches_of(network).geometries((batch.shape[2], batch.shape[3]))]
+    return out, boxes, [int(box[0, 2] - box[0, 0]) for box in boxes]
+
+
+def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int | None) -> Look:
+    out, boxes, sides = seen_by_branches(network, batch)
     shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
     every = torch.arange(len(batch), device=batch.device)
     chosen, decided = out.decision.branch, out.decision.label
     if label is not None:
         decided = label.to(batch.device)
         chosen = shares[:, every, decided].argmax(0)
-    boxes = module.geometries(size)
-    sides = [one.boxes()[0] for one in boxes]
-    widths = [int(one[2] - one[0]) for one in sides]
     if branch is not None:
-        if branch not in widths:
-            raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, widths))})")
-        chosen = torch.full_like(chosen, widths.index(branch))
+        if branch not in sides:
+            raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, sides))})")
+        chosen = torch.full_like(chosen, sides.index(branch))
     scales = tuple(
         Scale(
-            width,
+            side,
             one.activation[every, decided].float(),
-            box.boxes(),
+            box,
             one.logits,
             one.activation[every, one.logits.argmax(1)].float(),
             one.attention,
         )
-        for width, one, box in zip(widths, out.branches, boxes, strict=True)
+        for side, one, box in zip(sides, out.branches, boxes, strict=True)
     )
     probability = shares[chosen, every, decided]
-    names = "/".join(map(str, widths))
-    return Look(scales, chosen, decided, probability, out.logits, module.proven, f"branches of {names} pixels")
+    names = "/".join(map(str, sides))
+    return Look(
+        scales, chosen, decided, probability, out.logits, branches_of(network).proven, f"branches of {names} pixels"
+    )
 
 
 def _ordinary(
@@ -187,6 +202,3 @@ def squares(grid: tuple[int, int], size: tuple[int, int], side: int) -> Tensor:
     x = ((torch.arange(columns) + 0.5) * width / columns - side / 2).round().clamp(0, width - side)
     top, left = torch.meshgrid(y, x, indexing="ij")
     return torch.stack([left, top, left + side, top + side], 2).view(-1, 4).long()
-
-
-DEFAULT: Choice = for_test

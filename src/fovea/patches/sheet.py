@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from PIL import Image
 
 from fovea.data.samples import DataSet
-from fovea.patches.sources import Patches
+from fovea.patches.opening import Patches
 from fovea.results import drawing
 
 COLUMNS = 6
@@ -19,20 +19,16 @@ def sheet(data: DataSet, patches: Mapping[str, Patches], count: int = 24) -> Ima
     for sample, image in known.read():
         if isinstance(image, Image.Image):  # it was read before, but may be gone
             title = data.labels[sample.label] if sample.label < len(data.labels) else sample.name
-            own = patches[sample.name]
-            drawn.append(drawing.titled(_picture(image, own), title, " ".join(f"{one:.3g}" for one in own.scores)))
+            scores = " ".join(f"{score:.3g}" for score in patches[sample.name].scores)
+            drawn.append(drawing.titled(_picture(image, patches[sample.name]), title, scores))
     columns = min(COLUMNS, len(drawn))
     return drawing.grid([drawn[row * columns : (row + 1) * columns] for row in range(math.ceil(len(drawn) / columns))])
 
 
 def _picture(image: Image.Image, patches: Patches) -> Image.Image:
-    """What no patch shows is pale."""
     small = image.copy()
     small.thumbnail((drawing.SMALLEST, drawing.SMALLEST))
-    drawn, _ = drawing.enlarged(small)
-    across, down = drawn.width / image.width, drawn.height / image.height
-    boxes = [(x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in patches.boxes]
-    drawn = drawing.dimmed(drawn, boxes)
-    for number, box in reversed(list(enumerate(boxes, 1))):
-        drawing.draw_box(drawn, box, str(number))
-    return drawn
+    across, down = small.width / image.width, small.height / image.height
+    return drawing.with_boxes(
+        small, [(x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in patches.boxes]
+    )

@@ -3,41 +3,57 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.files import Names, finite, write_json
+from fovea.basics.files import finite
+from fovea.data.sounds import Sound
 from fovea.data.wav import BadSound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks.network import Network
+from fovea.results.drawing import COLOURS
+from fovea.results.results import Results, Shows, Step, renamed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Sounds = str | os.PathLike[str] | Tensor | Iterable[str | os.PathLike[str] | Tensor]
+FOUND, TRUE = "white", "#ff7f0e"  # each with a dark rim, so that they show on any background
+PITCHES = (200, 500, 1000, 2000, 3000)  # Hz that are written beside the bands
 
 
-@dataclass(frozen=True)
-class SoundFound:
+@dataclass(frozen=True, repr=False)
+class LocalizedSound(Shows):
     """One sound: what it was taken for, and the spans that speak for it, best first."""
 
     name: str
     label: str
     probability: float
-    frames: int  # that a cell of the branch that localises sees
+    frames: int  # that a cell of the branch that localizes sees
     spans: tuple[TimeSpan, ...]
-    sound: Tensor = field(repr=False, compare=False)  # L: samples at the network's rate
-    network: Network = field(repr=False, compare=False)
-    heard: Heard = field(repr=False, compare=False)
+    sound: Tensor  # L: samples at the network's rate
+    network: Network
+    heard: Heard
 
-    def picture(self) -> Image.Image:
+    @property
+    def boxes(self) -> list[tuple[float, float]]:
+        """The spans, in seconds."""
+        return [(span.start, span.stop) for span in self.spans]
+
+    def draw(self) -> Image.Image:
         """The spectrogram with the spans on it."""
-        from fovea.patches.sound_figure import picture
+        return draw_sound(self.sound, self.network, self.heard)
 
-        return picture(self.sound, self.network, self.heard)
+    def line(self) -> str:
+        times = ", ".join(f"{start:.3f} to {stop:.3f} s" for start, stop in self.boxes)
+        return f"{self.label} {self.probability:.2f}, {times}"
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "sound": self.name,
             "label": self.label,
@@ -45,74 +61,111 @@ class SoundFound:
             "frames": self.frames,
             "spans": [
                 {
-                    "seconds": [round(one.start, 4), round(one.stop, 4)],
-                    "evidence": finite(one.evidence),
-                    "activation": finite(one.activation),
+                    "seconds": [round(span.start, 4), round(span.stop, 4)],
+                    "evidence": finite(span.evidence),
+                    "activation": finite(span.activation),
                 }
-                for one in self.spans
+                for span in self.spans
             ],
         }
 
-    def save(self, folder: Path, names: Names) -> dict[str, Any]:
-        """The picture into a folder, and the row about the sound."""
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = names.take(Path(self.name).stem or "sound", self.name)
-        self.picture().save(folder / f"{stem}.spans.png")
-        return {**self.row(), "files": {"picture": f"{stem}.spans.png"}}
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.spans.png")
+        return {"picture": f"{stem}.spans.png"}
+
+    def picture(self) -> Image.Image:
+        renamed("picture()", "draw()")
+        return self.draw()
+
+    def row(self) -> dict[str, Any]:
+        renamed("row()", "to_dict()")
+        return self.to_dict()
 
 
-@dataclass(frozen=True)
-class SoundRegions:
-    """What was found in every sound; `skipped` are those that could not be read, and why."""
-
-    found: tuple[SoundFound, ...]
-    skipped: tuple[tuple[str, str], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __getitem__(self, index: int) -> SoundFound:
-        return self.found[index]
-
-    def __iter__(self) -> Iterator[SoundFound]:
-        return iter(self.found)
-
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Pictures and regions.json into a folder; the JSON's rows come back."""
-        folder, names = Path(folder), Names()
-        rows = [one.save(folder, names) for one in self.found]
-        skipped = [{"sound": name, "reason": reason} for name, reason in self.skipped]
-        write_json(folder / "regions.json", {"sounds": rows, "skipped": skipped})
-        return rows
+def localize_sounds(network: Network, sounds: Sounds, count: int = 1) -> Results[LocalizedSound]:
+    """One result per sound; one that cannot be read is warned about, and refused where there is no other."""
+    steps = list(sound_steps(network, sounds, count))
+    skipped = tuple(one for step in steps for one in step.skipped)
+    found = tuple(result for step in steps for result in step.results)
+    if not found:
+        raise BadSound(skipped[0][1] if skipped else "no sound was given")
+    if skipped:
+        warnings.warn(f"{len(skipped)} sound(s) skipped: {skipped[0][1]}", stacklevel=3)
+    return Results(found, skipped, "localize", {"net": network.name, "count": count})
 
 
-def localize_sounds(network: Network, sounds: Sounds, count: int = 1) -> SoundRegions:
-    """What `in_sounds` gives; a sound that cannot be read is warned about, and refused where there is no other."""
-    found = in_sounds(network, sounds, count)
-    if not found.found:
-        raise BadSound(found.skipped[0][1] if found.skipped else "no sound was given")
-    if found.skipped:
-        warnings.warn(f"{len(found.skipped)} sound(s) skipped: {found.skipped[0][1]}", stacklevel=3)
-    return found
-
-
-def in_sounds(network: Network, sounds: Sounds, count: int = 1) -> SoundRegions:
-    """At most so many spans of each sound, none overlapping, by the branch that localises."""
+def sound_steps(network: Network, sounds: Sounds, count: int = 1) -> Iterator[Step[LocalizedSound]]:
+    """At most so many spans of each sound, none overlapping, by the branch that localizes."""
     spectrogram, module = parts(network)
     given = [sounds] if isinstance(sounds, (str, os.PathLike, Tensor)) else list(sounds)
-    found: list[SoundFound] = []
-    skipped: list[tuple[str, str]] = []
-    for place, one in enumerate(given):
-        name = f"sound-{place}" if isinstance(one, Tensor) else str(one)
+    needed = spectrogram.samples(0, max(module.windows))[1]
+    for place, source in enumerate(given):
+        name = f"sound-{place}" if isinstance(source, Tensor) else str(source)
         try:
-            sound = one if isinstance(one, Tensor) else read_sound(Path(one), spectrogram.rate)
-            needed = spectrogram.samples(0, max(module.windows))[1]
+            sound = source if isinstance(source, Tensor) else read_sound(Path(source), spectrogram.rate)
             if sound.shape[-1] < needed:
                 raise BadSound(f"{name}: {spectrogram.too_short(sound.shape[-1], max(module.windows))}")
         except BadSound as reason:
-            skipped.append((name, str(reason)))
+            yield Step([], [(name, str(reason))], place + 1, len(given))
             continue
         (heard,) = spans(network, [sound], count)
         label, frames = network.label(heard.label), module.windows[heard.branch]
-        found.append(SoundFound(name, label, heard.probability, frames, heard.spans, sound, network, heard))
-    return SoundRegions(tuple(found), tuple(skipped))
+        result = LocalizedSound(name, label, heard.probability, frames, heard.spans, sound, network, heard)
+        yield Step([result], [], place + 1, len(given))
+
+
+def draw_sound(sound: Sound | Tensor, network: Network, heard: Heard) -> Image.Image:
+    """The spectrogram with what was heard; of a sound made in code, the true event is marked too."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    spectrogram, _ = parts(network)
+    waveform = sound.read() if isinstance(sound, Sound) else sound
+    values = spectrogram(waveform).numpy()  # bands,T
+    sheet = Figure(figsize=(9, 3.6), layout="constrained")
+    panel = sheet.subplots()
+    # a frame is drawn around the middle of the samples that it sees
+    first, last = (sum(spectrogram.seconds(i, 1)) / 2 for i in (0, values.shape[1] - 1))
+    half = spectrogram.hop / spectrogram.rate / 2
+    shown = panel.imshow(
+        values,
+        origin="lower",
+        aspect="auto",
+        cmap=COLOURS,
+        interpolation="nearest",
+        extent=(first - half, last + half, -0.5, len(values) - 0.5),
+    )
+    sheet.colorbar(shown, ax=panel, label="dB", pad=0.01)
+    for place, span in enumerate(heard.spans):
+        _mark(panel, (span.start, span.stop), FOUND, "-", str(place + 1) if place else "found", 0.05, True)
+    title = f"{network.label(heard.label)} {heard.probability:.3f}"
+    if isinstance(sound, Sound):
+        _mark(panel, sound.span, TRUE, "--", "true", 0.01, False)
+        title += f" (true: {network.label(sound.label)})"
+    panel.set(title=title, xlabel="seconds", ylabel="Hz, in mel bands", xlim=(0, len(waveform) / spectrogram.rate))
+    middles = spectrogram.pitches()
+    ticks = [pitch for pitch in PITCHES if middles[0] <= pitch <= middles[-1]]
+    panel.set_yticks(np.interp(ticks, middles, np.arange(len(middles))), [f"{pitch:,}" for pitch in ticks])
+    canvas = FigureCanvasAgg(sheet)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def _mark(panel: "Axes", span: tuple[float, float], ink: str, style: str, name: str, inset: float, above: bool) -> None:
+    """A box over the whole height, but for `inset` of it at either end, with its name inside."""
+    from matplotlib.patches import Rectangle
+
+    start, stop = span
+    place = panel.get_xaxis_transform()  # seconds across, shares of the panel's height up
+    for colour, width, line in (("black", 4.0, "-"), (ink, 2.0, style)):
+        panel.add_patch(
+            Rectangle(
+                (start, inset), stop - start, 1 - 2 * inset, transform=place, fill=False, edgecolor=colour,
+                linewidth=width, linestyle=line,
+            )
+        )  # fmt: skip
+    panel.text(
+        (start + stop) / 2, 0.97 - inset if above else 0.03 + inset, name, color=ink, transform=place, ha="center",
+        va="top" if above else "bottom", fontweight="bold",
+        bbox={"facecolor": "black", "alpha": 0.6, "pad": 1.5, "linewidth": 0},
+    )  # fmt: skip

@@ -9,25 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, ImageDraw
 from rich.text import Text
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadText
-from fovea.basics.files import finite, write_json
+from fovea.basics.files import finite, write_text
 from fovea.data.texts import Read
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput
-from fovea.models.anchornet_text import WINDOWS, AnchorNetText
+from fovea.models.anchornet_text import WINDOWS
 from fovea.networks.network import Network, as_found, reading_of
+from fovea.results import drawing, pages
+from fovea.results.results import Results, Shows, Step, renamed
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-FOUND, UNREAD = "bold reverse", "dim"  # styles on a terminal
-STYLE = """:root { color-scheme: light dark; --ink: #1d2430; --dim: #667085; --page: #fff; --line: #d9dde3 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8eaee; --dim: #98a2b3; --page: #14171c; --line: #2e343d } }
-body { margin: 0 auto; max-width: 60rem; padding: 1.5rem; background: var(--page); color: var(--ink);
-  font: 1.05rem/1.7 system-ui, sans-serif; overflow-wrap: anywhere }
-article { border-bottom: 1px solid var(--line); padding: .8rem 0 } p { margin: .2rem 0; white-space: pre-wrap }
+MARKED, UNREAD = "bold reverse", "dim"  # styles on a terminal
+STYLE = """article { border-bottom: 1px solid var(--line); padding: .8rem 0; overflow-wrap: anywhere }
+article p { margin: .2rem 0; white-space: pre-wrap }
 mark { background: #ffd24a; color: #111; font-weight: 650; border-bottom: 3px solid #b26a00; padding: 0 .15em }
 .unread, .about { color: var(--dim) } .about { font-size: .9rem } .unread { text-decoration: line-through }"""
+WIDTH, LINE, SHOWN = 720, 24, 600  # pixels of a drawn text and of a line of it; characters drawn on either side
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class TextSpan:
     words: str  # as the user wrote them
     evidence: float
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "tokens": [self.start, self.stop],
             "characters": list(self.place),
@@ -58,9 +59,13 @@ class TextAnswer:
     probability: float
     span: TextSpan
 
+    def to_dict(self) -> dict[str, Any]:
+        share = finite(self.probability)
+        return {"branch": self.window, "label": self.label, "probability": share, "span": self.span.to_dict()}
 
-@dataclass(frozen=True)
-class TextFound:
+
+@dataclass(frozen=True, repr=False)
+class LocalizedText(Shows):
     """One text: what it was taken for, and the span that speaks for it."""
 
     text: str
@@ -75,14 +80,44 @@ class TextFound:
     read: int  # characters that were
     ignored: str  # what the network did not see, in words; nothing where it saw all
 
+    @property
+    def name(self) -> str:
+        return self.text
+
+    @property
+    def boxes(self) -> list[tuple[int, int]]:
+        """The span, in characters."""
+        return [self.span.place]
+
     def marked(self, around: int | None = None) -> Text:
         """The text with its span marked; only so many characters on either side of it where `around` is given."""
         start, stop = self.span.place
         first, last = (0, len(self.text)) if around is None else _around(self.text, start, stop, around)
-        found = Text(CONTROLS.sub(" ", self.text))  # what would move the cursor, and the places with it
-        found.stylize(FOUND, start, stop)
-        found.stylize(UNREAD, self.read, len(self.text))
-        return Text("… " if first else "") + found[first:last] + Text(" …" if last < len(self.text) else "")
+        text = Text(CONTROLS.sub(" ", self.text))  # what would move the cursor, and the places with it
+        text.stylize(MARKED, start, stop)
+        text.stylize(UNREAD, self.read, len(self.text))
+        return Text("… " if first else "") + text[first:last] + Text(" …" if last < len(self.text) else "")
+
+    def draw(self) -> Image.Image:
+        """The text with its span marked, and the answer above it."""
+        first, last = _around(self.text, *self.span.place, SHOWN)
+        words = [(match[0], match.start() + first) for match in re.finditer(r"\S+", self.text[first:last])]
+        letters, gap = drawing.font(15), drawing.font(15).getlength(" ")
+        places: list[tuple[float, int]] = []
+        x, line = 4.0, 0
+        for word, _ in words:
+            width = letters.getlength(word)
+            if x > 4 and x + width > WIDTH - 4:
+                x, line = 4.0, line + 1
+            places.append((x, line * LINE + 6))
+            x += width + gap
+        canvas = Image.new("RGB", (WIDTH, (line + 1) * LINE + 8), "white")
+        pen = ImageDraw.Draw(canvas)
+        for (word, start), (x, y) in zip(words, places, strict=True):
+            if self.span.place[0] < start + len(word) and start < self.span.place[1]:
+                pen.rectangle((x - 2, y - 2, x + letters.getlength(word) + 2, y + LINE - 5), "#ffd24a")
+            pen.text((x, y), CONTROLS.sub(" ", word), fill="black" if start < self.read else "#888888", font=letters)
+        return drawing.titled(canvas, f"{self.label} {self.probability:.2f}", self.about())
 
     def about(self) -> str:
         """The answer in a line, which names the span for those who see no colours."""
@@ -109,116 +144,81 @@ class TextFound:
         about = "".join(f'<p class="about">{line}</p>' for line in lines)
         return f"<article><p>{before}<mark>{found}</mark>{after}{rest}</p>{about}</article>"
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "text": self.text,
             "tokens": list(self.tokens),
             "label": self.label,
             "probability": finite(self.probability),
             "branch": self.branch,
-            "span": self.span.row(),
-            "branches": [
-                {
-                    "branch": one.window,
-                    "label": one.label,
-                    "probability": finite(one.probability),
-                    "span": one.span.row(),
-                }
-                for one in self.branches
-            ],
+            "span": self.span.to_dict(),
+            "branches": [branch.to_dict() for branch in self.branches],
             "unknown": dict(self.unknown),
             "cut": self.cut,
         }
 
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        self.draw().save(folder / f"{stem}.words.png")
+        write_text(folder / f"{stem}.html", pages.page("words that speak for the answer", [self.html()], STYLE))
+        return {"picture": f"{stem}.words.png", "page": f"{stem}.html"}
+
     def _repr_html_(self) -> str:
         return f"<style>{STYLE}</style>{self.html()}"
 
-
-@dataclass(frozen=True)
-class TextRegions:
-    """What was found in every text; `skipped` are those without words."""
-
-    found: tuple[TextFound, ...]
-    skipped: tuple[tuple[str, str], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __getitem__(self, index: int) -> TextFound:
-        return self.found[index]
-
-    def __iter__(self) -> Iterator[TextFound]:
-        return iter(self.found)
-
-    def html(self) -> str:
-        return page(self.found)
-
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """texts.html and regions.json into a folder; the JSON's rows come back."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "texts.html").write_text(self.html(), encoding="utf-8")
-        rows = [one.row() for one in self.found]
-        skipped = [{"text": name, "reason": reason} for name, reason in self.skipped]
-        write_json(folder / "regions.json", {"texts": rows, "skipped": skipped})
-        return rows
+    def row(self) -> dict[str, Any]:
+        renamed("row()", "to_dict()")
+        return self.to_dict()
 
 
 def localize_texts(
     network: Network, texts: str | Iterable[str], target: str | int | None = None, branch: int | None = None
-) -> TextRegions:
-    """What `in_texts` gives; a text that cannot be read is warned about, and refused where there is no other."""
-    found = in_texts(network, texts, target, branch)
-    if not found.found:
-        raise BadText(found.skipped[0][1] if found.skipped else "no text was given")
-    if found.skipped:
-        warnings.warn(f"{len(found.skipped)} text(s) skipped: {found.skipped[0][1]}", stacklevel=3)
-    return found
+) -> Results[LocalizedText]:
+    """One result per text; a text that cannot be read is warned about, and refused where there is no other."""
+    steps = list(text_steps(network, texts, target, branch))
+    skipped = tuple(one for step in steps for one in step.skipped)
+    found = tuple(result for step in steps for result in step.results)
+    if not found:
+        raise BadText(skipped[0][1] if skipped else "no text was given")
+    if skipped:
+        warnings.warn(f"{len(skipped)} text(s) skipped: {skipped[0][1]}", stacklevel=3)
+    return Results(found, skipped, "localize", {"net": network.name, "branch": branch, "target": target})
 
 
-def in_texts(
+def text_steps(
     network: Network,
     texts: str | Iterable[str],
     target: str | int | None = None,
     branch: int | None = None,
     at_once: int = 256,
-) -> TextRegions:
+) -> Iterator[Step[LocalizedText]]:
     """The span of each text for what it is taken for, or for a class `target`: the best of the branches' maps.
 
     `branch` takes the span of the one whose cells see so many words, instead of the best.
     """
     reading = reading_of(network)
-    if not isinstance(network.module, AnchorNetText):
+    if not network.can("spans"):
         raise BadChoice(f"{network.name or 'the network'} tells no spans: load an anchornet_text, as anchornet_text-mr")
     if branch is not None and branch not in WINDOWS:
         raise BadChoice(f"no branch of {branch} words (there are: {', '.join(map(str, WINDOWS))})")
     wanted = None if target is None else network.index(target)
     given = [texts] if isinstance(texts, str) else list(texts)
-    reads, originals, skipped = [], [], []
-    for text, read in zip(given, reading.all(given), strict=True):
-        if isinstance(read, BadText):
-            skipped.append((str(text), str(read)))
-        else:
-            reads.append(read)
-            originals.append(text)
-    found: list[TextFound] = []
-    for start in range(0, len(reads), at_once):
-        own = reads[start : start + at_once]
-        ids = torch.stack([read.ids for read in own]).to(network.device)
+    read = list(zip(given, reading.all(given), strict=True))
+    skipped = [(str(text), str(reason)) for text, reason in read if isinstance(reason, BadText)]
+    good = [(text, words) for text, words in read if not isinstance(words, BadText)]
+    if not good:
+        yield Step([], skipped, len(given), len(given))
+    for start in range(0, len(good), at_once):
+        part = good[start : start + at_once]
+        ids = torch.stack([words.ids for _, words in part]).to(network.device)
         with as_found(network), torch.no_grad():
             out = network.module(ids)
-        found += _found(network, out, own, originals[start : start + at_once], wanted, branch)
-    return TextRegions(tuple(found), tuple(skipped))
+        results = _localized(network, out, part, wanted, branch)
+        yield Step(results, [] if start else skipped, len(skipped) + start + len(part), len(given))
 
 
-def _found(
-    network: Network,
-    out: AnchorNetOutput,
-    reads: Sequence[Read],
-    texts: Sequence[str],
-    wanted: int | None,
-    branch: int | None,
-) -> list[TextFound]:
+def _localized(
+    network: Network, out: AnchorNetOutput, part: Sequence[tuple[str, Read]], wanted: int | None, branch: int | None
+) -> list[LocalizedText]:
     label = out.decision.label if wanted is None else torch.full_like(out.decision.label, wanted)
     shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
     maps = [best_cells(one, label) for one in out.branches]
@@ -228,7 +228,7 @@ def _found(
         (share.max(1), best_cells(one, one.logits.argmax(1))) for one, share in zip(out.branches, shares, strict=True)
     ]
     found = []
-    for i, (read, text) in enumerate(zip(reads, texts, strict=True)):
+    for i, (text, read) in enumerate(part):
         j, c = int(chosen[i]), int(label[i])
         places = own_places(text, read)
         answers = tuple(
@@ -242,7 +242,7 @@ def _found(
         )
         probability = out.decision.probability[i] if wanted is None else shares[:, i, c].max()
         found.append(
-            TextFound(
+            LocalizedText(
                 text,
                 read.tokens,
                 network.label(c),
@@ -291,14 +291,3 @@ def _around(text: str, start: int, stop: int, around: int) -> tuple[int, int]:
     if last < len(text):
         last = max(text.rfind(" ", stop, last), stop) if " " in text[stop:last] else last
     return first, last
-
-
-def page(found: Sequence[TextFound]) -> str:
-    """A page on its own: nothing is fetched, and what the user wrote cannot run."""
-    title = "Words that speak for the answer"
-    parts = "\n".join(one.html() for one in found)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title>\n<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{parts}\n</body></html>\n"
-    )

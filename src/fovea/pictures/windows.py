@@ -29,3 +29,18 @@ def inside(inner: Tensor, outer: Tensor) -> Tensor:
     """Windows given in shares of other windows, in shares of the pictures that those are of: N,4."""
     corner, extent = outer[:, :2].repeat(1, 2), (outer[:, 2:] - outer[:, :2]).repeat(1, 2)
     return corner + inner * extent
+
+
+def pixels(batch: Tensor, which: Tensor, corners: Tensor, size: tuple[int, int]) -> Tensor:
+    """Windows of whole pixels out of N,C,H,W: of picture `which` (M), from a top left corner x y (M,2): M,C,h,w.
+
+    Zeros where a window reaches over the edge.
+    """
+    height, width = batch.shape[2:]
+    which, corners = which.to(batch.device), corners.to(batch.device)
+    rows = corners[:, 1, None] + torch.arange(size[0], device=batch.device)  # M,h
+    columns = corners[:, 0, None] + torch.arange(size[1], device=batch.device)  # M,w
+    rows_in, columns_in = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
+    found = batch.permute(0, 2, 3, 1)[which[:, None, None], rows_in[:, :, None], columns_in[:, None, :]]  # M,h,w,C
+    inside = ((rows == rows_in)[:, :, None] & (columns == columns_in)[:, None, :]).unsqueeze(-1)
+    return (found * inside).permute(0, 3, 1, 2)

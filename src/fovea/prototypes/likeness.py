@@ -1,7 +1,8 @@
 """What the prototypes of a ProtoPNet are, and what a picture has in common with them: "this looks like that"."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -9,18 +10,23 @@ from torch import Tensor
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of
+from fovea.networks.devices import placed
+from fovea.networks.inputs import Inputs, groups
+from fovea.networks.loading import NetworkLike, as_network
 from fovea.networks.network import Network, as_found
-from fovea.pictures import MAX_PIXELS, Given, Picture, gather
+from fovea.pictures import MAX_PIXELS, Picture
 from fovea.pictures.placement import Placement
-from fovea.prototypes.found import Answers, Likeness, LooksLike, Nearest, Patch, Prototype
+from fovea.pictures.shown import Shown
+from fovea.prototypes.figure import Shelf
 from fovea.prototypes.patches import box_of, patch_of, projected_on
-from fovea.prototypes.reading import Progress, batches
+from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
+from fovea.results.results import Results, Step
 
 CLASSES, EACH = 20, 3  # shown where nothing is asked for: so many classes, so many prototypes of each
+Progress = Callable[[int, int], None]
 
 __all__ = [
-    "Answers", "Likeness", "LooksLike", "Nearest", "Patch", "Prototype", "choose", "looks_like", "nearest",
-    "projected_on",
+    "Likeness", "LooksLike", "Prototype", "PrototypePatch", "choose", "looks_like", "nearest", "projected_on",
 ]  # fmt: skip
 
 
@@ -29,7 +35,7 @@ def choose(network: Network, classes: Sequence[str | int] = ()) -> list[int]:
     module = prototypes_of(network)
     count, each = module.prototypes.shape[:2]
     if classes:
-        asked = dict.fromkeys(network.index(one, count) for one in classes)
+        asked = dict.fromkeys(network.index(label, count) for label in classes)
         return [label * each + k for label in asked for k in range(each)]
     spread = torch.linspace(0, count - 1, min(CLASSES, count)).round().int().tolist()
     found = []
@@ -41,52 +47,79 @@ def choose(network: Network, classes: Sequence[str | int] = ()) -> list[int]:
 
 
 def nearest(
-    network: Network,
+    net: NetworkLike,
     data: DataSet,
+    *,
     count: int = 4,
     prototypes: Sequence[int] | None = None,
-    size: int = 64,
+    batch: int = 64,
+    device: str | None = None,
     progress: Progress = lambda done, total: None,
-) -> Nearest:
+) -> Results[Prototype]:
     """What prototypes were projected on, and the `count` pictures of the data, their own left out, that have the most
     similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given."""
+    network = as_network(net) if device is None else placed(as_network(net), device)
     module = prototypes_of(network)
-    if count < 0 or size < 1:
-        raise BadChoice(f"count is at least 0 and size at least 1; got {count} and {size}")
+    if count < 0:
+        raise BadChoice(f"count is at least 0; got {count}")
     total = module.owner.numel()
     numbers = list(range(total)) if prototypes is None else list(prototypes)
-    stray = [one for one in numbers if not 0 <= one < total]
+    stray = [number for number in numbers if not 0 <= number < total]
     if stray or not numbers:
         raise BadChoice(f"{network.name or 'the network'} has the prototypes 0 to {total - 1}; got {stray or numbers}")
-    own = projected_on(network, data, numbers, size)
+    own = projected_on(network, data, numbers, batch)
+    skipped: list[tuple[str, str]] = []
+    patches = _most_similar(network, data, numbers, count, batch, skipped, progress) if count else {}
+    weights, owner, shelf = module.last.weight.detach().cpu(), module.owner.tolist(), Shelf(data)
+    found = []
+    for number in numbers:
+        label, weight = network.label(owner[number]), float(weights[owner[number], number])
+        found.append(Prototype(number, label, weight, own.get(number), patches.get(number, ()), shelf))
+    return Results(tuple(found), tuple(skipped), "prototypes", {"net": network.name, "data": data.name})
+
+
+def _most_similar(
+    network: Network,
+    data: DataSet,
+    numbers: Sequence[int],
+    count: int,
+    batch: int,
+    skipped: list[tuple[str, str]],
+    progress: Progress,
+) -> dict[int, tuple[PrototypePatch, ...]]:
+    """Of each prototype the parts of other pictures that are most like it."""
+    module = prototypes_of(network)
     wanted = torch.tensor(numbers, device=network.device)
     pictures = module.picture.flatten()[wanted].unsqueeze(1)  # Q,1
-    skipped, placements = list[tuple[str, str]](), dict[int, Placement]()
+    placements: dict[int, Placement] = {}
     best: tuple[Tensor, Tensor, Tensor] | None = None  # similarity Q,count; picture Q,count; map Q,count,h,w
-    for batch in batches(network, data, size, skipped, progress) if count else ():
-        with as_found(network), torch.no_grad():
-            out = module(batch.inputs)
-        placements.update(zip(batch.numbers, batch.placements, strict=True))
-        which = torch.tensor(batch.numbers, device=network.device).expand(len(numbers), -1)  # Q,N
-        similarity = out.similarity[:, wanted].T.masked_fill(which == pictures, -torch.inf)
-        new = similarity, which, out.maps[:, wanted].transpose(0, 1)
-        best = _first(new if best is None else _beside(best, new), count)
-    found, weights, owner = [], module.last.weight.detach().cpu(), module.owner.tolist()
-    for place, number in enumerate(numbers):
-        rows = () if best is None else zip(*(one[place].cpu() for one in best), strict=True)
-        patches = tuple(
+    for group in groups(network, data, batch):
+        skipped += group.skipped
+        if group.batch is not None:
+            with as_found(network), torch.no_grad():
+                out = module(group.batch)
+            placed_at = (cast(Placement, shown.placement) for shown in group.shown)
+            placements |= dict(zip(group.places, placed_at, strict=True))
+            which = torch.tensor(group.places, device=network.device).expand(len(numbers), -1)  # Q,N
+            similarity = out.similarity[:, wanted].T.masked_fill(which == pictures, -torch.inf)
+            new = similarity, which, out.maps[:, wanted].transpose(0, 1)
+            best = _first(new if best is None else _beside(best, new), count)
+        progress(group.done, group.total)
+    if best is None:
+        reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
+        raise BadPicture(reason)
+    return {
+        number: tuple(
             patch_of(data, int(which), cells, placements[int(which)], float(similarity))
-            for similarity, which, cells in rows
+            for similarity, which, cells in zip(*(rows[place].cpu() for rows in best), strict=True)
             if similarity > -torch.inf
         )
-        label = owner[number]
-        weight = float(weights[label, number])
-        found.append(Prototype(number, network.label(label), weight, own.get(number), patches))
-    return Nearest(tuple(found), tuple(skipped))
+        for place, number in enumerate(numbers)
+    }
 
 
-def _beside(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    similarity, which, maps = (torch.cat(both, 1) for both in zip(one, other, strict=True))
+def _beside(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    similarity, which, maps = (torch.cat(both, 1) for both in zip(first, second, strict=True))
     return similarity, which, maps
 
 
@@ -99,77 +132,73 @@ def _first(found: tuple[Tensor, Tensor, Tensor], count: int) -> tuple[Tensor, Te
 
 
 def looks_like(
-    network: Network,
-    pictures: Given | Iterable[Given],
+    net: NetworkLike,
+    pictures: Inputs,
     data: DataSet,
+    *,
     count: int = 5,
-    size: int = 64,
-    progress: Progress = lambda done, total: None,
+    batch: int = 64,
+    device: str | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> Answers:
+    progress: Progress = lambda done, total: None,
+) -> Results[LooksLike]:  # a public door: every option by its name
     """What each picture is taken for, and the `count` prototypes that contribute the most to that answer; of those that
     were projected on one cell, the first.
 
     `data` is what the network was trained on: the prototypes' own patches are read from it.
     """
+    network = as_network(net) if device is None else placed(as_network(net), device)
     module = prototypes_of(network)
-    if count < 1 or size < 1:
-        raise BadChoice(f"count and size are at least 1; got {count} and {size}")
-    given, skipped = gather(pictures), list[tuple[str, str]]()
-    answers: list[LooksLike] = []
-    for start in range(0, len(given), size):
-        kept, ready = list[Picture](), list[tuple[Tensor, Placement]]()
-        for picture in given[start : start + size]:
-            try:
-                ready.append(network.prepare(picture.read(max_pixels)))
-                kept.append(picture)
-            except BadPicture as reason:
-                skipped.append((picture.name, str(reason)))
-        if kept:
-            tensors = torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype)
+    if count < 1:
+        raise BadChoice(f"count is at least 1; got {count}")
+    steps: list[Step[LooksLike]] = []
+    shelf = Shelf(data)
+    for group in groups(network, pictures, batch, max_pixels):
+        answers: list[LooksLike] = []
+        if group.batch is not None:
             with as_found(network), torch.no_grad():
-                out = module(tensors)
-            answers += [_answer(network, out, i, kept[i], ready[i][1], count) for i in range(len(kept))]
-        progress(min(start + size, len(given)), len(given))
-    own = projected_on(network, data, sorted({one.prototype for answer in answers for one in answer.reasons}), size)
-    shown = (
-        replace(answer, reasons=tuple(replace(one, own=own.get(one.prototype)) for one in answer.reasons))
-        for answer in answers
+                out = module(group.batch)
+            answers = [_answer(network, out, i, shown, count, shelf) for i, shown in enumerate(group.shown)]
+        steps.append(Step(answers, group.skipped, group.done, group.total))
+        progress(group.done, group.total)
+    results = Results.of(steps, "prototypes", {"net": network.name, "data": data.name})
+    numbers = sorted({reason.prototype for answer in results for reason in answer.reasons})
+    own = projected_on(network, data, numbers, batch)
+    known = (
+        replace(answer, reasons=tuple(replace(reason, own=own.get(reason.prototype)) for reason in answer.reasons))
+        for answer in results
     )
-    return Answers(tuple(shown), tuple(skipped))
+    return Results(known, results.skipped, results.what, results.settings)
 
 
 def _different(network: Network, order: Sequence[int], count: int) -> list[int]:
-    """The first prototypes in this order that were not projected on the cell of one before them."""
+    """The first prototypes in this order that were not projected on the cell of an earlier one."""
     module = prototypes_of(network)
     places = torch.cat([module.picture.view(-1, 1), module.cell.view(-1, 2)], 1).tolist()
     found: dict[tuple[int, ...], int] = {}
-    for one in order:
-        key = (one,) if places[one][0] == NOWHERE else tuple(places[one])
-        found.setdefault(key, one)
+    for number in order:
+        key = (number,) if places[number][0] == NOWHERE else tuple(places[number])
+        found.setdefault(key, number)
         if len(found) == count:
             break
     return list(found.values())
 
 
-def _answer(
-    network: Network, out: ProtoPNetOutput, i: int, picture: Picture, placement: Placement, count: int
-) -> LooksLike:
+def _answer(network: Network, out: ProtoPNetOutput, i: int, shown: Shown, count: int, shelf: Shelf) -> LooksLike:
     """The answer for picture i of a batch; what its prototypes were projected on is not known yet."""
     label = int(out.logits[i].argmax())
     weights = out.weights[label].detach()  # P
+    order = (out.similarity[i] * weights).argsort(descending=True, stable=True).tolist()
     reasons = tuple(
         Likeness(
-            prototype=one,
-            label=network.label(int(out.owner[one])),
-            box=box_of(out.maps[i, one].cpu(), placement),
-            similarity=float(out.similarity[i, one]),
-            weight=float(weights[one]),
+            prototype=number,
+            label=network.label(int(out.owner[number])),
+            box=box_of(out.maps[i, number].cpu(), cast(Placement, shown.placement)),
+            similarity=float(out.similarity[i, number]),
+            weight=float(weights[number]),
             own=None,
         )
-        for one in _different(
-            network, (out.similarity[i] * weights).argsort(descending=True, stable=True).tolist(), count
-        )
+        for number in _different(network, order, count)
     )
     chance, logit = float(out.logits[i].softmax(0)[label]), float(out.logits[i, label])
-    return LooksLike(picture, network.label(label), chance, logit, reasons)
+    return LooksLike(cast(Picture, shown.picture), network.label(label), chance, logit, reasons, shelf)

@@ -11,18 +11,19 @@ from fovea.basics import boxes as regions
 from fovea.basics.errors import BadChoice
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, prototypes_of, similarity_of
+from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found
 from fovea.pictures.placement import Placement, on_pixels
-from fovea.prototypes.found import Box, Patch
-from fovea.prototypes.reading import batches
+from fovea.prototypes.figure import Box
+from fovea.prototypes.reasons import PrototypePatch
 
 SAME = 1e-2  # squared distance: a prototype is as near as that to the cell that it was projected on
 
 
-def patch_of(data: DataSet, number: int, cells: Tensor, placement: Placement, similarity: float) -> Patch:
-    sample = data.samples[number]
+def patch_of(data: DataSet, picture: int, cells: Tensor, placement: Placement, similarity: float) -> PrototypePatch:
+    sample = data.samples[picture]
     label = data.labels[sample.label] if sample.label < len(data.labels) else str(sample.label)
-    return Patch(Path(sample.name).name, number, label, box_of(cells, placement), similarity)
+    return PrototypePatch(Path(sample.name).name, picture, label, box_of(cells, placement), similarity)
 
 
 def box_of(cells: Tensor, placement: Placement) -> Box:
@@ -33,14 +34,16 @@ def box_of(cells: Tensor, placement: Placement) -> Box:
     return (left + x0, top + y0, left + x1, top + y1) if x1 > x0 else (left, top, right, bottom)
 
 
-def projected_on(network: Network, data: DataSet, prototypes: Iterable[int], size: int = 64) -> dict[int, Patch]:
+def projected_on(
+    network: Network, data: DataSet, prototypes: Iterable[int], batch: int = 64
+) -> dict[int, PrototypePatch]:
     """The patches that prototypes were projected on, by number; only their pictures are read."""
     module = prototypes_of(network)
     picture, cells = module.picture.flatten().tolist(), module.cell.flatten(0, 1).tolist()
     on: dict[int, list[int]] = {}
-    for one in prototypes:
-        if picture[one] != NOWHERE:
-            on.setdefault(picture[one], []).append(one)
+    for number in prototypes:
+        if picture[number] != NOWHERE:
+            on.setdefault(picture[number], []).append(number)
     if not on:
         return {}
     other = (
@@ -51,16 +54,18 @@ def projected_on(network: Network, data: DataSet, prototypes: Iterable[int], siz
         raise BadChoice(other)
     places = sorted(on)
     part = replace(data, samples=tuple(data.samples[place] for place in places))
-    found: dict[int, Patch] = {}
+    found: dict[int, PrototypePatch] = {}
     least = float(similarity_of(torch.tensor(SAME)))
-    for batch in batches(network, part, size, [], lambda done, total: None):
+    for group in groups(network, part, batch):
+        if group.batch is None:
+            continue
         with as_found(network), torch.no_grad():
-            maps = module(batch.inputs).maps.cpu()  # N,P,h,w
-        for i, k in enumerate(batch.numbers):
-            for one in on[places[k]]:
-                row, column = cells[one]
-                if int(module.owner[one]) != batch.labels[i] or maps[i, one, row, column] < least:
+            maps = module(group.batch).maps.cpu()  # N,P,h,w
+        for i, (shown, place) in enumerate(zip(group.shown, group.of(places), strict=True)):
+            assert shown.placement is not None
+            for number in on[place]:
+                row, column = cells[number]
+                if int(module.owner[number]) != data.samples[place].label or maps[i, number, row, column] < least:
                     raise BadChoice(other)
-                similarity = float(maps[i, one].max())
-                found[one] = patch_of(data, places[k], maps[i, one], batch.placements[i], similarity)
+                found[number] = patch_of(data, place, maps[i, number], shown.placement, float(maps[i, number].max()))
     return found

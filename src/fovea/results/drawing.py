@@ -60,6 +60,16 @@ def dimmed(image: Image.Image, boxes: Sequence[Sequence[float]]) -> Image.Image:
     return Image.fromarray(np.where(seen[..., None], base, pale).astype(np.uint8))
 
 
+def with_boxes(image: Image.Image, boxes: Sequence[Sequence[float]], numbered: bool = True) -> Image.Image:
+    """A picture at a size to look at with its boxes, numbered from 1; what no box shows is pale."""
+    drawn, zoom = enlarged(image)
+    scaled = [[side * zoom for side in box] for box in boxes]
+    drawn = dimmed(drawn, scaled)
+    for number, box in reversed(list(enumerate(scaled, 1))):
+        draw_box(drawn, box, str(number) if numbered else "")
+    return drawn
+
+
 def colour(share: NDArray[np.floating]) -> NDArray[np.float32]:
     """0..1 to red, green, blue in 0..255."""
     found: NDArray[np.float32] = _colours()[(share.clip(0, 1) * 255).astype(int)]
@@ -120,7 +130,7 @@ def fitted(image: Image.Image, room: tuple[int, int], least: int = 1) -> Image.I
     return image.resize((width, height), Image.Resampling.LANCZOS)
 
 
-def shortened(text: str, size: int, width: int, after: str = "") -> str:
+def shortened(text: str, size: int, width: float, after: str = "") -> str:
     """Text with what comes after it; of one too long, its end is left out."""
     letters = font(size).getlength
     if letters(text + after) <= width:
@@ -160,10 +170,11 @@ def named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) 
     return titled(canvas, above, below)
 
 
-def framed(image: Image.Image, edge: int = 8) -> Image.Image:
-    """With a white edge."""
-    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + 2 * edge), "white")
-    canvas.paste(image, (edge, edge))
+def framed(image: Image.Image, edge: int = 8, above: int | None = None) -> Image.Image:
+    """With a white edge, another one above where that is given."""
+    top = edge if above is None else above
+    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + top + edge), "white")
+    canvas.paste(image, (edge, top))
     return canvas
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fovea.models.twostream import TwoStream, Views
 from fovea.networks.completion import completion
 from fovea.networks.network import Network
-from fovea.patches.sources import open_source
+from fovea.patches.opening import open_source
 from fovea.pictures import from_array
 from fovea.pictures.transforms import Prepare
 

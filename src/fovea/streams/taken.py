@@ -14,7 +14,7 @@ from fovea.data.samples import Source
 from fovea.models.twostream import EMBEDDED, TwoStream
 from fovea.networks.network import Network
 from fovea.patches.cache import Extracted, extract
-from fovea.patches.sources import told
+from fovea.patches.opening import without_folders
 from fovea.pictures import from_array
 from fovea.pictures.transforms import Prepare
 from fovea.streams.completion import filled
@@ -36,7 +36,7 @@ def source_of(module: TwoStream) -> str | None:
     """Where a two-stream network's patches come from, without whose folders a file lies in."""
     if module.localizer is not None:
         return EMBEDDED
-    return None if module.source is None else told(module.source)
+    return None if module.source is None else without_folders(module.source)
 
 
 def patches_of(

@@ -10,7 +10,7 @@ from fovea.basics.errors import BadChoice
 from fovea.data import DataSet
 from fovea.networks.loading import load
 from fovea.networks.network import Network
-from fovea.patches.classify import Patches, added, patches
+from fovea.patches.classify import PatchBatch, added, patches
 from fovea.patches.lip import for_test, for_training, pick
 from fovea.patches.scales import look
 from fovea.pictures.transforms import Prepare
@@ -103,7 +103,7 @@ class PatchTest(Classified[HeldOut]):
     def __init__(self, localizer: Network, held: HeldOut) -> None:
         super().__init__(held)
         self.localizer = localizer
-        self.found: list[Sequence[Patches]] = []  # of every batch, found once
+        self.found: list[Sequence[PatchBatch]] = []  # of every batch, found once
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
@@ -117,7 +117,7 @@ class PatchTest(Classified[HeldOut]):
             counts += hits(output, batch.target)
         return shares(counts, fabric, len(network.labels or ()))
 
-    def _patches(self, number: int, inputs: Tensor) -> Sequence[Patches]:
+    def _patches(self, number: int, inputs: Tensor) -> Sequence[PatchBatch]:
         if number >= len(self.found):
             self.found.append(patches(look(self.localizer, inputs), for_test, inputs.shape[2:]))
         return self.found[number]

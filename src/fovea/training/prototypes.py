@@ -1,13 +1,17 @@
 """Where prototypes begin, and their projection on the training pictures (ProtoPNet, Chen et al. 2019)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
+from fovea.basics.errors import BadPicture
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, prototypes_of
+from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found
-from fovea.prototypes.reading import Progress, batches
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,16 @@ def place(
     numbers = sorted(wanted)
     part = replace(data, samples=tuple(data.samples[number] for number in numbers))
     with as_found(network), torch.no_grad():
-        for batch in batches(network, part, size, [], progress):
-            features = module.features(batch.inputs)
+        for group in groups(network, part, size):
+            progress(group.done, group.total)
+            if group.batch is None:
+                continue
+            features = module.features(group.batch)
             strength = features.flatten(2).norm(dim=1)  # N,hw
             cells = strength.argsort(dim=1, descending=True, stable=True)
             embedded = module.embedded_of(features).flatten(2)  # N,width,hw
-            for i, number in enumerate(batch.numbers):
-                for label, k, rank in wanted[numbers[number]]:
+            for i, number in enumerate(group.of(numbers)):
+                for label, k, rank in wanted[number]:
                     module.prototypes[label, k] = embedded[i, :, cells[i, rank % cells.shape[1]]]
 
 
@@ -72,11 +79,16 @@ def project(
     cell.fill_(NOWHERE)
     # in single precision proper: a GPU's shortcuts would leave prototypes beside the cells that they are said to be
     with as_found(network), torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        for batch in batches(network, data, size, skipped, progress):
-            embedded = module.embedded(batch.inputs)  # N,width,h,w
+        for group in groups(network, data, size):
+            skipped += group.skipped
+            progress(group.done, group.total)
+            if group.batch is None:
+                continue
+            embedded = module.embedded(group.batch)  # N,width,h,w
             columns = embedded.shape[3]
             apart = module.distances(embedded).view(len(embedded), *best.shape, -1)  # N,classes,K,hw
-            for i, (label, number) in enumerate(zip(batch.labels, batch.numbers, strict=True)):
+            for i, number in enumerate(group.places):
+                label = data.samples[number].label
                 nearest, place = apart[i, label].min(1)  # K
                 better = nearest < best[label]
                 best[label] = torch.where(better, nearest, best[label])
@@ -84,6 +96,10 @@ def project(
                 where = torch.stack([place // columns, place % columns], 1)
                 cell[label] = torch.where(better[:, None], where, cell[label])
                 vectors[label] = torch.where(better[:, None], embedded[i].flatten(1).T[place], vectors[label])
+    if len(skipped) == len(data):
+        raise BadPicture(
+            f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
+        )
     module.prototypes.copy_(vectors)
     module.picture.copy_(picture)
     module.cell.copy_(cell)

@@ -1,0 +1,147 @@
+"""What localizing in a picture gives: its patches with their evidence, as crops, a picture, JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics.boxes import whole_pixels
+from fovea.basics.errors import BadChoice
+from fovea.basics.files import finite
+from fovea.pictures.placement import Placement, by_centres, middles
+from fovea.pictures.shown import Shown, about
+from fovea.results import drawing
+from fovea.results.results import Shows, renamed
+
+Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A box in the user's pixels, and what speaks for the class in it."""
+
+    box: Box
+    evidence: float
+    cell: tuple[int, int]  # row, column
+
+    def to_dict(self) -> dict[str, Any]:
+        box = [round(side, 2) for side in self.box]
+        return {"box": box, "evidence": finite(self.evidence), "cell": list(self.cell)}
+
+
+@dataclass(frozen=True)
+class BranchAnswer:
+    """What one branch alone says of a picture."""
+
+    side: int
+    label: str
+    probability: float
+    best: Patch  # for its own label
+
+    def to_dict(self) -> dict[str, Any]:
+        share = finite(self.probability)
+        return {"side": self.side, "label": self.label, "probability": share, "best": self.best.to_dict()}
+
+
+@dataclass(frozen=True, repr=False)
+class LocalizedPicture(Shows):
+    """One picture: what it was taken for, and the patches that speak for it, best first."""
+
+    shown: Shown
+    label: str
+    probability: float
+    side: int  # of a patch, in the pixels of the network's input
+    patches: tuple[Patch, ...]
+    heatmap: NDArray[np.float32]  # h,w: the evidence of every cell
+    branches: tuple[BranchAnswer, ...] = ()
+    attention: tuple[NDArray[np.float32], ...] = ()  # h,w per branch, Eq. 10
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.shown.name
+
+    @property
+    def boxes(self) -> list[Box]:
+        return [patch.box for patch in self.patches]
+
+    def crops(self) -> list[Image.Image]:
+        """The patches, cut out of the user's own picture."""
+        image = self.shown.image()
+        return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
+
+    def draw(self, titled: bool = True) -> Image.Image:
+        """The patches on the picture, numbered, with what they say above it; what no patch shows is pale."""
+        drawn = drawing.with_boxes(self.shown.image(), self.boxes)
+        if not titled:
+            return drawn
+        count = f"{len(self.patches)} patch{'es' if len(self.patches) != 1 else ''} of {self.side} x {self.side}"
+        below = f"{count} · {self.note}" if self.note else count
+        return drawing.titled(drawn, f"{self.label} {self.probability:.2f}", below)
+
+    def attentions(self) -> Image.Image:
+        """Where each branch attends to (Fig. 11), with what it alone takes the picture for."""
+        if not self.attention:
+            raise BadChoice("this network has no branches that attend")
+        image = self.shown.image()
+        place = self.shown.placement or Placement.identity(*image.size)
+        parts = []
+        for branch, values in zip(self.branches, self.attention, strict=True):
+            window = middles(values.shape, branch.side, place)  # beyond it no patch has its middle
+            drawn = drawing.blend(image, by_centres(values, branch.side, place), window)
+            title = f"{branch.label} {branch.probability:.2f}"
+            parts.append(drawing.titled(drawn, title, f"attention of the branch of {branch.side} x {branch.side}"))
+        return drawing.grid([parts])
+
+    def line(self) -> str:
+        number = f"{len(self.patches)} {'patch' if len(self.patches) == 1 else 'patches'}"
+        size = f"{number} of {self.side} x {self.side} of the network's pixels"
+        return f"{self.label} {self.probability:.2f}, {size}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **about(self.shown),
+            "label": self.label,
+            "probability": finite(self.probability),
+            "side": self.side,
+            "patches": [patch.to_dict() for patch in self.patches],
+            "branches": [branch.to_dict() for branch in self.branches],
+            "note": self.note or None,
+        }
+
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        names: dict[str, Any] = {"overlay": f"{stem}.patches.png", "evidence": f"{stem}.evidence.npy"}
+        self.draw().save(folder / names["overlay"])
+        np.save(folder / names["evidence"], self.heatmap)
+        names["crops"] = [f"{stem}.patch{number}.png" for number in range(1, len(self.patches) + 1)]
+        for name, crop in zip(names["crops"], self.crops(), strict=True):
+            crop.save(folder / name)
+        if self.attention:
+            names["attention"] = f"{stem}.attention.png"
+            self.attentions().save(folder / names["attention"])
+        return names
+
+    def overlay(self) -> Image.Image:
+        renamed("overlay()", "draw()")
+        return self.draw()
+
+    def picture(self) -> Image.Image:
+        renamed("picture()", "draw(titled=False)")
+        return self.draw(titled=False)
+
+    def row(self) -> dict[str, Any]:
+        renamed("row()", "to_dict()")
+        return self.to_dict()
+
+
+def on_picture(box: Sequence[float], shown: Shown) -> Box:
+    """A box in the pixels of the network's input, in those of the user's own picture."""
+    x0, y0, x1, y1 = box
+    if shown.placement is None:
+        return x0, y0, x1, y1
+    (sx, sy), (ox, oy) = shown.placement.scale, shown.placement.offset
+    return x0 * sx + ox, y0 * sy + oy, x1 * sx + ox, y1 * sy + oy

@@ -1,0 +1,242 @@
+"""One line of text opens any patch source, KIND:NET,key=value,...
+
+`l2caf:efficientnet_lite0-cub100,thresholds=0.25/0.5`, `prototypes:protopnet-cub100,count=5`, `whole`,
+`package.module:name:NET,key=value` for a source of the user's own.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from PIL import Image
+
+from fovea.basics.errors import BadChoice, nearest
+from fovea.basics.registry import REFERENCE
+from fovea.data.options import value_of
+from fovea.data.samples import Box
+from fovea.heatmaps.methods import method, names
+from fovea.networks import loading as zoo
+from fovea.networks.network import Network
+from fovea.networks.registry import is_untrained
+from fovea.networks.weights import FILES as WEIGHTS
+from fovea.networks.weights import hash_of
+from fovea.patches.sources import Finder, Opening, Scored, patch_source
+from fovea.patches.sources.maps import boxes_of_map
+from fovea.pictures import Picture
+from fovea.pictures.transforms import Prepare
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The patches of one picture, best first, in its own pixels and inside it; there is at least one."""
+
+    boxes: tuple[Box, ...]
+    scores: tuple[float, ...]  # what the source says of each
+
+
+class Source(Protocol):
+    """Finds patches. What it finds in a picture does not hang on the pictures beside it, beyond rounding."""
+
+    @property
+    def text(self) -> str:
+        """The line that it was opened by."""
+        ...
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Patches]: ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What becomes of every box, whatever found it."""
+
+    square: Literal["yes", "no"] = "no"  # the shorter side is grown to the longer, as far as the picture goes
+    pad: float = 0.0  # each edge moves out by this share of the side
+    least: float = 0.1  # the smallest side, as a share of the picture's shorter side
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.pad < math.inf:
+            raise BadChoice(f"pad is a share of a patch's side that its edges move out by, at least 0; got {self.pad}")
+        if not 0 <= self.least <= 1:
+            raise BadChoice(f"least is a share of the picture's shorter side, 0 to 1; got {self.least}")
+
+    def __call__(self, box: Sequence[float], size: tuple[int, int]) -> Box | None:
+        """The box inside a picture of this width and height, in hundredths of a pixel; None where it has no part in it.
+
+        The order: padded, cut off at the picture's edges, grown to the least side, then to a square.
+        """
+        x0, y0, x1, y1 = box
+        wider, higher = self.pad * (x1 - x0), self.pad * (y1 - y0)
+        x0, x1 = max(x0 - wider, 0.0), min(x1 + wider, size[0])
+        y0, y1 = max(y0 - higher, 0.0), min(y1 + higher, size[1])
+        if not (x0 < x1 and y0 < y1):
+            return None
+        least = max(self.least * min(size), 1.0)
+        width, height = max(x1 - x0, least), max(y1 - y0, least)
+        if self.square == "yes":
+            width = height = max(width, height)
+        (x0, x1), (y0, y1) = _grown(x0, x1, width, size[0]), _grown(y0, y1, height, size[1])
+        return round(x0, 2), round(y0, 2), round(x1, 2), round(y1, 2)
+
+
+def _grown(start: float, stop: float, length: float, end: int) -> tuple[float, float]:
+    """So long around the same middle, moved into 0..end."""
+    length = min(length, end)
+    start = min(max((start + stop - length) / 2, 0.0), end - length)
+    return start, start + length
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source by its line."""
+
+    text: str
+    kind: str
+    network: Network | None
+    find: Finder
+    shape: Shape
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Patches]:
+        upright = [image if image.mode == "RGB" else Picture("picture", image).read() for image in images]
+        found = _checked(self.kind, self.find(upright), len(upright)) if upright else []
+        return [self._shaped(scored, image.size) for scored, image in zip(found, upright, strict=True)]
+
+    def _shaped(self, found: Scored, size: tuple[int, int]) -> Patches:
+        """Where nothing was found, as in a blank map, the whole picture, of which the source says nothing: 0."""
+        shaped = [(self.shape(box, size), _short(score)) for box, score in found]
+        kept = [(box, score) for box, score in shaped if box is not None]
+        kept = kept or [((0.0, 0.0, float(size[0]), float(size[1])), 0.0)]
+        return Patches(tuple(box for box, _ in kept), tuple(score for _, score in kept))
+
+    @property
+    def weights(self) -> str:
+        """Tells networks apart that are called the same."""
+        return "" if self.network is None else hash_of(self.network.module.state_dict())[:16]
+
+
+def _short(score: float) -> float:
+    """Six digits, as in the file; JSON has no NaN."""
+    return float(f"{score:.6g}") if math.isfinite(score) else 0.0
+
+
+def _checked(kind: str, found: Any, pictures: int) -> Sequence[Scored]:
+    """What a finder gave, or an error with words for its author."""
+    wanted = f"patch source {kind}: for each picture a list of (box, score), a box x0 y0 x1 y1 in its pixels"
+    if not isinstance(found, (list, tuple)):
+        raise BadChoice(f"{wanted}; got a {type(found).__name__}")
+    if len(found) != pictures:
+        raise BadChoice(f"{wanted}; got {len(found)} lists for {pictures} pictures")
+    for scored in found:
+        if not isinstance(scored, (list, tuple)):
+            raise BadChoice(f"{wanted}; got a {type(scored).__name__} for a picture")
+        for pair in scored:
+            if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[1], Real)):
+                raise BadChoice(f"{wanted}; got {pair!r} in place of (box, score)")
+            if len(box := list(pair[0])) != 4 or not all(isinstance(side, Real) for side in box):
+                raise BadChoice(f"{wanted}; got the box {pair[0]!r}")
+    checked: Sequence[Scored] = found
+    return checked
+
+
+def kinds() -> list[str]:
+    """Every source by name: the heatmaps of every method, then those that are declared."""
+    return [*names(), *patch_source]
+
+
+def _opening(kind: str) -> Opening:
+    if REFERENCE.fullmatch(kind) and kind not in patch_source:
+        module, _, name = kind.partition(":")
+        with suppress(ModuleNotFoundError):  # told with words below
+            import_module(module)
+        kind = name if name in method and method.entry(name).module == module else kind  # a method of the user's own
+    if kind in method:
+        return boxes_of_map(kind)
+    if kind not in patch_source and not REFERENCE.fullmatch(kind):
+        known = kinds()
+        raise BadChoice(
+            f"no patch source {kind!r}{nearest(kind, known)} (there are: {', '.join(known)}; your own: "
+            "package.module:name)"
+        )
+    return patch_source.get(kind)
+
+
+def open_source(text: str, device: str | torch.device = "cpu") -> Opened:
+    """The source that a line tells of; `device` is where its network runs."""
+    kind, net, options = parsed(text)
+    opening = _opening(kind)
+    if opening.needs_network and not net:
+        raise BadChoice(f"{kind} needs a network, as in {kind}:NAME or {kind}:FILE.safetensors; got {text!r}")
+    if net and not opening.needs_network:
+        raise BadChoice(f"{kind} takes no network; got {net!r} in {text!r}")
+    arguments, common = _typed(opening, options)
+    shape = Shape(**common)
+    network = _loaded(net, device) if net else None
+    given = {} if network is None else {"network": network}
+    find = opening.function(**given, **arguments)
+    if not callable(find):
+        raise BadChoice(f"patch source {kind}: its function returns a finder, a function of pictures; got {find!r}")
+    return Opened(text, kind, network, find, shape)
+
+
+def parsed(text: str) -> tuple[str, str, dict[str, str]]:
+    """'KIND:NET,key=value,key=value' in its parts; the network's name or file comes first, and may be left out."""
+    kind, _, rest = text.partition(":")
+    own = re.match(rf"{REFERENCE.pattern}(?=:|$)", text)
+    if own is not None and kind not in kinds() and find_spec(kind.partition(".")[0]) is not None:
+        kind, rest = own[0], text[own.end() + 1 :]
+    pieces = [piece.strip() for piece in rest.split(",") if piece.strip()]
+    first_is_net = bool(pieces) and ("=" not in pieces[0] or Path(pieces[0]).suffix.lower() in WEIGHTS)
+    net = pieces.pop(0) if first_is_net else ""
+    options: dict[str, str] = {}
+    for piece in pieces:
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not equals or not key:
+            raise BadChoice(f"a patch source is written KIND:NET,key=value,key=value; got {piece!r} in {text!r}")
+        if key in options:
+            raise BadChoice(f"{key} is given twice in {text!r}")
+        options[key] = value
+    return kind.strip(), net, options
+
+
+def without_folders(text: str) -> str:
+    """The line with the last part alone of its network's path."""
+    kind, net, options = parsed(text)
+    name = Path(net).name if Path(net).suffix.lower() in WEIGHTS else net
+    pieces = [*filter(None, [name]), *(f"{key}={value}" for key, value in options.items())]
+    return f"{kind}:{','.join(pieces)}" if pieces else kind
+
+
+def _typed(opening: Opening, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the source itself and those of every source, each of its type."""
+    common = {key: parameter.annotation for key, parameter in signature(Shape).parameters.items()}
+    types = {**opening.options, **common}
+    for key in given:
+        if key not in types:
+            raise BadChoice(
+                f"{opening.kind} has no option {key!r}{nearest(key, types)} (its options: {', '.join(types)})"
+            )
+    values = {key: value_of(f"{opening.kind}: {key}=", text, types[key]) for key, text in given.items()}
+    return {key: values[key] for key in values if key in opening.options}, {
+        key: values[key] for key in values if key in common
+    }
+
+
+def _loaded(net: str, device: str | torch.device) -> Network:
+    if is_untrained(net):
+        raise BadChoice(
+            f"{net} has no trained weights, so its patches would be anywhere: train it and name its .safetensors file, "
+            "or name one that comes with fovea ('fovea models')"
+        )
+    network = zoo.load(net)
+    if not isinstance(network.transform, Prepare):
+        raise BadChoice(f"{net} does not take pictures, so it finds no patches in them")
+    network.module.to(device)
+    return network.squashed()  # the whole picture is seen

@@ -1,0 +1,29 @@
+"""LIP on the evidence of AnchorNet's decided branch."""
+
+from collections.abc import Sequence
+
+from PIL import Image
+
+from fovea.basics.errors import BadChoice
+from fovea.networks.network import Network
+from fovea.patches.localize import LocalizeOptions, localize_steps
+from fovea.patches.sources import Finder, Scored, patch_source
+
+
+@patch_source("anchornet", about="LIP on AnchorNet's decided branch; scores are evidence")
+def informative_patches(
+    network: Network, count: int = 5, overlap: float | None = None, share: float | None = None
+) -> Finder:
+    """`overlap` and `share` are LIP's T and P."""
+    options = LocalizeOptions(count, overlap, share)
+    if not network.can("branches"):
+        raise BadChoice(
+            f"anchornet needs a network with branches that localize, as anchornet-cub100 is; {network.name} has none "
+            f"(a source for any classifier: l2caf:{network.name})"
+        )
+
+    def finder(images: Sequence[Image.Image]) -> list[Scored]:
+        steps = localize_steps(network, list(images), options, len(images))
+        return [[(patch.box, patch.evidence) for patch in one.patches] for step in steps for one in step.results]
+
+    return finder

@@ -1,0 +1,55 @@
+"""The boxes of heatmaps: every explaining method is a source, without being declared as one."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics import boxes as regions
+from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.heatmaps.explain import look_at
+from fovea.heatmaps.methods import find
+from fovea.networks.inputs import groups
+from fovea.networks.network import Network
+from fovea.patches.sources import Finder, Opening, Scored, opening_of
+
+
+def boxes_of_map(method: str) -> Opening:
+    """The map of an explaining method for the class that the network itself predicts: one box per threshold.
+
+    In the order of the thresholds; a low one is coarse. The score is the share of the map's evidence in the box.
+    """
+    explaining = find(method)
+
+    def opening(network: Network, thresholds: tuple[float, ...] = (regions.THRESHOLD,)) -> Finder:
+        for threshold in thresholds:
+            if not 0 < threshold < 1:
+                raise BadChoice(
+                    f"{method}: a threshold is a share of the map's range, between 0 and 1; got {threshold:g}"
+                )
+
+        def finder(images: Sequence[Image.Image]) -> list[Scored]:
+            found: list[Scored] = []
+            for group in groups(network, list(images), len(images)):
+                assert group.batch is not None  # pictures that are decoded can be read
+                tensors = group.batch.to(network.device, network.dtype)
+                (heatmap,) = look_at(network, tensors, group.shown, [explaining], None)[0].values()
+                if len(heatmap.grid) != 2 or heatmap.frames:
+                    raise BadNetwork(f"boxes are drawn on maps of rows and columns; {heatmap.layer} has {heatmap.grid}")
+                found += [_boxes(heatmap.evidence(i), thresholds) for i in range(len(tensors))]
+            return found
+
+        return finder
+
+    return opening_of(method, opening)
+
+
+def _boxes(values: NDArray[np.float32], thresholds: Iterable[float]) -> Scored:
+    found: list[tuple[Sequence[float], float]] = []
+    total = float(values.sum(dtype=np.float64))
+    for threshold in thresholds:
+        x0, y0, x1, y1 = regions.box_of(values, threshold).tolist()
+        if x1 > x0:
+            found.append(((x0, y0, x1, y1), float(values[y0:y1, x0:x1].sum(dtype=np.float64)) / total))
+    return found

@@ -1,0 +1,65 @@
+"""Where the most active prototypes of a ProtoPNet are seen, as patches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics import boxes as regions
+from fovea.basics.errors import BadChoice
+from fovea.networks.inputs import groups
+from fovea.networks.network import Network, as_found
+from fovea.patches.sources import Finder, Scored, patch_source
+from fovea.patches.sources.controls import at_least_one
+from fovea.pictures.placement import Placement, on_pixels
+
+ALIKE = 0.7  # a prototype's box is left out where its IoU with an earlier one is above this
+
+
+@patch_source("prototypes", about="where a ProtoPNet's most active prototypes are seen; scores are similarities")
+def prototypes(network: Network, count: int = 5, percentile: float = 95.0, among: int = 100) -> Finder:
+    """Each is a box around its map's top percentiles; one much like an earlier box is left out. Only so many prototypes
+    are looked `among`."""
+    at_least_one(count)
+    if not 0 < percentile < 100:
+        raise BadChoice(f"percentile is above 0 and below 100; got {percentile:g}")
+    if among < count:
+        raise BadChoice(f"among is how many prototypes are looked at, at least count={count}; got {among}")
+    if not network.can("prototypes"):
+        raise BadChoice(
+            f"prototypes needs a network with prototypes, a ProtoPNet; {network.name} has none "
+            f"(a source for any classifier: l2caf:{network.name})"
+        )
+
+    def finder(images: Sequence[Image.Image]) -> list[Scored]:
+        found: list[Scored] = []
+        for group in groups(network, list(images), len(images)):
+            assert group.batch is not None
+            with as_found(network), torch.no_grad():
+                out: Any = network.module(group.batch.to(network.device, network.dtype))
+            similarity, order = out.similarity.float().sort(dim=1, descending=True, stable=True)  # N,P  N,P
+            order = order[:, :among]
+            every = torch.arange(len(order), device=order.device)[:, None]
+            maps = out.maps[every, order].float().cpu().numpy()  # N,among,h,w
+            for values, scores, shown in zip(maps, similarity.tolist(), group.shown, strict=True):
+                assert shown.placement is not None
+                found.append(_boxes(values, scores, shown.placement, count, percentile))
+        return found
+
+    return finder
+
+
+def _boxes(
+    maps: NDArray[np.float32], similarity: Sequence[float], place: Placement, count: int, percentile: float
+) -> Scored:
+    found: list[tuple[Sequence[float], float]] = []
+    for values, score in zip(maps, similarity, strict=False):
+        box = regions.percentile_box(on_pixels(values, place), percentile).tolist()
+        if box[2] > box[0] and regions.best_iou(box, [earlier for earlier, _ in found]) <= ALIKE:
+            found.append((box, score))
+            if len(found) == count:
+                break
+    return found
