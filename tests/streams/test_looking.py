@@ -1,6 +1,4 @@
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from commands import Run
 from fovea.heatmaps.methods import method as heatmap_method
 from fovea.models.twostream import TwoStream, add_local_stream
 from fovea.pictures.transforms import Prepare
+from fovea.results.writing import read
 from fovea.streams.look import METHODS
 from made_twostream import BOX, STEPS, give_boxes, made, planted, planted_image, scrambled
 
@@ -39,7 +38,7 @@ def test_gradcam_of_every_step_by_hand(target: str, cell: tuple[int, int]) -> No
         wanted[cell] = t / 16
         assert step.number == t
         assert step.map.map() == pytest.approx(wanted, abs=1e-6)
-        assert (step.map.method, step.map.layer, step.map.targets) == ("gradcam", "local stream", ((target,),))
+        assert (step.map.method, step.map.layer, step.map.targets) == ("gradcam", "local stream", (target,))
     whole = np.zeros((8, 8))
     whole[(3, 4) if target == "red_bird" else (5, 2)] = 1 / 64  # the global stream's weight is 1, its cells 64
     assert looked.whole.map() == pytest.approx(whole, abs=1e-6)
@@ -96,8 +95,8 @@ def test_the_window_of_the_global_stream() -> None:
     streams(network).crop = 0.5
     (looked,) = fovea.look_longer(network, planted_image(), target="red_bird")
     pixels = looked.whole.pixels()
-    assert looked.whole.shown[0].placement is not None
-    assert looked.whole.shown[0].placement.window == pytest.approx((24, 16, 72, 48))
+    assert looked.whole.shown.placement is not None
+    assert looked.whole.shown.placement.window == pytest.approx((24, 16, 72, 48))
     assert pixels.max() > 0
     assert not pixels[:16].any()
     assert not pixels[:, :24].any()
@@ -229,24 +228,23 @@ def test_the_command(run: Run) -> None:
     assert code == 0
     assert "c.png is empty" in err
     assert "photos/a.png: red_bird 0." in out
-    assert "explained 2 picture(s), skipped 1" in out
-    found: dict[str, Any] = json.loads(Path("out/explain/manifest.json").read_text())
-    assert (found["net"], found["method"], found["target"]) == ("made", "gradcam", None)
-    assert [row["picture"] for row in found["skipped"]] == ["photos/c.png"]
-    for row in found["pictures"]:
+    assert "look_longer: 2 done, 1 skipped" in out
+    found = read("out/explain")
+    assert (found.what, found.settings) == ("look_longer", {"net": "made", "method": "gradcam", "target": None})
+    assert [row["name"] for row in found.skipped] == ["photos/c.png"]
+    for row in found.results:
         assert (row["label"], row["truth"]) == ("red_bird", "red_bird")
         assert {row["global"]["label"], row["local"]["label"]} <= {"red_bird", "green_bird"}
         assert Image.open(Path("out/explain", row["files"]["strip"])).width > 600
         assert np.load(Path("out/explain", row["files"]["values"])).shape == (8, 8)
         assert len(row["patches"]) == 2
-        for patch in row["patches"]:
-            assert Image.open(Path("out/explain", patch["files"]["patch"])).width > 1
+        for patch, files in zip(row["patches"], row["files"]["patches"], strict=True):
+            assert Image.open(Path("out/explain", files["patch"])).width > 1
             assert [step["step"] for step in patch["steps"]] == list(range(1, STEPS + 1))
-            for step in patch["steps"]:
-                assert np.load(Path("out/explain", step["files"]["values"])).shape == (4, 4)
+            assert [np.load(Path("out/explain", name)).shape for name in files["values"]] == [(4, 4)] * STEPS
         (blank,) = {step["diagnosis"] for step in row["patches"][1]["steps"]}
         assert "all zero" in blank  # nothing is in the second patch
-    assert "blank: 6 map(s)" in err
+    assert "note on 2 result(s): " in err
 
 
 def test_the_command_refuses(run: Run, monkeypatch: pytest.MonkeyPatch, pooled: nn.Module) -> None:

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 import fovea
+from fovea.basics.boxes import whole_pixels
 from fovea.results import drawing
 from fovea.streams.figure import BAR, RIGHT, TEXT, TILE, WRONG, _lines
 from fovea.streams.look import Looked, Said
-from fovea.streams.looked import whole_pixels
 from made_twostream import BOX, made, planted_image, scrambled
 
 
@@ -36,14 +36,14 @@ def saying(one: Looked, labels: list[str]) -> Looked:
 
 def test_right_and_wrong_are_told_apart() -> None:
     """Shapes and words differ, not only colours; without a truth, agreeing with the answer takes its place."""
-    right = saying(looked(truth="red_bird"), ["red_bird"] * 3).figure()
-    wrong = saying(looked(truth="red_bird"), ["green_bird"] * 3).figure()
-    mixed = saying(looked(truth="red_bird"), ["red_bird", "green_bird", "red_bird"]).figure()
+    right = saying(looked(truth="red_bird"), ["red_bird"] * 3).draw()
+    wrong = saying(looked(truth="red_bird"), ["green_bird"] * 3).draw()
+    mixed = saying(looked(truth="red_bird"), ["red_bird", "green_bird", "red_bird"]).draw()
     assert pixels_of(right, WRONG) == 0
     assert pixels_of(wrong, RIGHT) == 0
     assert pixels_of(right, RIGHT) > pixels_of(mixed, RIGHT) > 0
     assert 0 < pixels_of(mixed, WRONG) < pixels_of(wrong, WRONG)
-    unknown = saying(looked(), ["red_bird", "green_bird", "red_bird"]).figure()
+    unknown = saying(looked(), ["red_bird", "green_bird", "red_bird"]).draw()
     assert pixels_of(unknown, WRONG) > 0
     assert pixels_of(unknown, RIGHT) > 0
 
@@ -53,17 +53,17 @@ def test_bars_are_as_long_as_the_weights() -> None:
 
     def weighing(*weights: float) -> Image.Image:
         steps = tuple(replace(step, weight=w) for step, w in zip(one.patches[0].steps, weights, strict=True))
-        return replace(one, patches=(replace(one.patches[0], steps=steps),)).figure()
+        return replace(one, patches=(replace(one.patches[0], steps=steps),)).draw()
 
     whole, half = pixels_of(weighing(1.0, 0.0, 0.0), BAR), pixels_of(weighing(0.5, 0.25, 0.25), BAR)
     assert half == pytest.approx(2 * whole, rel=0.05)  # the longest is as long as there is room
 
 
 def test_ten_steps_take_two_rows() -> None:
-    short, five, ten = (looked(steps).figure() for steps in (3, 5, 10))
+    short, five, ten = (looked(steps).draw() for steps in (3, 5, 10))
     assert short.width < five.width == ten.width < 1500
     assert ten.height > five.height
-    assert looked(5, boxes=2).figure().height > five.height
+    assert looked(5, boxes=2).draw().height > five.height
 
 
 def test_labels_of_any_length_stay_in_their_tile() -> None:
@@ -92,5 +92,5 @@ def test_odd_pictures() -> None:
     """Very long, very small, grey: there is always a strip."""
     network = made()
     for size in ((400, 4), (4, 400), (2, 2)):
-        figure = fovea.look_longer(network, Image.new("RGB", size, "grey"))[0].figure()
+        figure = fovea.look_longer(network, Image.new("RGB", size, "grey"))[0].draw()
         assert figure.width > 500

@@ -8,7 +8,7 @@ import typer
 
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, say, show, tell_skipped, warn, write
+from fovea.cli.common import say, show, warn, write
 from fovea.heatmaps.methods import DEFAULT, method, names
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path], out: Path) -> None:
     """The same of a two-stream network: one strip per picture."""
+    from fovea.results.writing import Writer
     from fovea.streams.look import look_batches
-    from fovea.streams.writing import Writer
 
     if asked.layer is not None or asked.fit is not None:
         option = "--layer" if asked.fit is None else "--fit"
@@ -130,19 +130,9 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     if len(asked.method or ()) > 1 or len(asked.target or ()) > 1:
         raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
     how, target = asked.one("method") or "gradcam", asked.one("target")
-    with Writer(out, {"net": network.name, "method": how, "target": target}) as writer, bar("looking") as advance:
-        for part in look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels):
-            writer.add(part.looks, part.skipped)
-            for look in part.looks:
-                say.print(f"{look.name}: {look.line()}", markup=False)
-            advance(part.done, part.total)
-    tell_skipped(writer.skipped, ", listed in the manifest")
-    for reason, count in writer.blank.most_common(5):
-        warn.print(f"blank: {count} map(s): {reason}", markup=False)
-    where = writer.folder / "manifest.json"
-    say.print(f"explained {writer.explained} picture(s), skipped {len(writer.skipped)}: {where}", markup=False)
-    if not writer.explained:
-        raise typer.Exit(1)
+    steps = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
+    writer = Writer(out, "look_longer", {"net": network.name, "method": how, "target": target})
+    show(steps, writer, "looking", lambda look: look.line())
 
 
 @command(

@@ -12,6 +12,7 @@ from torch import nn
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
 from fovea.basics.registry import REFERENCE
 from fovea.networks.building import build
+from fovea.networks.devices import placed
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import OFFLINE as OFFLINE
@@ -90,9 +91,7 @@ def as_network(net: NetworkLike, device: str | torch.device | None = None) -> Ne
     """A network as verbs take it: by name or weights file, as a module, or as it is; on a device if one is named, where
     it stays ('auto': the GPU if there is one)."""
     network = load(net) if isinstance(net, (str, Path)) else net if isinstance(net, Network) else wrap(net)
-    if device is not None:
-        network.module.to(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-    return network
+    return network if device is None else placed(network, device)
 
 
 def ours() -> dict[str, dict[str, Any]]:

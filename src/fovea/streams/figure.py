@@ -1,17 +1,21 @@
-"""A strip a picture: the global stream's map, the patches, and each step of each patch (thesis, Figs. 5.1 to 7.3)."""
+"""One strip per picture: the global stream's map, the patches, each step of each patch (thesis, Figs. 5.1 to 7.3)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fovea.heatmaps.heatmap import HeatMaps
+from fovea.basics.boxes import whole_pixels
+from fovea.heatmaps.heatmap import HeatMap
 from fovea.pictures.placement import on_pixels
 from fovea.results import drawing
-from fovea.streams.looked import Box, Looked, Said, SeenPatch, SeenStep, whole_pixels
+
+if TYPE_CHECKING:
+    from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep
 
 PICTURE, TILE, GAP = (400, 480), 160, 10  # pixels: that the picture fits in, of a tile's side, between things
 LEAST = 24  # pixels of the shorter side of a very long patch
@@ -20,7 +24,7 @@ TITLE, TEXT, LINES = 19, 13, 2  # sizes of letters; in how many lines at most a 
 RIGHT, WRONG, BAR, GREY = "#0072b2", "#d55e00", "#009e73", "#555555"  # Okabe and Ito's
 
 
-def draw(looked: Looked) -> Image.Image:
+def draw(looked: "Looked") -> Image.Image:
     image = looked.shown.image()
     longest = max((step.weight for patch in looked.patches for step in patch.steps), default=0.0)
     blocks = [[_block(looked, image, number, patch, longest)] for number, patch in enumerate(looked.patches, 1)]
@@ -55,29 +59,29 @@ def _spaced(label: str) -> str:
     return label.replace("_", " ")
 
 
-def _maps(looked: Looked) -> str:
+def _maps(looked: "Looked") -> str:
     told = f"{looked.whole.method}, of {_spaced(looked.target)}"
     return f"maps: {told}" if looked.whole.method == looked.method else f"maps: {looked.method}; the whole: {told}"
 
 
-def _shared(looked: Looked) -> bool:
+def _shared(looked: "Looked") -> bool:
     """Whether there is anything for steps to share."""
     return any(len(patch.steps) > 1 for patch in looked.patches)
 
 
-def _left(looked: Looked, image: Image.Image) -> Image.Image:
+def _left(looked: "Looked", image: Image.Image) -> Image.Image:
     """The picture with the global stream's map and the patches' boxes, and what that stream says."""
-    placement = looked.whole.shown[0].placement
+    placement = looked.whole.shown.placement
     drawn = drawing.blend(image, looked.whole.evidence(), placement.window if placement else None)
     drawn = drawing.fitted(drawn, PICTURE, LEAST)
     _boxes(drawn, [patch.box for patch in looked.patches], image.size)
-    if looked.whole.diagnosis[0][0] is not None:
+    if looked.whole.diagnosis[0] is not None:
         _across(drawn, "blank")
     caption = _caption(looked, "global stream", looked.whole_said, drawn.width)
     return drawing.grid([[drawn], [caption], [_scale(drawn.width)]], 4)
 
 
-def _boxes(drawn: Image.Image, boxes: Sequence[Box], size: tuple[int, int]) -> None:
+def _boxes(drawn: Image.Image, boxes: Sequence[Sequence[float]], size: tuple[int, int]) -> None:
     zoom_x, zoom_y = drawn.width / size[0], drawn.height / size[1]
     pen, tags = ImageDraw.Draw(drawn), list[tuple[float, float]]()
     for number, (x0, y0, x1, y1) in enumerate(boxes, 1):
@@ -100,7 +104,7 @@ def _scale(width: int) -> Image.Image:
     return canvas
 
 
-def _block(looked: Looked, image: Image.Image, number: int, patch: SeenPatch, longest: float) -> Image.Image:
+def _block(looked: "Looked", image: Image.Image, number: int, patch: "SeenPatch", longest: float) -> Image.Image:
     """A patch, and its steps beside it in rows as even as can be."""
     inside = whole_pixels(patch.box, image.size)
     crop = image.crop(inside)
@@ -122,18 +126,18 @@ def _centred(tile: Image.Image) -> Image.Image:
 
 
 def _step(
-    looked: Looked, crop: Image.Image, inside: tuple[int, int, int, int], step: SeenStep, longest: float, count: int
+    looked: "Looked", crop: Image.Image, inside: tuple[int, int, int, int], step: "SeenStep", longest: float, count: int
 ) -> Image.Image:
     drawn = drawing.fitted(drawing.blend(crop, _inside(step.map, inside)), (TILE, TILE), LEAST)
-    if step.map.diagnosis[0][0] is not None:
+    if step.map.diagnosis[0] is not None:
         _across(drawn, "blank")
     bar = _bar(step.weight, longest, 1 / count if count > 1 else None)
     return drawing.grid([[_centred(drawn)], [bar], [_caption(looked, f"step {step.number}", step.said, TILE)]], 4)
 
 
-def _inside(seen: HeatMaps, box: tuple[int, int, int, int]) -> NDArray[np.float32]:
+def _inside(seen: HeatMap, box: tuple[int, int, int, int]) -> NDArray[np.float32]:
     """The part of a map that lies in a box of the user's pixels, without the rest being made."""
-    placement = seen.shown[0].placement
+    placement = seen.shown.placement
     assert placement is not None  # a patch is of a picture
     x0, y0, x1, y1 = box
     offset = placement.offset[0] - x0, placement.offset[1] - y0
@@ -146,7 +150,7 @@ def _across(image: Image.Image, text: str) -> None:
     pen.text(middle, text, fill="white", font=drawing.font(16), anchor="mm", stroke_width=2, stroke_fill="black")
 
 
-def _caption(looked: Looked, name: str, said: Said, width: int) -> Image.Image:
+def _caption(looked: "Looked", name: str, said: "Said", width: int) -> Image.Image:
     """Whose words they are, whether they are right, and the words."""
     known = looked.truth is not None
     good = said.label == (looked.truth if known else looked.label)
@@ -164,7 +168,7 @@ def _caption(looked: Looked, name: str, said: Said, width: int) -> Image.Image:
 
 
 def _mark(pen: ImageDraw.ImageDraw, x: float, y: float, good: bool, ink: str) -> None:
-    """A tick or a cross, which need no colour to be told apart."""
+    """A tick or a cross, which need no color to be told apart."""
     if good:
         pen.line([(x, y + 5), (x + 4, y + 10), (x + 12, y)], fill=ink, width=3, joint="curve")
     else:

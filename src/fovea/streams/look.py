@@ -1,64 +1,46 @@
 """fovea.look_longer: what a two-stream network says of a picture, and where it looks at every step."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.networks.classes import predictions
 from fovea.networks.inputs import Group, Inputs, groups
-from fovea.networks.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS, tell_skipped
-from fovea.pictures.shown import Shown
-from fovea.streams.looked import Looked, Looks, Said, SeenPatch, SeenStep
+from fovea.networks.loading import NetworkLike, as_network
+from fovea.networks.network import Network, as_found
+from fovea.pictures import MAX_PIXELS
+from fovea.results.results import Results, Step
+from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep
 from fovea.streams.reading import METHODS, Streams
 
-__all__ = ["METHODS", "Batch", "Looked", "Looks", "Said", "SeenPatch", "SeenStep", "look_batches", "look_longer"]
+__all__ = ["METHODS", "Looked", "Said", "SeenPatch", "SeenStep", "look_batches", "look_longer"]
 
 Truth = str | int | Sequence[str | int] | None
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Some pictures done."""
-
-    looks: list[Looked]
-    skipped: list[tuple[str, str]]
-    done: int
-    total: int
-
-
 def look_longer(
-    net: Network | nn.Module | str | Path,
+    net: NetworkLike,
     pictures: Inputs,
     *,
     method: str = "gradcam",
     target: str | int | None = None,
     truth: Truth = None,
     batch: int = 16,
+    device: str | torch.device | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> Looks:
+) -> Results[Looked]:
     """What a two-stream network says of pictures, with the global stream's map and one of each patch at every step.
 
     `method`: gradcam, l2caf, or self-attention where the network has it. `target`: the class that maps are of, the
     network's answer unless given. `truth`: the class that pictures are of, one for all or one each, so that strips can
-    tell right from wrong. Pictures as `fovea.explain` takes them.
+    tell right from wrong. Networks and pictures as `fovea.explain` takes them.
     """
-    if isinstance(net, (str, Path)):
-        from fovea.networks.loading import load
-
-        net = load(net)
-    network = net if isinstance(net, Network) else wrap(net)
-    looks: list[Looked] = []
-    skipped: list[tuple[str, str]] = []
-    for part in look_batches(network, pictures, method, target, truth, batch, max_pixels):
-        looks += part.looks
-        skipped += part.skipped
-    tell_skipped(bool(looks), skipped)
-    return Looks(tuple(looks), tuple(skipped))
+    network = as_network(net, device)
+    steps = look_batches(network, pictures, method, target, truth, batch, max_pixels)
+    return Results.of(steps, "look_longer", {"net": network.name, "method": method, "target": target})
 
 
 def look_batches(
@@ -69,16 +51,14 @@ def look_batches(
     truth: Truth = None,
     batch: int = 16,
     max_pixels: int = MAX_PIXELS,
-) -> Iterator[Batch]:
+) -> Iterator[Step[Looked]]:
     """Batch after batch, so that a folder of any size needs the memory of one."""
     streams = Streams.of(network, method)
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    one = None if target is None or target == "top1" else network.index(target, streams.classes)
+    index = None if target is None or target == "top1" else network.index(target, streams.classes)
     for group in groups(network, pictures, batch, max_pixels):
         truths = _truths(streams, truth, group)
-        looks = [] if group.batch is None else _looks(streams, group.batch, group.shown, method, one, truths)
-        yield Batch(looks, group.skipped, group.done, group.total)
+        looks = [] if group.batch is None else _looks(streams, group.batch, group, method, index, truths)
+        yield Step(looks, group.skipped, group.done, group.total)
 
 
 def _truths(streams: Streams, truth: Truth, group: Group) -> list[str | None]:
@@ -86,22 +66,17 @@ def _truths(streams: Streams, truth: Truth, group: Group) -> list[str | None]:
     if truth is None:
         return [None] * len(group.places)
     if isinstance(truth, (str, int)):
-        own: list[str | int] = [truth] * len(group.places)
+        given: list[str | int] = [truth] * len(group.places)
     elif len(truth) == group.total:
-        own = [truth[place] for place in group.places]
+        given = [truth[place] for place in group.places]
     else:
         raise BadChoice(f"truth is one class for all pictures, or one each; got {len(truth)} for {group.total}")
     network = streams.network
-    return [network.label(network.index(one, streams.classes)) for one in own]
+    return [network.label(network.index(label, streams.classes)) for label in given]
 
 
 def _looks(
-    streams: Streams,
-    batch: Tensor,
-    shown: Sequence[Shown],
-    method: str,
-    target: int | None,
-    truths: Sequence[str | None],
+    streams: Streams, batch: Tensor, group: Group, method: str, target: int | None, truths: Sequence[str | None]
 ) -> list[Looked]:
     network = streams.network
     with as_found(network):
@@ -109,38 +84,36 @@ def _looks(
         out = seen.out
         classes = out.logits.argmax(1)  # N
         classes = classes if target is None else torch.full_like(classes, target)
-        whole = streams.whole_map(seen, method, classes, shown)
-        placed = streams.patches(seen, shown)
+        whole = streams.whole_map(seen, method, classes, group.shown)
+        placed = streams.patches(seen, group.shown)
         maps = streams.step_maps(seen, method, classes, placed)
     assert out.local is not None
-    answers, wholes, locals_ = (_said(network, one) for one in (out.logits, out.whole, out.local))
+    answers, wholes, locals_ = (_said(network, logits) for logits in (out.logits, out.whole, out.local))
     patches = _said(network, seen.steps.logits)  # N*K
-    steps = [_said(network, one) for one in seen.steps.each.unbind(1)]  # T of N*K
+    steps = [_said(network, logits) for logits in seen.steps.each.unbind(1)]  # T of N*K
     weights = seen.steps.weights.tolist()  # N*K,T
     best = predictions(network, out.logits)
     each = seen.boxes.shape[1]
 
     def patch(place: int) -> SeenPatch:
-        known = placed[place].placement
-        assert known is not None
-        own = (
-            SeenStep(t + 1, weights[place][t], steps[t][place], one[place : place + 1]) for t, one in enumerate(maps)
-        )
-        return SeenPatch(known.window, patches[place], tuple(own))
+        placement = placed[place].placement
+        assert placement is not None
+        seen = (SeenStep(t + 1, weights[place][t], steps[t][place], own[place]) for t, own in enumerate(maps))
+        return SeenPatch(placement.window, patches[place], tuple(seen))
 
     return [
         Looked(
-            replace(one, predictions=best[i]),
+            replace(shown, predictions=best[i]),
             answers[i],
             wholes[i],
             locals_[i],
             network.label(int(classes[i])),
             method,
-            whole[i : i + 1],
+            whole[i],
             tuple(patch(place) for place in range(i * each, (i + 1) * each)),
             truths[i],
         )
-        for i, one in enumerate(shown)
+        for i, shown in enumerate(group.shown)
     ]
 
 

@@ -1,15 +1,18 @@
 """What a two-stream network saw of one picture: the whole of it, and each patch at every step."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
+from fovea.basics.boxes import whole_pixels
 from fovea.basics.files import finite
-from fovea.heatmaps.heatmap import HeatMaps
-from fovea.pictures.shown import Shown, about
+from fovea.heatmaps.heatmap import HeatMap
+from fovea.pictures.shown import Shown, facts
+from fovea.results.results import Shows, renamed
+from fovea.streams import figure
 
 Box = tuple[float, float, float, float]
 
@@ -24,7 +27,7 @@ class Said:
     def __str__(self) -> str:
         return f"{self.label} {self.probability:.2f}"
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "probability": finite(self.probability)}
 
 
@@ -35,7 +38,11 @@ class SeenStep:
     number: int  # t, from 1
     weight: float  # alpha_t
     said: Said
-    map: HeatMaps  # of one picture and one class, on the user's pixels inside the patch's box
+    map: HeatMap  # of one class, on the user's pixels inside the patch's box
+
+    def to_dict(self) -> dict[str, Any]:
+        about = {"solver": self.map.solver or None, "diagnosis": self.map.diagnosis[0]}
+        return {"step": self.number, "weight": finite(self.weight), **self.said.to_dict(), **about}
 
 
 @dataclass(frozen=True)
@@ -44,9 +51,13 @@ class SeenPatch:
     said: Said  # by all steps together
     steps: tuple[SeenStep, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        steps = [step.to_dict() for step in self.steps]
+        return {"box": list(self.box), **self.said.to_dict(), "steps": steps}
 
-@dataclass(frozen=True)
-class Looked:
+
+@dataclass(frozen=True, repr=False)
+class Looked(Shows):
     """`said` is the answer, `whole_said` and `local_said` are the two streams' own; maps are of the class `target`."""
 
     shown: Shown  # with the predictions of both streams together
@@ -55,7 +66,7 @@ class Looked:
     local_said: Said
     target: str
     method: str
-    whole: HeatMaps  # of the global stream
+    whole: HeatMap  # of the global stream
     patches: tuple[SeenPatch, ...]
     truth: str | None = None
 
@@ -71,16 +82,29 @@ class Looked:
     def probability(self) -> float:
         return self.said.probability
 
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The patches, in the user's pixels."""
+        return tuple(patch.box for patch in self.patches)
+
+    @property
+    def note(self) -> str | None:
+        """Why a map is blank, where one is."""
+        maps = [self.whole, *(step.map for patch in self.patches for step in patch.steps)]
+        return next((reason for heatmap in maps if (reason := heatmap.diagnosis[0]) is not None), None)
+
     def crops(self) -> list[Image.Image]:
         """The patches, cut out of the user's own picture."""
         image = self.shown.image()
-        return [image.crop(whole_pixels(one.box, image.size)) for one in self.patches]
+        return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
+
+    def draw(self) -> Image.Image:
+        """The strip: the picture with the global stream's map, its patches, and each of their steps."""
+        return figure.draw(self)
 
     def figure(self) -> Image.Image:
-        """The strip: the picture with the global stream's map, its patches, and each of their steps."""
-        from fovea.streams.figure import draw
-
-        return draw(self)
+        renamed("figure()", "draw()")
+        return self.draw()
 
     def line(self) -> str:
         """In a line: the answer, and those of the two streams."""
@@ -88,71 +112,30 @@ class Looked:
         patches = f"{count} patch{'' if count == 1 else 'es'}"
         return f"{self.said} (global stream: {self.whole_said}, local stream: {self.local_said}, {patches})"
 
-    def row(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
-            **about(self.shown),
-            **self.said.row(),
+            **self.said.to_dict(),
+            **facts(self.shown),
             "truth": self.truth,
-            "global": self.whole_said.row(),
-            "local": self.local_said.row(),
+            "global": self.whole_said.to_dict(),
+            "local": self.local_said.to_dict(),
             "target": self.target,
             "method": self.method,
-            "patches": [
-                {
-                    "box": list(patch.box),
-                    **patch.said.row(),
-                    "steps": [
-                        {
-                            "step": step.number,
-                            "weight": finite(step.weight),
-                            **step.said.row(),
-                            "solver": step.map.solver or None,
-                            "diagnosis": step.map.diagnosis[0][0],
-                        }
-                        for step in patch.steps
-                    ],
-                }
-                for patch in self.patches
-            ],
+            "patches": [patch.to_dict() for patch in self.patches],
         }
 
-    def _repr_png_(self) -> bytes:
-        from io import BytesIO
-
-        buffer = BytesIO()
-        self.figure().save(buffer, "png")
-        return buffer.getvalue()
-
-
-@dataclass(frozen=True)
-class Looks:
-    """One `Looked` a picture; `skipped` are those that could not be read, and why."""
-
-    looks: tuple[Looked, ...]
-    skipped: tuple[tuple[str, str], ...] = field(default=())
-
-    def __len__(self) -> int:
-        return len(self.looks)
-
-    def __getitem__(self, index: int) -> Looked:
-        return self.looks[index]
-
-    def __iter__(self) -> Iterator[Looked]:
-        return iter(self.looks)
-
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Strips, overlays, patches, raw values (.npy) and manifest.json into a folder; the rows come back."""
-        from fovea.streams.writing import Writer
-
-        with Writer(Path(folder), {}) as writer:
-            writer.add(self.looks, self.skipped)
-        return writer.rows
-
-
-def whole_pixels(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The nearest box of whole pixels inside the picture, with at least one pixel in it."""
-    x0, y0 = (min(max(round(side), 0), length - 1) for side, length in zip(box[:2], size, strict=True))
-    x1, y1 = (
-        min(max(round(side), start + 1), length) for side, start, length in zip(box[2:], (x0, y0), size, strict=True)
-    )
-    return x0, y0, x1, y1
+    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+        """The strip, the global stream's map, the patches, and the values of every step."""
+        names: dict[str, Any] = {"strip": f"{stem}.strip.png", "global": f"{stem}.global.png"}
+        self.draw().save(folder / names["strip"])
+        self.whole.draw(box=False).save(folder / names["global"])
+        np.save(folder / f"{stem}.global.npy", self.whole.map())
+        names |= {"values": f"{stem}.global.npy", "patches": []}
+        for number, (patch, crop) in enumerate(zip(self.patches, self.crops(), strict=True), 1):
+            base = f"{stem}.patch{number}"
+            crop.save(folder / f"{base}.png")
+            for step in patch.steps:
+                np.save(folder / f"{base}.step{step.number}.npy", step.map.map())
+            values = [f"{base}.step{step.number}.npy" for step in patch.steps]
+            names["patches"].append({"patch": f"{base}.png", "values": values})
+        return names
