@@ -20,7 +20,7 @@ WITH_LABELS = "cars_test_annos_withlabels.mat"
 
 
 def is_cars(folder: Path) -> bool:
-    return any((folder / one).exists() for one in (*MARKS, WITH_LABELS))
+    return any((folder / mark).exists() for mark in (*MARKS, WITH_LABELS))
 
 
 @layout(
@@ -32,15 +32,15 @@ def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
     if (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir():
         demand("cars", folder, ("cars_annos.mat", "car_ims"))
         names = columns(folder / "cars_annos.mat", ("class_names",))[0]
-        samples = [one for one in _all_in_one(folder) if one.row["split"] in asked]
+        samples = [sample for sample in _all_in_one(folder) if sample.row["split"] in asked]
     else:
         lists = {"train": "devkit/cars_train_annos.mat", "test": _with_labels(folder)}
-        wanted = [one for part in asked for one in (lists[part], f"cars_{part}")]
+        wanted = [file for part in asked for file in (lists[part], f"cars_{part}")]
         demand("cars", folder, ("devkit/cars_meta.mat", *wanted))
         names = columns(folder / "devkit/cars_meta.mat", ("class_names",))[0]
-        samples = [one for part in asked for one in _one_split(folder, part, lists[part])]
+        samples = [sample for part in asked for sample in _one_split(folder, part, lists[part])]
     demand_pictures("cars", samples)
-    wrong = next((one for one in samples if not 0 <= one.label < len(names)), None)
+    wrong = next((sample for sample in samples if not 0 <= sample.label < len(names)), None)
     if wrong is not None:
         raise BadChoice(f"cars in {folder} is inconsistent: {wrong.name} is of class {wrong.label + 1} of {len(names)}")
     return DataSet("cars", tuple(samples), tuple(names))

@@ -16,7 +16,7 @@ INDEX = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "boundi
 
 
 def is_cub(folder: Path) -> bool:
-    return any((folder / one).is_file() for one in INDEX[1:4])
+    return any((folder / file).is_file() for file in INDEX[1:4])
 
 
 @layout("cub", about="`images/` and five lists", folders=("CUB_200_2011", "cub200"), recognizes="is_cub")

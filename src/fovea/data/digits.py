@@ -8,7 +8,7 @@ from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, of_arrays
 
-TRAIN = 1437  # four fifths; in the package's order, since neighbours are of one writer
+TRAIN = 1437  # four fifths; in the package's order, since neighbors are of one writer
 
 
 @layout("digits", about="made: handwritten digits of scikit-learn")

@@ -16,7 +16,7 @@ LISTS = ("train_list.mat", "test_list.mat")
 
 
 def is_dogs(folder: Path) -> bool:
-    return any((folder / where / one).is_file() for one in LISTS for where in ("", "lists"))
+    return any((folder / where / file).is_file() for file in LISTS for where in ("", "lists"))
 
 
 @layout(
@@ -26,7 +26,7 @@ def open_dogs(folder: Path, *, split: str | None = None) -> DataSet:
     """120 breeds; split=train or test is the official one. Labels are 0 to 119 in the lists' order."""
     asked = splits_asked("dogs", split, ("train", "test"))
     inside = "lists/" if (folder / "lists").is_dir() else ""
-    demand("dogs", folder, ("Images", "Annotation", *(inside + one for one in LISTS)))
+    demand("dogs", folder, ("Images", "Annotation", *(inside + file for file in LISTS)))
     samples, breeds = [], {}
     for part in ("train", "test"):
         row = {"split": part}

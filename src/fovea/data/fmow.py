@@ -15,7 +15,7 @@ from fovea.data.options import splits_asked
 from fovea.data.places import subfolders
 from fovea.data.samples import Below, Box, DataSet, Sample
 
-PICTURE = "_rgb.jpg"  # the _msrgb.jpg beside them show the same places in the colours of another sensor
+PICTURE = "_rgb.jpg"  # the _msrgb.jpg beside them show the same places in the colors of another sensor
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_gt", "test")}
 
 
@@ -31,8 +31,9 @@ class JsonBoxes:
         try:
             listed = json.loads((self.folder / self.file).read_bytes())["bounding_boxes"]
             listed = listed if isinstance(listed, list) else [listed]
-            own = [one for one in listed if one.get("category") == self.category] or listed[:1]
-            return tuple((float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in (one["box"] for one in own))
+            marked = [item for item in listed if item.get("category") == self.category] or listed[:1]
+            boxes = [item["box"] for item in marked]
+            return tuple((float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in boxes)
         except FileNotFoundError:
             return ()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -55,7 +56,7 @@ def open_fmow(folder: Path, *, split: str | None = None) -> DataSet:
             "with <category>/<category>_<n>/<...>_rgb.jpg (fMoW-rgb; the test pictures need their categories)"
         )
     asked = splits_asked(f"fmow in {folder}", split, [part for part, name in there.items() if name])
-    categories = sorted({one for name in there.values() if name for one in subfolders(folder / name)})
+    categories = sorted({category for name in there.values() if name for category in subfolders(folder / name)})
     number = {name: i for i, name in enumerate(categories)}
     samples = []
     for part in asked:
@@ -68,7 +69,7 @@ def open_fmow(folder: Path, *, split: str | None = None) -> DataSet:
 
 
 def _categories(folder: Path) -> bool:
-    """Are there pictures in <category>/<category>_<n>/? A few tell: of unlabelled ones there are tens of thousands."""
+    """Are there pictures in <category>/<category>_<n>/? A few tell: of unlabeled ones there are tens of thousands."""
     return any(
         name.endswith(("_rgb.jpg", "_rgb.json"))
         for category in subfolders(folder)[:3]
@@ -80,5 +81,5 @@ def _categories(folder: Path) -> bool:
 
 def _pictures(folder: Path, category: str) -> Iterator[str]:
     for place in subfolders(folder / category):
-        names = (one.name for one in os.scandir(folder / category / place))
+        names = (file.name for file in os.scandir(folder / category / place))
         yield from sorted(f"{category}/{place}/{name}" for name in names if name.endswith(PICTURE))

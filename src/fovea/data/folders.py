@@ -19,9 +19,9 @@ SPLITS = ("train", "val", "valid", "validation", "test")
 
 def is_folder(folder: Path) -> bool:
     """A folder that holds pictures itself, one or (below a split) two levels down."""
-    above = [folder / one for one in subfolders(folder)]
-    below = [one / name for one in above if one.name in SPLITS for name in subfolders(one)]
-    return any(is_picture_name(Path(name)) for one in above + below for name in os.listdir(one))
+    above = [folder / name for name in subfolders(folder)]
+    below = [place / name for place in above if place.name in SPLITS for name in subfolders(place)]
+    return any(is_picture_name(Path(name)) for place in above + below for name in os.listdir(place))
 
 
 @layout("folder", about="one folder per class, below `train/`, `val/`, `test/` or not", recognizes="is_folder", turn=1)
@@ -31,13 +31,13 @@ def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | N
     boxes.csv beside the classes, or beside the splits (file,boxes; several rows or ';' for several boxes), gives boxes.
     """
     above = subfolders(folder)
-    splits = [one for one in SPLITS if one in above and subfolders(folder / one)]
-    if any(holds_pictures(folder / one) for one in above if splits and one not in splits):
+    splits = [name for name in SPLITS if name in above and subfolders(folder / name)]
+    if any(holds_pictures(folder / name) for name in above if splits and name not in splits):
         splits = []  # train/ is a class among others, not annotations/ beside the splits
     asked = splits_asked(f"the folder {called(folder)}", split, splits)
-    classes = sorted({name for one in splits for name in subfolders(folder / one)}) if splits else above
+    classes = sorted({name for part in splits for name in subfolders(folder / part)}) if splits else above
     if not classes:
-        raise BadChoice(f"{folder} holds neither manifest.csv nor a folder a class")
+        raise BadChoice(f"{folder} holds neither manifest.csv nor a folder per class")
     number, labels = _numbered(classes, names)
     samples = []
     for part in asked or ("",):
@@ -80,7 +80,7 @@ def _boxes(folder: Path, part: str) -> dict[str, tuple[Box, ...]]:
 
 def _refuse_misnamed(folder: Path, left: dict[str, tuple[Box, ...]], samples: Sequence[Sample]) -> None:
     """Rows for pictures left out on purpose are fine; if no row fits any picture, the names are wrong."""
-    if left and not any(one.boxes for one in samples):
+    if left and not any(sample.boxes for sample in samples):
         raise BadChoice(
             f"boxes.csv in {folder} names no picture that is there: it has {next(iter(left))!r}; "
             "a file is written class/picture, as seen from boxes.csv"

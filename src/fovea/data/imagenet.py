@@ -32,7 +32,7 @@ TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 
 def is_imagenet(folder: Path) -> bool:
     """Not every folder of wnids: a few classes of it, as Imagenette, are a picture folder with labels of its own."""
-    if any((folder / one).is_dir() for one in ("Data/CLS-LOC", *DEVKITS)):
+    if any((folder / place).is_dir() for place in ("Data/CLS-LOC", *DEVKITS)):
         return True
     flat = os.listdir(folder / "val") if (folder / "val").is_dir() else ()
     return any(name.startswith("ILSVRC2012_val_") for name in flat) or any(
@@ -52,7 +52,7 @@ def open_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
         raise BadChoice("the test pictures of imagenet have no published labels; use split=val")
     there = {part: place for part in ("train", "val") if (place := _first(folder, PICTURES, part))}
     if not there:
-        places = ", ".join(one.format("train|val") for one in PICTURES)
+        places = ", ".join(place.format("train|val") for place in PICTURES)
         raise BadChoice(f"imagenet is incomplete: no folder of pictures in {folder} (looked for {places})")
     asked = splits_asked(f"imagenet in {folder}", split, tuple(there))
     found = sorted({wnid for place in there.values() for wnid in _wnids(folder / place)})
@@ -67,7 +67,8 @@ def open_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
             else _from_flat(folder, part, there[part], number)
         )
     if not samples:
-        raise BadChoice(f"imagenet is incomplete: no picture in {', '.join(str(folder / there[one]) for one in asked)}")
+        places = ", ".join(str(folder / there[part]) for part in asked)
+        raise BadChoice(f"imagenet is incomplete: no picture in {places}")
     return DataSet("imagenet", tuple(samples), names)
 
 
@@ -82,11 +83,11 @@ def _classes(found: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
 
 
 def _first(folder: Path, places: Sequence[str], part: str) -> str | None:
-    return next((one for one in (place.format(part, part) for place in places) if (folder / one).is_dir()), None)
+    return next((path for path in (place.format(part, part) for place in places) if (folder / path).is_dir()), None)
 
 
 def _wnids(folder: Path) -> list[str]:
-    return [one for one in subfolders(folder) if re.fullmatch(r"n\d{8}", one)]
+    return [name for name in subfolders(folder) if re.fullmatch(r"n\d{8}", name)]
 
 
 def _from_folders(
@@ -140,7 +141,7 @@ def _said(xml: XmlBoxes) -> tuple[str, tuple[Box, ...] | XmlBoxes]:
 
 def _truth(folder: Path) -> dict[str, str] | None:
     """The wnid of every validation picture: the i-th line is the devkit's class of the i-th picture."""
-    devkit = next((folder / one for one in DEVKITS if (folder / one / TRUTH).is_file()), None)
+    devkit = next((folder / place for place in DEVKITS if (folder / place / TRUTH).is_file()), None)
     if devkit is None or not (devkit / "meta.mat").is_file():
         return None
     wnid_of = dict(zip(*columns(devkit / "meta.mat", ("ILSVRC2012_ID", "WNID"), "synsets"), strict=True))

@@ -129,10 +129,10 @@ def _accepted(entry: Entry, data: Any, holds: str) -> Any:
     if not isinstance(data, DataSet):
         return data
     data = replace(data, samples=tuple(data.samples), labels=tuple(data.labels))
-    wrong = next((one for one in data.samples if not isinstance(one, Sample)), None)
+    wrong = next((sample for sample in data.samples if not isinstance(sample, Sample)), None)
     if wrong is not None:
         raise BadChoice(f"{words}: samples are fovea.data.Sample(name, label, source, boxes); got {wrong!r}")
-    unfit = next((one for one in data.samples if not 0 <= one.label < len(data.labels)), None)
+    unfit = next((sample for sample in data.samples if not 0 <= sample.label < len(data.labels)), None)
     if unfit is not None:
         raise BadChoice(
             f"{words}: {unfit.name} is of class {unfit.label!r}, and labels names {len(data.labels)} classes: "
@@ -155,13 +155,13 @@ def _found(name: str, forced: str | None) -> tuple[Layout, Path | None]:
         name = by_name.name
     usual = () if by_name is None else (by_name.name, *by_name.traits.get("folders", ()))
     on_disk = [layout.get(entry.name) for entry in _in_turn() if "recognizes" in entry.traits]
-    folder = find(name, usual, lambda place: any(one.inside(place) for one in on_disk), tuple(layout))
+    folder = find(name, usual, lambda place: any(known.inside(place) for known in on_disk), tuple(layout))
     if wanted is not None and (forced or "recognizes" not in wanted.traits):
         return layout.get(wanted.name), layout.get(wanted.name).inside(folder) or folder
-    for one in on_disk:
-        inside = one.inside(folder)
+    for known in on_disk:
+        inside = known.inside(folder)
         if inside is not None:
-            return one, inside
+            return known, inside
     return layout.get(by_name.name if by_name else "folder"), folder  # it will say what is missing
 
 

@@ -15,7 +15,7 @@ def columns(path: Path, names: Sequence[str], within: str | None = None) -> list
     try:
         found = loadmat(path, squeeze_me=True)
         found = found if within is None else np.atleast_1d(found[within])
-        return [[str(one) for one in np.atleast_1d(found[name])] for name in names]
+        return [[str(cell) for cell in np.atleast_1d(found[name])] for name in names]
     except KeyError as lacking:
         raise BadChoice(f"{path} has no {lacking}: expected {', '.join(filter(None, (within, *names)))}") from None
     except Exception as error:  # scipy raises many kinds for a damaged file, the fields of a struct array others

@@ -81,7 +81,7 @@ def open_megapixel(
     row = {"split": part}
     labels = np.random.default_rng([seed, part == "test"]).integers(10, size=count)
     drawn = [Canvas(scene, i, int(label)) for i, label in enumerate(labels)]
-    samples = (Sample(f"{part}/{one.index:06}", one.label, one, Tight(one), row) for one in drawn)
+    samples = (Sample(f"{part}/{canvas.index:06}", canvas.label, canvas, Tight(canvas), row) for canvas in drawn)
     return DataSet("megapixel", tuple(samples), tuple(map(str, range(10))))
 
 
@@ -113,8 +113,8 @@ def digit_source(given: str) -> str:
 
 @lru_cache(maxsize=4)
 def glyphs(wanted: tuple[str, ...], split: str) -> Glyphs:
-    """Read once a process, so that a canvas is cheap to send to another. Several sources are equally likely."""
-    sources = [_glyphs(one, split) for one in wanted]
+    """Read once per process, so that a canvas is cheap to send to another. Several sources are equally likely."""
+    sources = [_glyphs(source, split) for source in wanted]
     side = max(images.shape[1] for images, _ in sources)
     images = np.concatenate([_enlarged(images, side) for images, _ in sources])
     starts = np.cumsum([0, *(len(labels) for _, labels in sources)])
@@ -124,7 +124,7 @@ def glyphs(wanted: tuple[str, ...], split: str) -> Glyphs:
         if not all(map(len, found)):
             raise BadChoice(f"megapixel: the {split} digits of {' and '.join(wanted)} lack a class")
         most = max(map(len, found))
-        of_class.append(np.concatenate([np.resize(one, most) for one in found]))  # a smaller source is repeated
+        of_class.append(np.concatenate([np.resize(numbers, most) for numbers in found]))  # a smaller source is repeated
     return Glyphs(images, tuple(of_class))
 
 
@@ -138,7 +138,7 @@ def _glyphs(source: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint
 def _enlarged(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     if images.shape[1] == side:
         return images
-    return np.stack([np.asarray(_resized(one, side)) for one in images])
+    return np.stack([np.asarray(_resized(image, side)) for image in images])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Canvas:
     def _digits(self, random: np.random.Generator) -> list[tuple[Image.Image, int, int, bool]]:
         """The digits, their corners, and whether they are the label's; drawn first, so boxes need nothing else."""
         scene, known = self.scene, glyphs(self.scene.sources, self.scene.split)
-        rest = [one for one in range(10) if one != self.label] * (scene.copies - 1)
+        rest = [digit for digit in range(10) if digit != self.label] * (scene.copies - 1)
         classes = [self.label] * scene.copies
         classes += [rest[i] for i in random.permutation(len(rest))[: scene.others]] if scene.others else []
         chosen = random.random(len(classes))

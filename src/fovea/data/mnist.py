@@ -60,6 +60,6 @@ def _file(folder: Path, name: str) -> Path | None:
     """Also in raw/ or MNIST/raw/, where torchvision puts them, and as 'images.idx3', as some unpackers name them."""
     names = [name, name.replace("-idx", ".idx")]
     where = [
-        folder / inside / (one + end) for inside in ("", "raw", "MNIST/raw") for one in names for end in ("", ".gz")
+        folder / inside / (file + end) for inside in ("", "raw", "MNIST/raw") for file in names for end in ("", ".gz")
     ]
-    return next((one for one in where if one.is_file()), None)
+    return next((path for path in where if path.is_file()), None)

@@ -37,7 +37,7 @@ class Frame(Protocol):
 
 @dataclass(frozen=True)
 class Shot:
-    """A labelled clip."""
+    """A labeled clip."""
 
     name: str
     label: int
@@ -46,7 +46,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class Shots:
-    """A named set of labelled clips, all of as many frames."""
+    """A named set of labeled clips, all of as many frames."""
 
     name: str
     samples: tuple[Shot, ...] = field(repr=False)
@@ -92,7 +92,7 @@ def make_moving(
     glyphs((scene.source,), part)  # a source that is not there is said now
     wanted = _motions(motions)
     moved = (Motion(scene, i, wanted[i % len(wanted)]) for i in range(count))
-    return Shots("moving", tuple(one.shot() for one in moved), MOTIONS)
+    return Shots("moving", tuple(motion.shot() for motion in moved), MOTIONS)
 
 
 def _source(given: str) -> str:
@@ -108,7 +108,7 @@ def _motions(given: str) -> tuple[int, ...]:
         if found[-1] >= len(MOTIONS):
             raise BadChoice(f"moving: motions are numbered 0 to {len(MOTIONS) - 1}; got {found[-1]}")
         return tuple(found)
-    names = [one.strip() for one in given.split("+")]
+    names = [name.strip() for name in given.split("+")]
     for name in names:
         if name not in MOTIONS:
             raise BadChoice(f"moving: no motion {name!r}{nearest(name, MOTIONS)} (they are {', '.join(MOTIONS)})")
@@ -183,5 +183,5 @@ class MovedFrame:
 
 def boxes_of(frames: Sequence[Frame]) -> tuple[Box, ...] | None:
     """The box of every frame, or None where one has none."""
-    found = tuple(one.box for one in frames)
+    found = tuple(frame.box for frame in frames)
     return None if None in found else tuple(box for box in found if box is not None)

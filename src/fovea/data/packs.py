@@ -70,9 +70,9 @@ def _members(shard: Path) -> dict[str, Member] | Unreadable:
     found: dict[str, Member] = {}
     try:
         with tarfile.open(shard, "r:") as tar:
-            for one in tar:
-                if one.isfile():
-                    found[one.name] = Member(shard, one.name, one.offset_data, one.size)
+            for member in tar:
+                if member.isfile():
+                    found[member.name] = Member(shard, member.name, member.offset_data, member.size)
     except (OSError, tarfile.TarError) as error:
         if not found:
             return Unreadable(f"the shard {shard.name} cannot be read as an uncompressed tar: {error}")

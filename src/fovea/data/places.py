@@ -43,42 +43,42 @@ def find(given: str, usual: Sequence[str], recognizes: Callable[[Path], bool], n
     `names` may be meant too, where there is none.
     """
     path, root = at_home(given), home()
-    entries = [one.name for one in os.scandir(root) if one.is_dir()] if root and root.is_dir() else []
+    entries = [entry.name for entry in os.scandir(root) if entry.is_dir()] if root and root.is_dir() else []
     tried = [path]
     if root is not None and not path.is_absolute():
-        wanted = {plain(one) for one in usual}
-        there = sorted(one for one in entries if plain(one) in wanted and one != given)
-        absent = [one for one in usual if plain(one) not in map(plain, entries)]
-        tried += [root / one for one in (given, *there, *absent)]
+        wanted = {plain(name) for name in usual}
+        there = sorted(name for name in entries if plain(name) in wanted and name != given)
+        absent = [name for name in usual if plain(name) not in map(plain, entries)]
+        tried += [root / name for name in (given, *there, *absent)]
     tried = list(dict.fromkeys(tried))
-    found = [one for one in tried if one.is_dir()]
+    found = [place for place in tried if place.is_dir()]
     if not found:
         state = "is not set" if root is None else "" if root.is_dir() else f"is {root}, which does not exist"
         unset = f"; FOVEA_DATA, below which data is looked for by name, {state}" if state else ""
-        where = ", ".join(str(one.absolute()) for one in tried)
+        where = ", ".join(str(place.absolute()) for place in tried)
         raise BadChoice(
             f"no data {given!r}{nearest(path.name, [*entries, *names])} (looked for the folders {where}{unset})"
         )
-    return next((one for one in found if recognizes(one)), found[0])
+    return next((place for place in found if recognizes(place)), found[0])
 
 
 def demand(name: str, folder: Path, wanted: Iterable[str]) -> None:
     """All of these files and folders are in the folder, or the error says which are not."""
     wanted = tuple(wanted)
-    missing = [one for one in wanted if not (folder / one).exists()]
+    missing = [name for name in wanted if not (folder / name).exists()]
     if missing:
-        there = [one for one in wanted if one not in missing]
+        there = [name for name in wanted if name not in missing]
         beside = f" (there: {', '.join(there)})" if there else ""
         raise BadChoice(
             f"{name} is incomplete: {', '.join(missing)} not in {folder}{beside}; "
-            "layout=folder opens a plain folder a class"
+            "layout=folder opens a plain folder per class"
         )
 
 
 def demand_pictures(name: str, samples: Sequence[Sample]) -> None:
     """A set of which not one listed picture exists is not there at all; it costs one look when the first one does."""
-    sources = [one.source for one in samples if isinstance(one.source, Below)]
-    if sources and not any(os.path.exists(one.path) for one in sources):
+    sources = [sample.source for sample in samples if isinstance(sample.source, Below)]
+    if sources and not any(os.path.exists(source.path) for source in sources):
         raise BadChoice(
             f"{name} is incomplete: none of the {len(sources):,} pictures that it lists exists; "
             f"the first would be {sources[0].path}"
@@ -89,14 +89,14 @@ def subfolders(folder: Path) -> list[str]:
     """Sorted, hidden ones left out; none where there is no such folder."""
     if not folder.is_dir():
         return []
-    return sorted(one.name for one in os.scandir(folder) if not one.name.startswith(".") and one.is_dir())
+    return sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and entry.is_dir())
 
 
 def holds_pictures(folder: Path) -> bool:
     """Whether there is one anywhere below; hidden files and folders do not count."""
     for _, folders, files in os.walk(folder):
-        folders[:] = [one for one in folders if not one.startswith(".")]
-        if any(not one.startswith(".") and is_picture_name(Path(one)) for one in files):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if any(not name.startswith(".") and is_picture_name(Path(name)) for name in files):
             return True
     return False
 
@@ -108,12 +108,12 @@ def pictures(folder: Path) -> list[str]:
     ahead = [(str(folder), "")]
     while ahead:
         path, before = ahead.pop()
-        for one in os.scandir(path):
-            name = one.name
+        for entry in os.scandir(path):
+            name = entry.name
             if name[0] == ".":
                 continue
-            if one.is_dir():
-                ahead.append((one.path, f"{before}{name}/"))
+            if entry.is_dir():
+                ahead.append((entry.path, f"{before}{name}/"))
                 continue
             suffix = name[name.rfind(".") :]
             if suffix not in known:

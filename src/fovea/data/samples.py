@@ -1,4 +1,4 @@
-"""A labelled picture, where its pixels come from, and a set of them. Nothing is decoded until it is asked for."""
+"""A labeled picture, where its pixels come from, and a set of them. Nothing is decoded until it is asked for."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ class Source(Protocol):
 
 
 class Annotation(Protocol):
-    """Where a picture's boxes are written, for sets with a file a picture: too many to read them all at opening."""
+    """Where a picture's boxes are written, for sets with one file per picture: too many to read them all at opening."""
 
     def read(self) -> tuple[Box, ...]: ...  # or BadPicture
 
@@ -111,7 +111,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A named set of labelled pictures. `labels` are the names of all classes, also of those not in this part."""
+    """A named set of labeled pictures. `labels` are the names of all classes, also of those not in this part."""
 
     name: str
     samples: tuple[Sample, ...] = field(repr=False)
@@ -141,7 +141,7 @@ class DataSet:
 
         One whose boxes cannot be read stays, as a picture that cannot be read: whoever iterates reports it.
         """
-        return replace(self, samples=tuple(one for one in map(_boxes_read, self.samples) if one is not None))
+        return replace(self, samples=tuple(sample for sample in map(_boxes_read, self.samples) if sample is not None))
 
     def read(self) -> Iterator[tuple[Sample, Image.Image | BadPicture]]:
         """Each sample with its picture, or with the reason why it cannot be read."""
@@ -170,12 +170,12 @@ def _boxes_read(sample: Sample) -> Sample | None:
 def boxes_of(text: str, where: str = "") -> tuple[Box, ...]:
     """'x0 y0 x1 y1;x0 y0 x1 y1'; `where` they are written begins the error."""
     found, before = [], f"{where}: " if where else ""
-    for one in filter(None, map(str.strip, (text or "").split(";"))):
+    for box in filter(None, map(str.strip, (text or "").split(";"))):
         try:
-            x0, y0, x1, y1 = (float(number) for number in one.split())
+            x0, y0, x1, y1 = (float(number) for number in box.split())
         except ValueError:
-            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1'; got {one!r}") from None
+            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1'; got {box!r}") from None
         if not (x0 < x1 and y0 < y1 and all(map(math.isfinite, (x0, y0, x1, y1)))):
-            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1' with x0 < x1 and y0 < y1; got {one!r}")
+            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1' with x0 < x1 and y0 < y1; got {box!r}")
         found.append((x0, y0, x1, y1))
     return tuple(found)

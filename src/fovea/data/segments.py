@@ -85,7 +85,7 @@ class Video:
     @staticmethod
     def read(path: Path, side: int) -> "Video":
         footage = survey(path)
-        read = [(one.time, _shrunk(one.image, side)) for one in footage.read(range(len(footage.times)))]
+        read = [(frame.time, _shrunk(frame.image, side)) for frame in footage.read(range(len(footage.times)))]
         if not read:
             raise BadPicture(f"{path} is damaged: none of its {len(footage.times)} frames can be decoded")
         return Video(str(path), side, tuple(time for time, _ in read), tuple(image for _, image in read))
@@ -128,7 +128,7 @@ def _found(given: str) -> Path:
     for place in places:
         if place.is_file():
             return place
-    beside = [one.name for place in places if place.parent.is_dir() for one in place.parent.iterdir()]
+    beside = [path.name for place in places if place.parent.is_dir() for path in place.parent.iterdir()]
     where = ", ".join(str(place.absolute()) for place in places)
     raise BadChoice(f"segments: no video {given!r}{nearest(path.name, beside)} (looked for {where})")
 

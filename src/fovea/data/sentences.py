@@ -1,4 +1,4 @@
-"""MR: 10,662 sentences from film reviews, one a line, in rt-polarity.pos and rt-polarity.neg (Pang & Lee 2005)."""
+"""MR: 10,662 sentences from film reviews, one per line, in rt-polarity.pos and rt-polarity.neg (Pang & Lee 2005)."""
 
 import re
 from collections import Counter
@@ -37,7 +37,7 @@ class Sentences:
     def part(self, split: str) -> "Sentences":
         """The sentences of one split."""
         splits_asked(self.name, split, tuple(dict.fromkeys(self.split)))
-        return self._picked([i for i, one in enumerate(self.split) if one == split])
+        return self._picked([i for i, part in enumerate(self.split) if part == split])
 
     def vocabulary(self, least: int = 1) -> tuple[str, ...]:
         """The words that occur at least so often, the most frequent first, then by the alphabet."""
@@ -60,7 +60,7 @@ def tokenize(text: str) -> tuple[str, ...]:
 
 
 def is_mr(folder: Path) -> bool:
-    return any((folder / one).is_file() for one in FILES)
+    return any((folder / file).is_file() for file in FILES)
 
 
 def open_sentences(given: str | Path = "mr") -> Sentences:
@@ -81,8 +81,8 @@ def open_mr(folder: Path, *, split: str | None = None, seed: int = 0) -> Sentenc
     parts: list[str] = []
     for label, name in enumerate(FILES):
         # only \n ends a line: \x85 stands inside some, which splitlines would cut
-        found = [one.strip(" \t\r") for one in (folder / name).read_bytes().decode("latin-1").split("\n")]
-        found = [one for one in found if one]
+        found = [line.strip(" \t\r") for line in (folder / name).read_bytes().decode("latin-1").split("\n")]
+        found = [line for line in found if line]
         if not found:
             raise BadChoice(f"{folder / name} has no sentences")
         bounds = np.rint(np.cumsum(SHARES) * len(found))

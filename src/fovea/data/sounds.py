@@ -1,4 +1,4 @@
-"""Sounds made in code: one short event somewhere in coloured noise with hum, a whistle and pips. Nothing is stored.
+"""Sounds made in code: one short event somewhere in colored noise with hum, a whistle and pips. Nothing is stored.
 
 A sound follows from the settings, the seed, the split and its index alone, and is made when it is read. What is drawn
 first is the event, so that its class and its span are known without making the sound.
@@ -109,7 +109,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Sounds:
-    """A named set of labelled sounds of one length."""
+    """A named set of labeled sounds of one length."""
 
     name: str
     samples: tuple[Sound, ...] = field(repr=False)

@@ -82,14 +82,14 @@ class Reading:
             raise BadText(f"a text is a string; got {type(text).__name__}")
         # some letters grow when made small, and then places count in the small ones
         shown = text if len(text.lower()) == len(text) else text.lower()
-        found = [one for one in TOKEN.finditer(text.lower()) if not one[0].isspace()]
+        found = [match for match in TOKEN.finditer(text.lower()) if not match[0].isspace()]
         if not found:
             raise BadText(f"the text {text!r} has no words: give at least one")
         kept = found[: self.length]
-        tokens = tuple(one[0] for one in kept)
+        tokens = tuple(match[0] for match in kept)
         ids = self.numbers(tokens, self.length)
         unknown = Counter(word for word in tokens if word not in self.index)
-        return Read(shown, tokens, tuple(one.span() for one in kept), ids, unknown, len(found) - len(kept))
+        return Read(shown, tokens, tuple(match.span() for match in kept), ids, unknown, len(found) - len(kept))
 
     def numbers(self, tokens: Sequence[str], length: int) -> Tensor:
         """The rows of these tokens, padded at the end (L)."""
@@ -126,7 +126,7 @@ class Dropout:
             words, vectors, features = map(float, given)
         except (TypeError, ValueError):
             words = vectors = features = -1.0
-        if not all(0 <= one < 1 for one in (words, vectors, features)):
+        if not all(0 <= share < 1 for share in (words, vectors, features)):
             raise BadChoice(
                 "dropout is three shares below 1, of words, of their vectors and of features, as [0.1, 0.2, 0.5]; "
                 f"got {given}"

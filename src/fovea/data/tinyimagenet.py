@@ -54,8 +54,8 @@ def _names(folder: Path, wnids: list[str]) -> tuple[str, ...]:
     """The first of a class's words; all of them where two classes share the first."""
     words = dict(line.rstrip("\r").split("\t", 1) for _, line in lines(folder / "words.txt") if "\t" in line)
     full = [words.get(wnid, wnid) for wnid in wnids]
-    short = [one.partition(",")[0] for one in full]
-    return tuple(long if short.count(one) > 1 else one for one, long in zip(short, full, strict=True))
+    short = [words_.partition(",")[0] for words_ in full]
+    return tuple(long if short.count(first) > 1 else first for first, long in zip(short, full, strict=True))
 
 
 def _rows(path: Path, count: int) -> list[list[str]]:

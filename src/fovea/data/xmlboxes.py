@@ -1,4 +1,4 @@
-"""The XML that ImageNet and Stanford Dogs keep beside each picture: its size, and a name and a box an object.
+"""The XML that ImageNet and Stanford Dogs keep beside each picture: its size, and a name and a box per object.
 
 Numbers there are 0-based and the last pixel counts (a picture 500 wide has 0 to 499), so that x1 = xmax + 1.
 """
@@ -42,11 +42,11 @@ def read_marked(path: Path) -> Marked:
     try:
         root = ElementTree.fromstring(path.read_bytes())
         width, height = (float(root.findtext(f"size/{side}") or 0) for side in ("width", "height"))
-        for one in root.iter("object"):
-            x0, y0, x1, y1 = (float(one.findtext(f"bndbox/{side}") or "") for side in ("xmin", "ymin", "xmax", "ymax"))
+        for item in root.iter("object"):
+            x0, y0, x1, y1 = (float(item.findtext(f"bndbox/{side}") or "") for side in ("xmin", "ymin", "xmax", "ymax"))
             # some boxes end one pixel outside; a size of 0 says nothing
             boxes.append((max(x0, 0.0), max(y0, 0.0), min(x1 + 1, width or x1 + 1), min(y1 + 1, height or y1 + 1)))
-            names.append((one.findtext("name") or "").strip())
+            names.append((item.findtext("name") or "").strip())
     except FileNotFoundError:
         raise
     except (OSError, ElementTree.ParseError, ValueError) as error:

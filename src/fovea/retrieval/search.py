@@ -63,7 +63,7 @@ class Search(Shows):
 
     def to_dict(self) -> dict[str, Any]:
         """Boxes are in the pictures' own pixels, of the parts that make the two alike."""
-        parts = {one.name: self._boxes[2 * k : 2 * k + 2] for k, one in enumerate(self.maps.neighbors)}
+        parts = {near.name: self._boxes[2 * k : 2 * k + 2] for k, near in enumerate(self.maps.neighbors)}
         reasons = {neighbor.name: reason for neighbor, reason in self.maps.lost}
         return {
             "itself": self.itself.name if self.itself else None,
