@@ -8,10 +8,8 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.basics.intervals import interval
 from fovea.data import DataSet, Sample, Unreadable
 from fovea.measures.classify import taken_for
@@ -208,26 +206,6 @@ def test_matrix_counts_every_picture() -> None:
     assert counts.sum() == 300
     assert counts[2, 5] == ((true == 2) & (taken == 5)).sum()
     assert not counts[:, -1].any()
-
-
-def test_command(tmp_path: Path) -> None:
-    for name in ("tabby", "lynx"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        for i in range(2):
-            Image.effect_noise((40, 40), 50 + 20 * i).save(tmp_path / "data" / name / f"{i}.png")
-    (tmp_path / "data" / "lynx" / "bad.png").write_text("no picture")
-    line = f"measure classify --net timm/test_resnet --untrained --data {tmp_path / 'data'} --limit 5 --batch 2"
-    files = ["--json", str(tmp_path / "figures.json"), "--out", str(tmp_path / "seen" / "confusion.png")]
-    done = CliRunner().invoke(cli.app, [*line.split(), *files])
-    assert done.exit_code == 0, done.output
-    assert "Classification, data, cropped" in done.stdout
-    assert "2 classes, 1000 outputs, matched by name" in done.stdout
-    assert "bad.png" in done.stderr
-    told = json.loads((tmp_path / "figures.json").read_text())
-    assert (told["rows"][0]["images"], told["settings"]["part"]) == (4, "limit=5")
-    assert {"net", "data", "images", "top1", "top5", "low", "high"} <= set(told["rows"][0])
-    assert str(tmp_path) not in (tmp_path / "figures.json").read_text()
-    assert (tmp_path / "seen" / "confusion.png").is_file()
 
 
 class Doubled(nn.Module):

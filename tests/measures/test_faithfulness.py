@@ -1,19 +1,15 @@
-import json
 import math
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.data import DataSet, Sample, open_data
 from fovea.heatmaps.look import Finding, Look
 from fovea.heatmaps.methods import names
@@ -239,22 +235,6 @@ def test_the_figure_has_a_dashed_control_and_labelled_axes(net: fovea.Network) -
     exact, control = masking.get_lines()
     assert (exact.get_linestyle(), control.get_linestyle()) == ("-", "--")
     assert control.get_label().startswith("random")
-
-
-def test_the_command(tmp_path: Path) -> None:
-    for name in ("0", "1"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        square_of(200).save(tmp_path / "data" / name / "a.png")
-    out, file = tmp_path / "curves.png", tmp_path / "figures.json"
-    arguments = f"measure faithfulness --net timm/test_resnet --untrained --data {tmp_path}/data --steps 2"
-    done = CliRunner().invoke(
-        cli.app, [*arguments.split(), "--method", "cam,random", "--kinds", "masking", "--out", out, "--json", file]
-    )
-    assert done.exit_code == 0, done.output
-    content = json.loads(file.read_text())
-    assert [row["method"] for row in content["rows"]] == ["cam", "random", *["cam"] * 3, *["random"] * 3]
-    assert (content["what"], content["seed"], content["settings"]["steps"]) == ("faithfulness", 0, 2)
-    assert Image.open(out).width > 400
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")

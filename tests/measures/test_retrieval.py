@@ -1,8 +1,6 @@
-import json
 import os
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +8,8 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.data import DataSet, Sample, Unreadable, open_data
 from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
@@ -246,37 +242,6 @@ def test_no_boxes() -> None:
     bare = [Sample(one.name, one.label, one.source) for one in spots().samples]
     with pytest.raises(fovea.BadChoice, match="no boxes"):
         measure_boxes(colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
-
-
-def folder(where: Path) -> Path:
-    lines = ["file,boxes"]
-    for sample in spots().samples[:4]:
-        path = where / "data" / "ab"[sample.label] / sample.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sample.source.read().save(path)
-        lines.append(f"{path.parent.name}/{path.name},{' '.join(map(str, sample.boxes[0]))}")
-    (where / "data" / "boxes.csv").write_text("\n".join(lines))
-    return where / "data"
-
-
-def test_commands(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    options = ["--net", "timm/test_resnet", "--untrained", "--data", str(folder(tmp_path))]
-    done = CliRunner().invoke(cli.app, ["measure", "retrieval", *options, "--json", str(tmp_path / "one.json")])
-    assert done.exit_code == 0, done.output
-    assert "features: pooled" in done.stdout
-    told = json.loads((tmp_path / "one.json").read_text())
-    assert (told["what"], told["seed"], told["rows"][0]["images"]) == ("retrieval", 0, 4)
-    done = CliRunner().invoke(
-        cli.app, ["measure", "retrieval-loc", *options, "--method", "gradcam", "--json", str(tmp_path / "two.json")]
-    )
-    assert done.exit_code == 0, done.output
-    told = json.loads((tmp_path / "two.json").read_text())
-    assert (told["what"], told["rows"][0]["method"], told["settings"]["input"]) == (
-        "retrieval-loc",
-        "gradcam",
-        "squashed",
-    )
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")

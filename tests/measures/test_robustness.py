@@ -1,8 +1,6 @@
-import json
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.data import DataSet, Sample, open_data
 from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
 from fovea.measures.robustness import draw
@@ -255,28 +251,6 @@ def test_a_texture_net_that_is_not_at_hand(net: fovea.Network, monkeypatch: pyte
     monkeypatch.setattr("fovea.networks.loading.load", load)
     with pytest.raises(fovea.BadNetwork, match="--texture-net efficientnet_lite0"):
         measure(net, noise_set(1), attacks=["texture:2"])
-
-
-def test_the_command(tmp_path: Path) -> None:
-    for i, sample in enumerate(noise_set(2, 32).samples):
-        (tmp_path / "data" / str(i)).mkdir(parents=True)
-        sample.source.read().save(tmp_path / "data" / str(i) / "a.png")
-    out, file = tmp_path / "pictures.png", tmp_path / "figures.json"
-    arguments = f"measure robustness --net timm/test_resnet --untrained --data {tmp_path}/data --batch 2 --seed 3"
-    done = CliRunner().invoke(
-        cli.app, [*arguments.split(), "--attacks", "fgsm:0.2, noise:5,jpeg:30", "--out", out, "--json", file]
-    )
-    assert done.exit_code == 0, done.output
-    content = json.loads(file.read_text())
-    assert [(row["attack"], row["strength"]) for row in content["rows"]] == [
-        ("none", 0),
-        ("fgsm", 0.2),
-        ("noise", 5),
-        ("jpeg", 30),
-    ]
-    assert set(content["rows"][0]) == {"net", "data", "images", "attack", "strength", "top1", "top5", "unchanged"}
-    assert content["seed"] == 3
-    assert Image.open(out).width > 4 * 100
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")

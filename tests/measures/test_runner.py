@@ -157,6 +157,64 @@ def test_columns_are_in_the_rows_that_were_written(name: str) -> None:
     assert set(DEMANDED.get(name, ())) <= keys
 
 
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pictures of each of two classes that ImageNet has, with boxes, and a file that is none."""
+    data = tmp_path_factory.mktemp("pictures") / "data"
+    lines = ["file,boxes"]
+    for name in ("tabby", "lynx"):
+        (data / name).mkdir(parents=True)
+        for i in range(2):
+            Image.effect_noise((40, 40), 50 + 20 * i).save(data / name / f"{i}.png")
+            lines.append(f"{name}/{i}.png,4 4 20 20")
+    (data / "lynx" / "bad.png").write_text("no picture")
+    (data / "boxes.csv").write_text("\n".join([*lines, "lynx/bad.png,0 0 4 4"]))
+    return data
+
+
+@pytest.mark.parametrize(
+    ("words", "seed", "fit", "told"),
+    [
+        ("classify --batch 2 --out seen/confusion.png", 0, "cropped", "2 classes, 1000 outputs, matched by name"),
+        ("wsol --methods gradcam,l2caf", None, "squashed", "threshold: one for the whole set"),
+        ("wsol --method cam --crop --limit 3", None, "cropped", "gt_known"),
+        ("retrieval --seed 2 --squash", 2, "squashed", "features: pooled"),
+        ("retrieval-loc --method gradcam --features output", 0, "squashed", "R@1"),
+        (
+            "faithfulness --steps 2 --method cam,random --kinds masking --out curves.png",
+            0,
+            "cropped",
+            "good maps: insertion and coverage high",
+        ),
+        (
+            "robustness --batch 2 --seed 3 --attacks fgsm:0.2,noise:5,jpeg:30 --out pictures.png",
+            3,
+            "cropped",
+            "unchanged",
+        ),
+    ],
+)
+def test_commands(
+    words: str, seed: int | None, fit: str, told: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables and notes are printed, what cannot be read is told, figures and pictures are written."""
+    monkeypatch.chdir(tmp_path)
+    line = f"measure {words} --net timm/test_resnet --untrained --data {folder}:limit=5 --json new/figures.json"
+    done = CliRunner().invoke(app, line.split())
+    assert done.exit_code == 0, done.output
+    assert told in done.stdout
+    content = json.loads(Path("new/figures.json").read_text())
+    limited = "--limit" in words
+    assert "bad.png" in done.stderr
+    assert (content["what"], content["seed"], content["settings"]["input"]) == (words.split()[0], seed, fit)
+    assert content["settings"]["part"] == ("limit=3" if limited else "limit=5")
+    assert content["rows"][0]["images"] == (2 if limited else 4)
+    assert str(folder) not in json.dumps(content)
+    if "--out" in words:
+        with Image.open(words.split()[-1]) as drawn:
+            assert drawn.width > 300
+
+
 def test_part() -> None:
     assert part_of(Given(data="cub100:split=test,limit=5", limit=9)) == "limit=5,split=test"
     assert part_of(Given(data="moving:file=/a/b/c.mp4")) == "file=c.mp4"

@@ -1,7 +1,6 @@
 import copy
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
@@ -190,14 +189,6 @@ def test_no_method_and_no_batch(net: fovea.Network, pack: Path) -> None:
         measure(net, open_pack(pack), method=[])
     with pytest.raises(fovea.BadChoice, match="at least one picture; got 0"):
         measure(net, open_pack(pack), method=["cam"], batch=0)
-
-
-def test_the_command(pack: Path) -> None:
-    words = f"measure wsol --net timm/test_resnet --untrained --data {pack}:limit=2 --limit 3 --method cam --json"
-    done = CliRunner().invoke(cli.app, [*words.split(), str(pack / "new" / "found.json")])
-    assert done.exit_code == 0, done.output
-    told = json.loads((pack / "new" / "found.json").read_text())
-    assert (told["settings"]["part"], told["settings"]["labels"]) == ("limit=2", "matched by number")
 
 
 @pytest.mark.parametrize("where", [".", "00.tar/found.json"])

@@ -6,12 +6,21 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
@@ -43,27 +52,32 @@ def _writable(path: Path | None) -> Path | None:
 
 
 Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write the figures to this file.")]
-Data = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        help="A path, or a name below $FOVEA_DATA; options after a colon, as in cub100:split=test,labels=50-99.",
-    ),
-]
 Split = Annotated[str | None, typer.Option("--split", help="One split of the data only.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="So many pictures, spread evenly.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers drawn.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one if not given.")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Pictures at a time.")]
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A progress bar that is told how much is done, and what is being done where that changes."""
+
+    progress: Progress
+    task: TaskID
+
+    def __call__(self, done: int, total: int) -> None:
+        self.progress.update(self.task, completed=done, total=total)
+
+    def tell(self, words: str) -> None:
+        self.progress.update(self.task, description=words.replace("[", "("))
+
+
 @contextmanager
-def bar(what: str) -> Iterator[Any]:
+def bar(what: str) -> Iterator[Bar]:
     """A progress bar on stderr, so that what is printed stays clean."""
-    columns = SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    words = TextColumn("{task.description}")
+    columns = SpinnerColumn(), words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=warn, transient=True, disable=not warn.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        yield Bar(progress, progress.add_task(what, total=None))
 
 
 def tell_skipped(skipped: "Sequence[tuple[str, str]]", where: str = "") -> None:
@@ -128,16 +142,6 @@ def load(net: str, weights: Path | None, untrained: bool) -> "Network":
     return network
 
 
-def report(found: "Figures", title: str, json: Path | None, seed: int | None = None, as_shipped: bool = True) -> None:
-    """Figures to the screen, and to the file where one was named; skipped pictures to stderr."""
-    found.show(title, say)
-    for name, reason in found.skipped[:10]:
-        warn.print(f"skipped {name}: {reason}", markup=False)
-    if len(found.skipped) > 10:
-        warn.print(f"… and {len(found.skipped) - 10} more")
-    write(found, json, seed, as_shipped)
-
-
 def write(found: "Figures", json: Path | None, seed: int | None = None, as_shipped: bool = True) -> None:
     """To the file where one was named, with the command that did it; whose folders it names is no matter.
 
@@ -176,23 +180,3 @@ def _recipe(found: "Figures") -> str | None:
 
     recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}
     return recipes.pop() if len(recipes) == 1 else None
-
-
-def listed(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
-
-
-def part_of(found: "Figures", data: str, split: str | None, limit: int | None) -> "Figures":
-    """Which part of the data it was, in the figures' settings."""
-    from dataclasses import replace
-
-    from fovea.data.options import parsed
-
-    given = {name: str(value) for name, value in (("split", split), ("limit", limit)) if value is not None}
-    options = given | parsed(data)[1]
-    if limit is not None:
-        options["limit"] = str(min(limit, int(options["limit"])))  # of two, the smaller is what was measured
-    told = ",".join(
-        f"{name}={Path(value).name}" for name, value in options.items()
-    )  # whose folders they are is no matter
-    return replace(found, settings={**found.settings, "part": told or None})

@@ -90,7 +90,7 @@ def run(declared: Declared, asked: Asked) -> None:
     given = _given(declared, asked)
     options = {name: asked.values[name] for name in declared.options}
     with bar(declared.title or declared.name) as advance:
-        found = take(declared.name, given, options, advance, os.cpu_count() or 1)
+        found = take(declared.name, given, options, advance, os.cpu_count() or 1, advance.tell)
     show(declared, found)
     if asked.json:
         seed = options.get("seed", declared.seed)
