@@ -203,7 +203,7 @@ def gamma(image: Image.Image) -> Tensor:
 
 @pytest.mark.parametrize("transform", [standardised, backwards, gamma])
 def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
-    with pytest.raises(fovea.BadChoice, match="must normalise each channel"):
+    with pytest.raises(fovea.BadChoice, match="must normalize each channel"):
         normalization_of(net_of(weights(), transform))
     with pytest.raises(fovea.BadChoice, match="no transform"):
         normalization_of(fovea.wrap(Linear(weights())))
