@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fovea.basics.errors import BadChoice
+from fovea.heatmaps import methods
 
 
 def writable(option: str, path: Path) -> None:
@@ -131,7 +132,9 @@ OPTIONS = {
     "index": Option("What 'fovea index' made.", Path, Path("out/index.fovea"), "PATH"),
     "folder": Option("Where the indexed pictures are now, if they were moved without the index.", Path),
     # what is looked at
-    "method": names("Of heatmaps. Repeat, or separate by commas."),
+    "method": names(
+        f"Of heatmaps: {', '.join(methods.names())}, or your own, package.module:name. Repeat, or separate by commas."
+    ),
     "target": Option(
         "A class name or index, top1, top5, output (no class), pair (two by two). Repeat.", metavar="CLASS", many=True
     ),
