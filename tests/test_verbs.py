@@ -28,6 +28,11 @@ def pooled() -> fovea.Network:
     return fovea.wrap(seeded(Pooled), Prepare((24, 24)), labels=["cat", "dog", "crane", "lynx", "ox"])
 
 
+def tnet() -> fovea.Network:
+    torch.manual_seed(0)
+    return fovea.load("tnet-bagnet77", classes=3, options={"width": 0.0625})
+
+
 def pictures(folder: Path) -> None:
     for i in range(2):
         noise = np.random.default_rng(i).integers(0, 256, (30, 40, 3), dtype=np.uint8)
@@ -57,6 +62,9 @@ class Verb:
 VERBS = [
     Verb("explain", fovea.explain, pooled, pictures, batch),
     Verb("watch", fovea.watch, pooled, clips),
+    Verb("localize", fovea.localize, pooled, pictures, batch),
+    Verb("classify_patches", lambda net, given: fovea.classify_patches(net, pooled(), given), pooled, pictures, batch),
+    Verb("zoom", fovea.zoom, tnet, pictures, lambda: torch.randn(2, 3, 80, 80)),
 ]
 
 
