@@ -1,12 +1,6 @@
-import json
-from pathlib import Path
-
 import pytest
-from PIL import Image
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.measures.families import WAYS, Timed, draw, family
 from fovea.measures.figures import Figures
 from fovea.measures.registry import find
@@ -53,17 +47,9 @@ def test_the_names_of_the_paper() -> None:
     ]  # fmt: skip
 
 
-def test_the_command(tmp_path: Path) -> None:
-    out, file, seen = tmp_path / "families.png", tmp_path / "families.json", []
+def test_progress_and_no_rounds() -> None:
+    seen: list[tuple[int, int]] = []
     fovea.measure("bench families", "timm/test_resnet", rounds=1, progress=lambda *now: seen.append(now))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    done = CliRunner().invoke(
-        cli.app, f"bench families --nets timm/test_resnet --rounds 1 --out {out} --json {file}".split()
-    )
-    assert done.exit_code == 0, done.output
-    content = json.loads(file.read_text())
-    assert content["what"] == "bench families"
-    assert [row["method"] for row in content["rows"]] == list(WAYS)
-    assert Image.open(out).width > 200
     with pytest.raises(fovea.BadChoice, match="one or more networks"):
         fovea.measure("bench families", rounds=0)

@@ -1,7 +1,4 @@
-import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +6,6 @@ import torch
 from torch import Tensor
 
 import fovea
-from fovea import cli
 from fovea.basics.intervals import interval_of_means
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.heatmaps.heatmap import HeatMaps
@@ -156,28 +152,6 @@ def test_wrong_choices() -> None:
         fovea.measure("finer", made(steps=1), data(0))
     with pytest.raises(fovea.BadPicture, match="bad is empty"):
         fovea.measure("finer", made(), data(bad=True))
-
-
-def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in LABELS:
-        Path("birds", name).mkdir(parents=True)
-        planted_image().save(Path("birds", name, "1.png"))
-    monkeypatch.setattr("fovea.networks.loading.load", lambda *_, **__: scrambled(made(ask=True), seed=2))
-    words = "measure finer --net made --data birds --method gradcam,self-attention --json finer.json --out finer.png"
-    monkeypatch.setattr(sys, "argv", ["fovea", *words.split()])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    said = capsys.readouterr().out
-    assert not stopped.value.code
-    for method in ("gradcam", "self-attention"):
-        assert f"area, {method} (95 %)" in said
-        assert f"{method}: attention " in said
-    written = json.loads(Path("finer.json").read_text())
-    assert written["what"] == "finer"
-    assert [row["method"] for row in written["rows"] if "step" not in row] == ["gradcam", "self-attention"]
-    assert len(written["rows"]) == 2 + 2 * STEPS
-    assert Path("finer.png").stat().st_size > 1000
 
 
 def test_the_picture_has_a_line_and_a_band_a_method() -> None:

@@ -1,8 +1,5 @@
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,23 +128,3 @@ def test_what_is_refused() -> None:
         fovea.measure("clips", fovea.wrap(nn.Identity()), open_clips(f"{SMALL},count=32"))
     with pytest.raises(fovea.BadChoice, match="at least one clip"):
         fovea.measure("clips", plain(), open_clips(f"{SMALL},count=32"), batch=0)
-
-
-def test_the_command(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    options = {"channels": [8, 8, 16, 16], "stem_width": 8, "layer": "layer1", "size": 32, "hidden": 4}
-    fovea.load("video/timm/resnet10t", pretrained=False, options=options).save(tmp_path / "own.safetensors")
-    status, said, _ = run(
-        "clips", "--net", tmp_path / "own.safetensors", "--data", f"{SMALL},count=8,motions=0+5,split=test",
-        "--methods", "l2caf-oblivious,gradcam-abs", "--json", tmp_path / "it.json", "--device", "cpu",
-    )  # fmt: skip
-    assert status == 0
-    assert "Clips: retrieval by motion, and maps on what moves, moving" in said
-    assert "R@1" in said
-    written = json.loads((tmp_path / "it.json").read_text())
-    assert written["what"] == "clips"
-    assert [row["method"] for row in written["rows"]] == ["l2caf-oblivious", "gradcam-abs"]
-    keys = {"net", "data", "clips", "frames", "recall_at_1", "nmi", "method", "in_box", "chance"}
-    assert all(keys <= set(row) for row in written["rows"])
-    assert written["rows"][0]["net"] == "own"
-    assert "split=test" in written["settings"]["part"]

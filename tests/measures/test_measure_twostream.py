@@ -1,6 +1,5 @@
 """fovea measure twostream: streams, steps and sums of one pass; seeds told as one; the gain over the global stream."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +7,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from typer.testing import CliRunner
 
 import fovea
 from fovea.basics.errors import BadChoice
-from fovea.cli import app
 from fovea.measures import twostream
 from fovea.models.twostream import TwoStream, Views
 from fovea.networks.network import Network
@@ -96,14 +93,3 @@ def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
     with pytest.raises(BadChoice, match="has not two streams"):
         fovea.measure("twostream", [other], str(pictures))
-
-
-def test_command(pictures: Path, tmp_path: Path) -> None:
-    for seed in (0, 1):
-        network("x", seed).save(tmp_path / f"two-seed{seed}.safetensors")
-    nets = [word for seed in (0, 1) for word in ("--net", str(tmp_path / f"two-seed{seed}.safetensors"))]
-    told = CliRunner().invoke(app, ["measure", "twostream", *nets, "--data", str(pictures), "--json", "out.json"])
-    assert told.exit_code == 0, told.output
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
-    assert {row["net"] for row in rows} == {"two"}
-    assert "Two streams, data" in told.output

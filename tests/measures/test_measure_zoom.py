@@ -1,15 +1,10 @@
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.basics.intervals import student
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import zoom
@@ -41,8 +36,8 @@ class Peeking(nn.Module):
         levels, parents = (1, 2, 3)[: count + 1], (-1, 0, 1)[: count + 1]
         return Walk(after[:, -1], after, said, boxes, levels, parents, torch.zeros(scene.count, count))
 
-    def forward(self, x: Tensor) -> Walk:
-        return self.walk(Batch(x))
+    def forward(self, x: Tensor, glimpses: int | None = None) -> Walk:
+        return self.walk(Batch(x), glimpses)
 
 
 def peeking(name: str = "peeking") -> Network:
@@ -93,6 +88,7 @@ def test_networks_that_differ_in_their_seeds() -> None:
     alone = {"net": "b-seed0", "glimpses": 2, "images": 9, "top1": 0.5, "low": 0.4, "high": 0.6}
     (row,) = zoom.over_seeds([*rows, alone])
     assert (row["net"], row["seeds"], row["images"]) == ("a", 3, 9)
+    assert zoom.drawn([*rows, alone, row]) == [alone, row]  # the mean stands for its seeds
     assert row["top1"] == pytest.approx(0.92)
     half = 4.3027 * 0.02 / 3**0.5  # Student's t of two degrees of freedom
     assert (row["low"], row["high"]) == pytest.approx((0.92 - half, 0.92 + half), abs=1e-5)
@@ -154,30 +150,3 @@ def test_the_network_is_left_as_found() -> None:
     fovea.measure("zoom", [net], made(0, 1), glimpses=[1])
     assert net.module.training
     assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
-
-
-def test_command(tmp_path: Path) -> None:
-    for i in range(2):
-        (tmp_path / f"t-seed{i}").mkdir()
-        tiny("x" * (i + 1)).save(tmp_path / f"t-seed{i}" / "weights.safetensors")
-    for i in range(3):
-        (tmp_path / "data" / str(i)).mkdir(parents=True)
-        Image.new("RGB", (40, 30), (80 * i, 10, 200)).save(tmp_path / "data" / str(i) / "a.png")
-    nets = [word for i in range(2) for word in ("--net", str(tmp_path / f"t-seed{i}" / "weights.safetensors"))]
-    out, picture = tmp_path / "zoom.json", tmp_path / "zoom.png"
-    line = ["measure", "zoom", "--data", str(tmp_path / "data"), *nets, "--glimpses", "0,2", "--no-time"]
-    done = CliRunner().invoke(cli.app, [*line, "--json", str(out), "--figure", str(picture)])
-    assert done.exit_code == 0, done.output
-    found = json.loads(out.read_text())
-    assert found["what"] == "zoom"
-    assert [(row["net"], row["glimpses"], row.get("seeds")) for row in found["rows"]] == [
-        ("t-seed0", 0, None), ("t-seed0", 2, None),
-        ("t-seed1", 0, None), ("t-seed1", 2, None),
-        ("t", 0, 2), ("t", 2, 2),
-    ]  # fmt: skip
-    assert {row["net"] for row in zoom.drawn(found["rows"])} == {"t"}
-    assert "ms_per_picture" not in found["rows"][0]
-    assert "Accuracy against what is read, data" in done.output
-    assert Image.open(picture).width > 500
-    wrong = CliRunner().invoke(cli.app, [*line, "--glimpses", "two"])
-    assert isinstance(wrong.exception, fovea.BadChoice)

@@ -104,8 +104,8 @@ class First(torch.nn.Module):
 
     abilities, least, most = frozenset({"glimpses"}), 0, 2
 
-    def forward(self, x: torch.Tensor) -> Walk:
-        return self.walk(Pixels(x))
+    def forward(self, x: torch.Tensor, glimpses: int | None = None) -> Walk:
+        return self.walk(Pixels(x), glimpses)
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         height, width = scene.size

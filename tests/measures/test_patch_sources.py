@@ -1,16 +1,13 @@
 """Pictures of 20 x 10 with a true box each: every figure can be worked out by hand."""
 
-import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import fovea
-from fovea import BadChoice, cli
+from fovea import BadChoice
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_sources
 from fovea.patches.opening import Opened, Shape
@@ -68,16 +65,3 @@ def test_data_without_boxes_and_no_source_are_refused(data: DataSet) -> None:
 def test_centers_on_the_far_edge_are_outside() -> None:
     patches = Patches(((0.0, 0.0, 4.0, 4.0), (2.0, 2.0, 6.0, 6.0)), (1.0, 1.0))
     assert patch_sources.centers_inside(patches, [(0.0, 0.0, 4.0, 4.0)]).tolist() == [True, False]
-
-
-def test_the_command_line(made: Callable[..., Path], tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    command = ["measure", "patch-sources", "--data", str(made("pack")), "--split", "train", "--json", str(file)]
-    done = CliRunner().invoke(cli.app, [*command, "--source", "whole", "--source", "random:seed=1"])
-    assert done.exit_code == 0, done.output
-    figures = json.loads(file.read_text())
-    assert figures["what"] == "patch-sources"
-    assert figures["settings"]["part"] == "split=train"
-    assert [row["source"] for row in figures["rows"]] == ["whole", "random:seed=1"]
-    assert {row["images"] for row in figures["rows"]} == {2}
-    assert figures["rows"][0]["chance"] == pytest.approx(8 / 600)

@@ -1,6 +1,5 @@
 """Pictures of 64 pixels, which the localiser takes at 32: every figure below can be worked out by hand."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.data import DataSet, Sample
 from fovea.measures import patch_attack, patches
 from fovea.measures.attacks import FGSM, Victims
@@ -299,35 +296,3 @@ def test_robustness_of_an_anchornet(tmp_path: Path) -> None:
     moved = np.abs(attacked - plain)[inner]
     assert moved.max() == 2
     assert (moved == 2).mean() > 0.9
-
-
-def test_the_commands(tmp_path: Path) -> None:
-    data = folder(tmp_path / "data")
-    small_anchornet().save(tmp_path / "finder.safetensors")
-    fovea.load("timm/test_resnet", pretrained=False, classes=2).save(tmp_path / "judge.safetensors")
-    judge, file, out = tmp_path / "judge.safetensors", tmp_path / "new" / "f.json", tmp_path / "f.png"
-    shared = ["--data", data, "--localizer", tmp_path / "finder.safetensors", "--json", file, "--limit", 2]
-
-    def run(name: str, *more: Any) -> dict[str, Any]:
-        done = CliRunner().invoke(cli.app, ["measure", name, *map(str, [*shared, *more])])
-        assert done.exit_code == 0, (done.output, done.exception)
-        content: dict[str, Any] = json.loads(file.read_text())
-        assert content["settings"]["part"] == "limit=2"
-        return content
-
-    table = run("patches", "--net", judge, "--full", judge, "--out", out, "--share", 0.1)
-    assert {row["kind"] for row in table["rows"]} == {"patches", "localizer", "rescaled"}
-    assert "T 0.5, P 0.1" in table["settings"]["lip"]
-    assert Image.open(out).width > 1000
-    grid = run("patch-sensitivity", "--net", judge, "--shares", "0.05", "--overlaps", "0.1,0.5", "--out", out)
-    assert len(grid["rows"]) == 4 * 2
-    assert Image.open(out).width > 1000
-    attack = run("patch-attack", "--net", judge, "--full", judge, "--epsilons", "2")
-    assert {row["epsilon"] for row in attack["rows"]} == {0, 2}
-    curves = run("patch-curves", "--full", judge, "--numbers", "1,2", "--out", out)
-    assert [row["patches"] for row in curves["rows"] if row.get("kind") == "masking"] == [0, 1, 2] * 3
-    assert Image.open(out).width > 1000
-    done = CliRunner().invoke(
-        cli.app, ["measure", "patch-attack", *map(str, [*shared, "--net", judge, "--full", judge, "--epsilons", "x"])]
-    )
-    assert "takes numbers, separated by commas, as 1,2,4; got 'x'" in str(done.exception)

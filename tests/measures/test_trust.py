@@ -1,7 +1,5 @@
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +7,8 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.data import DataSet, Sample
 from fovea.data.samples import Box
 from fovea.heatmaps.look import Finding, Look
@@ -20,7 +16,7 @@ from fovea.heatmaps.methods import names
 from fovea.heatmaps.targets import Aim
 from fovea.measures import trust_figure
 from fovea.measures.figures import Figures
-from fovea.measures.trust import under_masks
+from fovea.measures.trust_maps import Part
 from fovea.measures.trust_rules import Measured, advise, compare
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
@@ -158,16 +154,19 @@ def test_an_embedding_is_followed_by_its_cosine_and_methods_that_are_one_are_tol
 
 
 def test_scores_under_masks() -> None:
-    """What is hidden is filled, so the mean of an all-ones picture is the share that is shown."""
+    """What is hidden is filled, so the embedding of an all-ones picture turns with the share that is shown."""
 
-    class Mean(nn.Module):
+    class Turn(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return x.mean((1, 2, 3)).unsqueeze(1)
+            return torch.stack([x.mean((1, 2, 3)), torch.ones(len(x))], 1)
 
     masks = torch.zeros(2, 3, 4, 4, dtype=torch.bool)
     masks[:, 1, 0], masks[:, 2] = True, True
-    shown = under_masks(fovea.wrap(Mean()), torch.ones(2, 3, 4, 4), masks, torch.zeros(()), lambda out, own: out[:, 0])
-    assert shown.tolist() == [[0, 0.25, 1]] * 2
+    whole = torch.ones(2, 3, 4, 4)
+    part = Part(whole, [], "output", torch.ones(2, 2), {})
+    shown = part.scores(fovea.wrap(Turn(), labels=2), masks, torch.zeros(()))
+    cosines = [(share + 1) / (2 * (share**2 + 1)) ** 0.5 for share in (0, 0.25, 1)]
+    assert shown == pytest.approx(np.array([cosines] * 2))
 
 
 def test_the_network_is_left_as_found() -> None:
@@ -306,24 +305,3 @@ def test_the_figure_shows_every_measure_and_the_recommended_method(found: Figure
     assert bold == [found.details["recommended"]]
     without = trust_figure.draw(measured(network(), squares(()), ["gradcam"], curve_pictures=2, steps=2))
     assert len(without.axes) == len(titles) - 1
-
-
-def test_the_command(tmp_path: Path) -> None:
-    for name in ("0", "1"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(
-            tmp_path / "data" / name / "a.png"
-        )
-    (tmp_path / "data" / "boxes.csv").write_text("file,boxes\n0/a.png,5 5 35 35\n1/a.png,5 5 35 35\n")
-    out, file = tmp_path / "trust.png", tmp_path / "trust.json"
-    arguments = f"measure trust --net timm/test_resnet --untrained --data {tmp_path}/data --methods cam,gradcam"
-    more = f"--steps 2 --curve-pictures 2 --out {out} --json {file}"
-    done = CliRunner().invoke(cli.app, [*arguments.split(), *more.split()])
-    assert done.exit_code == 0, done.output
-    content = json.loads(file.read_text())
-    assert (content["what"], content["seed"]) == ("trust", 0)
-    assert [row["method"] for row in content["rows"]] == ["cam", "gradcam", "random"]
-    assert all(len(row) == len(content["rows"][0]) for row in content["rows"])
-    assert content["recommendation"][-1].startswith("Random maps reach")
-    assert content["refused"] == {}
-    assert Image.open(out).width > 400

@@ -1,12 +1,7 @@
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
 from fovea.networks.cost import macs
 
 
@@ -44,13 +39,3 @@ def test_wrong_choices() -> None:
     reads = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32})
     with pytest.raises(fovea.BadChoice, match="are at least 1"):
         fovea.measure("bench zoom", reads, against=whole, batches=())
-
-
-def test_command(tmp_path: Path) -> None:
-    line = "bench zoom --net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2"
-    done = CliRunner().invoke(cli.app, [*line.split(), "--rounds", "1", "--json", str(tmp_path / "b.json")])
-    assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "b.json").read_text())
-    assert [row["batch"] for row in found["rows"]] == [1, 2]
-    assert "counted on neither side" in found["settings"]["peak_mb"]
-    assert "glimpses against the full picture" in done.output

@@ -12,11 +12,9 @@ from fovea.data.moving import Shot, Shots, boxes_of
 from fovea.data.samples import Box
 from fovea.heatmaps.explain import Method, look_at
 from fovea.heatmaps.heatmap import HeatMaps
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure
 from fovea.measures.localized import named
-from fovea.measures.registry import measure
 from fovea.measures.retrieval import distance_of
-from fovea.measures.runner import Run
 from fovea.models.videonet import video_of
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement

@@ -21,10 +21,8 @@ from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.methods import find
 from fovea.heatmaps.methods.l2caf import L2CAF
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure
 from fovea.measures.plots import hatched, sheet
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.measures.timing import forward, seconds, timed
 from fovea.networks.loading import OFFLINE, load, ours
 from fovea.networks.network import Network
@@ -117,12 +115,13 @@ def _rows(network: Network, pixels: Tensor, rounds: int, done: Callable[[], None
         done()
 
     found: dict[str, tuple[Timed, int | None, str | None]] = {}
-    gradcam: Call = partial(explain, network, pixels, "gradcam", "output")
+    gradcam: Call = partial(explain, network, pixels, method="gradcam", target="output")
     gradcam()  # the network is cut, which is done once
     found["gradcam"] = Timed(seconds(gradcam, rounds=rounds)), None, None
     finished()
-    if explain(network, pixels, method=oblivious).solver == "exact":
-        found["exact l2caf"] = Timed(seconds(partial(explain, network, pixels, oblivious), rounds=rounds)), None, None
+    exact: Call = partial(explain, network, pixels, method=oblivious)
+    if exact().solver == "exact":
+        found["exact l2caf"] = Timed(seconds(exact, rounds=rounds)), None, None
     finished()
     once = seconds(descending("iterative", 1), rounds=rounds)
     spent, seen = timed(descending("iterative", MOST))

@@ -4,7 +4,6 @@ The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
 from fovea.basics.intervals import RESAMPLES, interval_of_means
-from fovea.data import DataSet, Sample
-from fovea.measures.figures import Figures, cell
+from fovea.measures import Figures, Run, measure
+from fovea.measures.figures import cell
 from fovea.measures.plots import Rows, sheet, style
-from fovea.measures.registry import measure
-from fovea.measures.runner import Input, Run
-from fovea.networks.matching import Matching, match
+from fovea.measures.runner import Input
+from fovea.measures.tally import Tally
+from fovea.networks.matching import match
 from fovea.networks.network import as_found
 from fovea.networks.stream import rank_of
 from fovea.streams.reading import Streams
@@ -59,18 +58,18 @@ def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, se
         raise BadChoice(
             f"{run.network.name or 'this network'} looks once at a patch: nothing can narrow in a single step"
         )
-    found = _Found(streams, method)
+    matching, tally = match(run.network, run.data, streams.classes), Tally()
     for samples, (given,) in run.inputs(batch):
-        found.add(run.data, samples, given)
-    about = {"net": run.network.name or "network", "data": run.data.name, "images": found.images}
-    areas = {name: np.concatenate(parts) for name, parts in found.areas.items()}  # N,K,T
-    rows = [{**about, "method": one, **change_of(areas[one], seed), "blank": sum(found.blank[one])} for one in method]
-    steps = [{**about, "method": one, **row} for one in method for row in _steps(found, one, areas[one], seed)]
+        _add(tally, streams, method, given, matching.of(samples))
+    images, patches = tally[method[0]].shape[:2]
+    about = {"net": run.network.name or "network", "data": run.data.name, "images": images}
+    rows = [{**about, "method": one, **change_of(tally[one], seed)} for one in method]
+    steps = [{**about, "method": one, **row} for one in method for row in _steps(tally, one, seed)]
     source = source_of(streams.module)
     settings = {
-        "labels": f"matched by {found.matching.how}",
+        "labels": f"matched by {matching.how}",
         "steps": streams.local.steps,
-        "patches": f"{found.patches} a picture" + (f", by {source}" if source else ""),
+        "patches": f"{patches} a picture" + (f", by {source}" if source else ""),
         "class": "the network's answer",
         "area": f"share of the patch above half of its map's maximum, upsampled bilinearly to {streams.module.patch} "
         "pixels a side; blank maps are left out",
@@ -79,7 +78,7 @@ def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, se
     }
     notes = [sentence(row, streams.local.steps) for row in rows]
     notes += [f"{row['method']}: {row['blank']} blank map(s) left out" for row in rows if row["blank"]]
-    table = {f"{found.images} pictures of {run.data.name}, step by step": _by_step(steps)}
+    table = {f"{images} pictures of {run.data.name}, step by step": _by_step(steps)}
     return run.figures([*rows, *steps], settings, tables=table, notes=notes)
 
 
@@ -92,41 +91,20 @@ def _by_step(rows: Rows) -> list[dict[str, Any]]:
     return list(lines.values())
 
 
-@dataclass
-class _Found:
-    """What batches gave, as they come."""
-
-    streams: Streams
-    methods: Sequence[str]
-    areas: dict[str, list[Values]] = field(default_factory=dict)  # N,K,T a method; NaN where a map is blank
-    blank: dict[str, list[int]] = field(default_factory=dict)  # T a method: maps, not pictures
-    right: list[NDArray[np.bool_]] = field(default_factory=list)  # N,T: the step alone
-    weights: list[Values] = field(default_factory=list)  # N,T
-    matching: Matching = field(default_factory=lambda: Matching({}, ""))
-    images: int = 0
-    patches: int = 0
-
-    def add(self, data: DataSet, samples: Sequence[Sample], given: Input) -> None:
-        streams, steps = self.streams, self.streams.local.steps
-        if not self.images:
-            self.matching = match(streams.network, data, streams.classes)
-        labels = self.matching.of(samples)
-        with as_found(streams.network):
-            seen = streams.read(given.tensors)
-            count, self.patches = seen.boxes.shape[:2]
-            classes, places = seen.out.logits.argmax(1), streams.patches(seen, given.shown)
-            for method in self.methods:
-                maps = streams.step_maps(seen, method, classes, places)
-                areas = torch.stack([area(one.values[:, 0], streams.module.patch) for one in maps], 1)  # N*K,T
-                own = areas.view(count, -1, steps).cpu().numpy().astype(np.float64)
-                self.areas.setdefault(method, []).append(own)
-                before = self.blank.get(method, [0] * steps)
-                self.blank[method] = [a + b for a, b in zip(before, areas.isnan().sum(0).tolist(), strict=True)]
-        each = seen.steps.each.view(count, self.patches, steps, -1).mean(1)  # N,T,classes: patches count alike
-        self.right.append(np.stack([rank_of(one, labels) < 1 for one in each.unbind(1)], 1))
-        weights = seen.steps.weights.view(count, -1, steps).mean(1)  # N,T
-        self.weights.append(weights.cpu().numpy().astype(np.float64))
-        self.images += count
+def _add(tally: Tally, streams: Streams, methods: Sequence[str], given: Input, labels: Tensor) -> None:
+    """A batch: by method the areas of its patches' maps, N,K,T, NaN where blank; the steps' hits and weights, N,T."""
+    steps = streams.local.steps
+    with as_found(streams.network):
+        seen = streams.read(given.tensors)
+        count, patches = seen.boxes.shape[:2]
+        classes, places = seen.out.logits.argmax(1), streams.patches(seen, given.shown)
+        for method in methods:
+            maps = streams.step_maps(seen, method, classes, places)
+            areas = torch.stack([area(heatmap.values[:, 0], streams.module.patch) for heatmap in maps], 1)  # N*K,T
+            tally.put(method, areas.view(count, -1, steps).double())
+    each = seen.steps.each.view(count, patches, steps, -1).mean(1)  # N,T,classes: patches count alike
+    tally.put("top1", np.stack([rank_of(logits, labels) < 1 for logits in each.unbind(1)], 1))
+    tally.put("weight", seen.steps.weights.view(count, -1, steps).mean(1).double())
 
 
 def _over_patches(areas: Values) -> Values:
@@ -141,7 +119,8 @@ def change_of(areas: Values, seed: int) -> dict[str, Any]:
     both = _over_patches(np.where(np.isnan(both).any(2, keepdims=True), np.nan, both))  # N,2
     both = both[~np.isnan(both).any(1)]
     if not len(both):
-        return dict.fromkeys(("change", "low", "high", "first", "last", "narrowed", "attention")) | {"measured": 0}
+        none = dict.fromkeys(("change", "low", "high", "first", "last", "narrowed", "attention"))
+        return none | {"measured": 0, "blank": int(np.isnan(areas).sum())}
     change = both[:, 1] - both[:, 0]
     (low,), (high,) = interval_of_means(change[:, None], seed=seed)
     return {
@@ -153,6 +132,7 @@ def change_of(areas: Values, seed: int) -> dict[str, Any]:
         "narrowed": float((change < 0).mean()),
         "attention": verdict(low, high),
         "measured": len(both),
+        "blank": int(np.isnan(areas).sum()),
     }
 
 
@@ -161,17 +141,16 @@ def verdict(low: float, high: float) -> str:
     return "narrows" if high < 0 else "widens" if low > 0 else "does not change"
 
 
-def _steps(found: _Found, method: str, areas: Values, seed: int) -> list[dict[str, Any]]:
-    right, weights = np.concatenate(found.right), np.concatenate(found.weights)
-    areas = _over_patches(areas)  # N,T
+def _steps(tally: Tally, method: str, seed: int) -> list[dict[str, Any]]:
+    areas, blank = _over_patches(tally[method]), np.isnan(tally[method]).sum((0, 1))  # N,T  T
     low, high = interval_of_means(areas, seed=seed)
     rows = []
     for step in range(areas.shape[1]):
-        seen = areas[~np.isnan(areas[:, step]), step]
-        row = {"step": step + 1, "area": float(seen.mean()) if len(seen) else None}
-        row |= {"low": low[step], "high": high[step]} if len(seen) else {"low": None, "high": None}
-        row |= {"top1": float(right[:, step].mean()), "weight": float(weights[:, step].mean())}
-        rows.append(row | {"blank": found.blank[method][step]})
+        known = areas[~np.isnan(areas[:, step]), step]
+        spread = (float(known.mean()), low[step], high[step]) if len(known) else (None,) * 3
+        row = {"step": step + 1, **dict(zip(("area", "low", "high"), spread, strict=True))}
+        row |= {key: float(tally[key][:, step].mean()) for key in ("top1", "weight")}
+        rows.append(row | {"blank": int(blank[step])})
     return rows
 
 

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import seconds
 from fovea.patches import lip
 

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
+from fovea.measures import Figures, Run, measure
 from fovea.measures.attacks import FGSM, Victims
-from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.measures.tally import EVERY, Chosen
 from fovea.networks.network import Network
 from fovea.networks.normalization import WHITE, normalization_of

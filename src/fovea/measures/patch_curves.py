@@ -15,14 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice
+from fovea.measures import Figures, Run, measure
 from fovea.measures.curve_kinds import KINDS
 from fovea.measures.curves import Curve, area_under, curve, joined
-from fovea.measures.figures import Figures
 from fovea.measures.patch_parts import Part, Row, Trial
 from fovea.measures.plots import curves
 from fovea.measures.random_control import RANDOM
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.models.glimpsing import Glimpsing
 from fovea.networks.cost import answered
 from fovea.networks.network import Network, as_found

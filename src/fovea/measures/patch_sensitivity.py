@@ -10,11 +10,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.measures.tally import mean
 from fovea.networks.network import Network
 from fovea.patches.classify import PatchBatch

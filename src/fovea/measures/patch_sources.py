@@ -10,10 +10,8 @@ from PIL import Image
 from fovea.basics.boxes import area, best_iou, union, whole_pixels
 from fovea.basics.errors import BadChoice
 from fovea.data import Box, Sample
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import inside_any
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.measures.timing import timed
 from fovea.networks.inputs import THREADS
 from fovea.patches.opening import Opened, Patches, open_source, without_folders
@@ -24,7 +22,7 @@ KEYS = ("patches", "centre_in_box", "centre_in_box_all", "chance", "mean_area", 
 
 @measure(
     "patch-sources",
-    title="Sources of patches",
+    title="Patches of several sources",
     about="Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost.",
     nets="none",
     needs=("boxes",),

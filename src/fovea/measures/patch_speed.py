@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import answer, words
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.measures.timing import now
 from fovea.networks.cost import macs
 from fovea.networks.loading import load

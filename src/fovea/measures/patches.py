@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics.intervals import by_bootstrap, interval
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import (
     MACS,
     OVERALL,
@@ -30,8 +30,6 @@ from fovea.measures.patch_parts import (
     words,
 )
 from fovea.measures.plots import Rows, hatched, sheet, style
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.measures.tally import EVERY, Chosen, mean
 from fovea.networks.cost import macs
 from fovea.networks.network import Network
@@ -50,8 +48,8 @@ BARS = {
 
 @measure(
     "patches",
-    title="PatchBatch that suffice",
-    about="PatchBatch against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures.",
+    title="Classification of localized patches",
+    about="Patches against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures.",
     nets=("localizer", "net", "full"),
     needs=("labels",),
     figure="draw",

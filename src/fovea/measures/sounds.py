@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from fovea.basics.errors import BadChoice
 from fovea.basics.intervals import by_bootstrap, interval
 from fovea.data.sounds import Sounds
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
 from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import rank_of

@@ -17,9 +17,7 @@ from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.look import Look
 from fovea.heatmaps.methods import find
 from fovea.heatmaps.targets import aims
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import Call, compare, forward, seconds
 from fovea.networks.cost import peak_megabytes
 from fovea.networks.cutting import cut
@@ -32,7 +30,7 @@ FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")
 
 @measure(
     "bench explain",
-    title="Time of explaining, in bare forwards",
+    title="Time of explaining",
     about="Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed.",
     nets="names",
     data="none",
@@ -82,12 +80,12 @@ def _row(library: str, method: str, network: Network, size: int, ratio: float, m
 def _ours(network: Network, pixels: Tensor) -> dict[tuple[str, str], Call]:
     calls: dict[tuple[str, str], Call] = {}
     for name in (*FOUR, "l2caf-oblivious"):
-        call = partial(fovea.explain, network, pixels, name)
+        call = partial(fovea.explain, network, pixels, method=name)
         with suppress(fovea.BadNetwork):  # cam is not for every head
             call()
             calls["fovea", name] = call
     if all(("fovea", name) in calls for name in FOUR):
-        calls["fovea", "four methods x top 5"] = partial(fovea.explain, network, pixels, FOUR, "top5")
+        calls["fovea", "four methods x top 5"] = partial(fovea.explain, network, pixels, method=FOUR, target="top5")
     return calls
 
 
@@ -136,7 +134,7 @@ def _recipe_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
         on_head = replace(exact, solver="iterative", descent=PAPER)
         vanilla = replace(exact, solver="vanilla", descent=PAPER)
         for what, method, times in (("exact, whole call", exact, 9), ("paper's recipe, whole network", vanilla, 1)):
-            call = partial(fovea.explain, network, pixels, method)
+            call = partial(fovea.explain, network, pixels, method=method)
             seen = call()
             spent = seconds(call, rounds=times)
             loss = None if seen.loss is None else float(f"{seen.loss.item():.6g}")

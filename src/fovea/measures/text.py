@@ -16,9 +16,8 @@ from scipy.stats import t as student
 
 from fovea.basics.errors import BadChoice
 from fovea.data import open_sentences
-from fovea.measures.figures import Figures, printed
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
+from fovea.measures.figures import printed
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.models.textcnn import WINDOWS as FILTERS
 from fovea.networks.cost import macs

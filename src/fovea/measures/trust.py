@@ -4,41 +4,36 @@ Maps are of the true class where boxes are drawn, of the class that comes first 
 an embedding, they are of the whole output, and the curves follow the cosine to the whole picture's embedding.
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadPicture, FoveaError
-from fovea.heatmaps.explain import explain
-from fovea.heatmaps.methods import Method, usual
-from fovea.heatmaps.methods import names as known
-from fovea.heatmaps.sanity import COPIES, last_to_run, randomized, rank_correlation
+from fovea.basics.errors import BadChoice, BadPicture
+from fovea.heatmaps.methods import Method, names, usual
+from fovea.heatmaps.sanity import COPIES
+from fovea.measures import Figures, Run, measure
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
-from fovea.measures.curve_kinds import KINDS, filling
-from fovea.measures.curves import area_under, best, places
-from fovea.measures.figures import Figures
+from fovea.measures.curve_kinds import KINDS
 from fovea.measures.localized import THRESHOLD, localised
 from fovea.measures.random_control import RANDOM, method_or_control
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
-from fovea.measures.timing import Call, forward, seconds
-from fovea.measures.timing import compare as compare_times
+from fovea.measures.tally import mean
 from fovea.measures.trust_figure import draw as draw
-from fovea.measures.trust_maps import Looking, Part, Progress, Score, mapped, parts_of, same_maps
-from fovea.measures.trust_rules import AS_QUICK, MARGIN, UNCHANGED, Comparison, Measured, advise, compare
-from fovea.networks.network import Network, as_found
+from fovea.measures.trust_maps import (
+    CURVES,
+    ROUNDS,
+    Looking,
+    Progress,
+    areas,
+    mapped,
+    parts_of,
+    resemblance,
+    same_maps,
+    times_of,
+)
+from fovea.measures.trust_rules import AS_QUICK, MARGIN, MEASURES, UNCHANGED, Comparison, Measured, advise, compare
+from fovea.networks.network import Network
 
-CURVES = ("insertion", "deletion")
-BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
-SLOW = 20.0  # bare forwards from which on one measurement of a time is enough
-ROUNDS = 7
 GOOD = "good maps: localization and insertion high, deletion low, sanity near 0; 95 % intervals"
 RULES = {
     "sanity": "rank correlation with the maps of 2 copies, the last or all layers drawn anew; near 0 is good",
@@ -76,21 +71,14 @@ def trust(
     Every method of fovea's if none is named; one that the network's head does not allow is told in `details`, with its
     reason. `curve_pictures`, spread over the data, are those of insertion, deletion and sanity.
     """
-    network, data = run.network, run.data
-    looking = Looking(network, _named(method, seed))
+    network, data, methods = run.network, run.data, _methods(method, seed)
     if curve_pictures < 2 or steps < 2 or batch < 1:
         given = f"{curve_pictures}, {steps} and {batch}"
         raise BadChoice(f"curves take at least 2 pictures and 2 steps, a batch at least 1 picture; got {given}")
-    with_boxes, few = data.with_boxes(), data.first(curve_pictures)
-    kinds, masked = len(looking.methods), 2 * (steps - 1)
-    on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(
-        run.progress,
-        len(with_boxes),
-        len(with_boxes) * kinds,
-        len(few) * kinds * masked,
-        len(few) * len(COPIES),
-        2 * kinds * ROUNDS,
-    )
+    looking, with_boxes, few = Looking(network, methods), data.with_boxes(), data.first(curve_pictures)
+    masked, rounds = len(few) * len(methods) * 2 * (steps - 1), 2 * ROUNDS * len(methods)
+    work = (len(with_boxes), len(with_boxes) * len(methods), masked, len(few) * len(COPIES), rounds)
+    on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(run.progress, *work)
     skipped: dict[str, str] = {}
     maps, how = mapped(looking, with_boxes, batch, skipped, on_boxes)
     drawn = localised({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
@@ -99,50 +87,38 @@ def trust(
     if not parts:
         raise BadPicture(f"no picture of {data.name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
     if count < 2:
-        raise BadChoice(
-            f"one picture tells nothing about others: give two or more; {data.name} has {count} that counts"
-        )
-    areas = _areas(looking, parts, steps, on_curves)
-    alike = _sanity(looking, parts, on_copies)
-    times = _times(looking, parts[0].tensors[:1], on_times)
-    same = same_maps(looking, parts)
-    chosen = {name: max_box_acc(each.largest)[1] for name, each in drawn.items()}  # the threshold's place
+        few_words = f"give two or more; {data.name} has {count} that counts"
+        raise BadChoice(f"one picture tells nothing about others: {few_words}")
+    curves, alike = areas(looking, parts, steps, on_curves), resemblance(looking, parts, on_copies)
+    times, same = times_of(looking, parts[0].tensors[:1], on_times), same_maps(looking, parts)
+    places = {name: max_box_acc(each.largest)[1] for name, each in drawn.items()}  # of the thresholds
     measured = []
     for name in looking.names:
-        pictures = {kind: areas[name, kind] for kind in CURVES}
+        pictures = {kind: curves[name, kind] for kind in CURVES}
         if drawn:
-            pictures["gt_known"] = (drawn[name].largest[:, chosen[name]] >= 0.5).astype(np.float64)
-        last, every = (_mean(alike[name, what]) for what in ("logits", "all layers"))
+            pictures["gt_known"] = (drawn[name].largest[:, places[name]] >= 0.5).astype(np.float64)
+        last, every = (mean(np.array(alike[name, what])) for what in ("logits", "all layers"))
         measured.append(Measured(name, pictures, last, every, times[name], same[name]))
     compared = compare(measured, seed)
     advice = advise(measured, compared, network.labels is not None)
-    about = {
-        "net": network.name or "network",
-        "images": len(next(iter(drawn.values())).largest) if drawn else count,
-        "curve_images": count,
-    }
+    images = len(next(iter(drawn.values())).largest) if drawn else count
+    about = {"net": network.name or "network", "images": images, "curve_images": count}
     rows = [
         {
             **about,
-            "method": one.method,
             **_row(one, compared),
-            "threshold": float(THRESHOLDS[chosen[one.method]]) if drawn else None,
+            "threshold": float(THRESHOLDS[places[one.method]]) if drawn else None,
             "verdict": advice.verdicts[one.method],
         }
         for one in measured
     ]
     run.skipped += skipped.items()
-    random = f"uniform values in the cells, seed {seed}"
-    settings = {**_settings(network, how, bool(drawn), count, steps), "random": random}
+    words = list(advice.sentences)
     return run.figures(
         rows,
-        settings,
-        details={
-            "recommended": advice.recommended,
-            "recommendation": list(advice.sentences),
-            "refused": looking.refused,
-        },
-        notes=(GOOD, *advice.sentences),
+        _settings(network, how, bool(drawn), count, steps) | {"random": f"uniform values in the cells, seed {seed}"},
+        details={"recommended": advice.recommended, "recommendation": words, "refused": looking.refused},
+        notes=(GOOD, *words),
         warnings=[f"{name} gives no maps of this network: {reason}" for name, reason in looking.refused.items()],
     )
 
@@ -159,14 +135,20 @@ def _settings(network: Network, how: str, boxes: bool, count: int, steps: int) -
     }
 
 
-def _named(methods: Sequence[str | Method] | None, seed: int) -> list[Method]:
+def _of_what(network: Network, how: str) -> str:
+    if network.labels is None:
+        return "of the whole output: the network has no labels"
+    boxes = f"of the true class for boxes (matched by {how}), " if how else ""
+    return f"{boxes}of the class that comes first for curves and sanity"
+
+
+def _methods(given: Sequence[str | Method] | None, seed: int) -> list[Method]:
     """The methods, each once, and the control, which comes last whether it was named or not."""
-    given = [one for one in (usual() if methods is None else methods) if one != RANDOM]
-    found = [method_or_control(one, seed) for one in given]
-    names = [one.name for one in found]
-    if not found or len(set(names)) < len(names):
-        raise BadChoice(f"name one or more methods, each once (there are: {', '.join(known())}); got {names}")
-    return [*found, method_or_control(RANDOM, seed)]
+    methods = [method_or_control(one, seed) for one in (usual() if given is None else given) if one != RANDOM]
+    called = [method.name for method in methods]
+    if not methods or len(set(called)) < len(called):
+        raise BadChoice(f"name one or more methods, each once (there are: {', '.join(names())}); got {called}")
+    return [*methods, method_or_control(RANDOM, seed)]
 
 
 def _shared(progress: Progress, *sizes: int) -> list[Progress]:
@@ -179,122 +161,10 @@ def _shared(progress: Progress, *sizes: int) -> list[Progress]:
     return [of(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
 
 
-def _areas(
-    looking: Looking, parts: Sequence[Part], steps: int, progress: Progress
-) -> dict[tuple[str, str], NDArray[np.float64]]:
-    """The area under every picture's curve, by method and kind."""
-    shares = np.linspace(0, 1, steps + 1)
-    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {
-        (name, kind): [] for name in looking.names for kind in CURVES
-    }
-    done, total = 0, sum(map(len, parts)) * len(found)
-    for part in parts:
-        score = part.score()
-        empty = torch.zeros_like(part.tensors[:, :1], dtype=torch.bool)  # N,1,H,W
-        orders = {name: places(part.maps[name], *part.tensors.shape[2:]) for name in looking.names}
-        everything = under_masks(looking.network, part.tensors, ~empty, torch.zeros(()), score)
-        for kind in CURVES:
-            keeps, fill = KINDS[kind].keeps, filling(KINDS[kind].fill, looking.network, part.tensors)
-            nothing = under_masks(looking.network, part.tensors, empty, fill, score)
-            first, last = (nothing, everything) if keeps else (everything, nothing)
-            for name, order in orders.items():
-                top = best(order, shares[1:-1])
-                inner = under_masks(looking.network, part.tensors, top if keeps else ~top, fill, score)
-                curves = np.concatenate([first, inner, last], 1)  # N,S
-                found[name, kind].append(np.array([area_under(one, shares) for one in curves]))
-                done += len(part)
-                progress(done, total)
-    return {key: np.concatenate(each) for key, each in found.items()}
-
-
-def under_masks(network: Network, tensors: Tensor, masks: Tensor, fill: Tensor, score: Score) -> NDArray[np.float64]:
-    """The score (N,S) of every picture under every mask (N,S,H,W), which is true where a picture is shown."""
-    (count, steps), batch = masks.shape[:2], BATCH.get(tensors.device.type, BATCH["cpu"])
-    flat, fill = masks.flatten(0, 1).unsqueeze(1), fill.to(tensors).expand_as(tensors)  # N*S,1,H,W  N,C,H,W
-    scores = []
-    with as_found(network), torch.no_grad():
-        for start in range(0, count * steps, batch):
-            own = torch.arange(start, min(start + batch, count * steps), device=tensors.device) // steps
-            output = network(torch.where(flat[start : start + batch], tensors[own], fill[own]))
-            scores.append(score(output, own).double().cpu().numpy())
-    return np.concatenate(scores).reshape(count, steps)
-
-
-def _sanity(looking: Looking, parts: Sequence[Part], progress: Progress) -> dict[tuple[str, str], list[float]]:
-    """How alike every method's maps are to those of copies with random weights, by method and what was randomised."""
-    network = looking.network
-    last = last_to_run(network, parts[0].tensors[:1])
-    found: dict[tuple[str, str], list[float]] = {(name, what): [] for name in looking.names for what, _ in COPIES}
-    done, total = 0, sum(map(len, parts)) * len(COPIES)
-    for what, seed in COPIES:
-        other = replace(network, module=randomized(network.module, what, seed, last), layer=_layer(network), _cuts={})
-        copied = Looking(other, looking.methods)
-        for part in parts:
-            try:
-                seen, _ = copied(part.tensors, part.shown, part.target)
-            except FoveaError:  # random weights give nothing to look at
-                seen = {}
-            for name, maps in seen.items():
-                true = part.maps[name].float().cpu().numpy()
-                found[name, what] += [rank_correlation(true[i], maps.map(i)) for i in range(len(part))]
-            done += len(part)
-            progress(done, total)
-    return found
-
-
-def _layer(network: Network) -> str | None:
-    """The name of the layer that is looked at, which a copy has too."""
-    if isinstance(network.layer, nn.Module):
-        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
-    return network.layer
-
-
-def _times(looking: Looking, picture: Tensor, progress: Progress) -> dict[str, float]:
-    """Every method's time for one picture, in bare forwards of the same minute."""
-    total, done = len(looking.methods) * ROUNDS * 2, itertools.count(1)
-
-    def waited(call: Call) -> None:
-        call()
-        if picture.device.type == "cuda":
-            torch.cuda.synchronize(picture.device)
-        progress(min(next(done), total), total)
-
-    bare_call: Call = partial(waited, forward(looking.network, picture))
-    calls: dict[tuple[str, str], Call] = {
-        ("", one.name): partial(waited, partial(explain, looking.network, picture, one, looking.target))
-        for one in looking.methods
-    }
-    bare = min(seconds(bare_call) for _ in range(3))
-    once = {key: seconds(call) / bare for key, call in calls.items()}
-    quick = {key: call for key, call in calls.items() if once[key] <= SLOW}  # one that iterates is known well enough
-    often = {key: ratio for key, (ratio, _) in compare_times(bare_call, quick, ROUNDS).items()}
-    progress(total, total)
-    return {one.name: (once | often)["", one.name] for one in looking.methods}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
 def _row(one: Measured, compared: Comparison) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for what in ("gt_known", *CURVES):
-        own = compared.alone.get((what, one.method))
-        row |= {
-            what: own.mean if own else None,
-            f"{what}_low": own.low if own else None,
-            f"{what}_high": own.high if own else None,
-        }
-    return row | {
-        "sanity_last": one.sanity_last,
-        "sanity_all": one.sanity_all,
-        "x_forward": one.x_forward,
-        "same_as": one.same_as,
-    }
-
-
-def _of_what(network: Network, how: str) -> str:
-    if network.labels is None:
-        return "of the whole output: the network has no labels"
-    boxes = f"of the true class for boxes (matched by {how}), " if how else ""
-    return f"{boxes}of the class that comes first for curves and sanity"
+    row: dict[str, Any] = {"method": one.method}
+    for what in MEASURES:
+        found = compared.alone.get((what, one.method))
+        row[what] = found.mean if found else None
+        row |= {f"{what}_low": found.low if found else None, f"{what}_high": found.high if found else None}
+    return row | {key: getattr(one, key) for key in ("sanity_last", "sanity_all", "x_forward", "same_as")}

@@ -1,26 +1,38 @@
 """The maps of every method that a network allows, from one pass through its trunk, and why it does not allow others."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, FoveaError
-from fovea.data import DataSet
-from fovea.heatmaps.explain import Method, look_at
+from fovea.data import DataSet, Sample
+from fovea.heatmaps.explain import Method, explain, look_at
 from fovea.heatmaps.heatmap import HeatMaps
+from fovea.heatmaps.sanity import COPIES, last_to_run, randomized, rank_correlation
+from fovea.measures.curve_kinds import KINDS, filling
+from fovea.measures.curves import area_under, best, places, under_masks
 from fovea.measures.localized import Job
 from fovea.measures.random_control import RANDOM
+from fovea.measures.runner import Input
+from fovea.measures.timing import Call, compare, forward, seconds
+from fovea.networks.inputs import groups
 from fovea.networks.matching import Matching, match_by_trying
 from fovea.networks.network import Network
-from fovea.networks.stream import batches, prepared
 from fovea.pictures.shown import Shown
 
 Progress = Callable[[int, int], None]
-Score = Callable[[Tensor, Tensor], Tensor]  # outputs, and which picture each is of, to a number each
+BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
+CURVES = ("insertion", "deletion")
+SLOW = 20.0  # bare forwards from which on one measurement of a time is enough
+ROUNDS = 7
 
 
 @dataclass
@@ -66,8 +78,7 @@ def mapped(
     matching: Matching | None = None
     maps: dict[str, list[Job]] = {name: [] for name in looking.names}
     done = 0
-    for samples, images in _read(data, batch, skipped):
-        tensors, shown, where = prepared(looking.network, samples, images)
+    for samples, (tensors, shown, where) in _inputs(looking, data, batch, skipped):
         target: Any = "output"
         if looking.network.labels is not None:
             matching = matching or match_by_trying(looking.network, data, tensors)
@@ -81,12 +92,13 @@ def mapped(
     return (maps, matching.how if matching else "") if done else ({}, "")
 
 
-def _read(data: DataSet, batch: int, skipped: dict[str, str]) -> Iterator[Any]:
-    unread: list[tuple[str, str]] = []
-    for one in batches(data, batch, unread):
-        skipped.update(unread)
-        yield one
-    skipped.update(unread)
+def _inputs(
+    looking: Looking, data: DataSet, batch: int, skipped: dict[str, str]
+) -> Iterator[tuple[list[Sample], Input]]:
+    for group in groups(looking.network, data, batch):
+        skipped.update(group.skipped)
+        if group.batch is not None:
+            yield group.of(data.samples), Input.of(group)
 
 
 def _need_rows_and_columns(seen: HeatMaps) -> None:
@@ -107,18 +119,21 @@ class Part:
     def __len__(self) -> int:
         return len(self.shown)
 
-    def score(self) -> Score:
-        """What the curves follow: the class's probability, or how like an embedding is to the whole picture's."""
-        if isinstance(self.target, Tensor):
-            classes = self.target
-            return lambda output, own: output.float().softmax(1).gather(1, classes[own].unsqueeze(1)).squeeze(1)
-        whole = self.output.flatten(1).float()
-        return lambda output, own: F.cosine_similarity(output.flatten(1).float(), whole[own])
+    def scores(self, network: Network, masks: Tensor, fill: Tensor) -> NDArray[np.float64]:
+        """Of every picture under every mask (N,S,H,W): the class's probability, or how like an embedding is to the
+        whole picture's (N,S)."""
+        batch, found = BATCH.get(masks.device.type, BATCH["cpu"]), []
+        for output, own in under_masks(network, self.tensors, masks, fill, batch):
+            if isinstance(self.target, Tensor):
+                score = output.float().softmax(1).gather(1, self.target[own].unsqueeze(1)).squeeze(1)
+            else:
+                score = F.cosine_similarity(output.flatten(1).float(), self.output[own].flatten(1).float())
+            found.append(score.double().cpu().numpy())
+        return np.concatenate(found).reshape(masks.shape[:2])
 
 
 def parts_of(looking: Looking, data: DataSet, batch: int, skipped: dict[str, str]) -> Iterator[Part]:
-    for samples, images in _read(data, batch, skipped):
-        tensors, shown, _ = prepared(looking.network, samples, images)
+    for samples, (tensors, shown, _) in _inputs(looking, data, batch, skipped):
         if tensors.ndim != 4:
             raise BadChoice(f"trust is measured on inputs N,C,H,W; this network takes {tuple(tensors.shape)}")
         seen, output = looking(tensors, shown, looking.target)
@@ -142,3 +157,80 @@ def same_maps(looking: Looking, parts: Sequence[Part]) -> dict[str, str | None]:
         name: next((other for other in looking.names[:i] if torch.allclose(unit[other], unit[name], atol=1e-4)), None)
         for i, name in enumerate(looking.names)
     }
+
+
+def areas(
+    looking: Looking, parts: Sequence[Part], steps: int, progress: Progress
+) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """The area under every picture's curve, by method and kind."""
+    shares = np.linspace(0, 1, steps + 1)
+    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {
+        (name, kind): [] for name in looking.names for kind in CURVES
+    }
+    done, total = 0, sum(map(len, parts)) * len(found)
+    for part in parts:
+        empty = torch.zeros_like(part.tensors[:, :1], dtype=torch.bool)  # N,1,H,W
+        orders = {name: places(part.maps[name], *part.tensors.shape[2:]) for name in looking.names}
+        everything = part.scores(looking.network, ~empty, torch.zeros(()))
+        for kind in CURVES:
+            keeps, fill = KINDS[kind].keeps, filling(KINDS[kind].fill, looking.network, part.tensors)
+            nothing = part.scores(looking.network, empty, fill)
+            first, last = (nothing, everything) if keeps else (everything, nothing)
+            for name, order in orders.items():
+                top = best(order, shares[1:-1])
+                inner = part.scores(looking.network, top if keeps else ~top, fill)
+                curves = np.concatenate([first, inner, last], 1)  # N,S
+                found[name, kind].append(np.array([area_under(one, shares) for one in curves]))
+                done += len(part)
+                progress(done, total)
+    return {key: np.concatenate(each) for key, each in found.items()}
+
+
+def resemblance(looking: Looking, parts: Sequence[Part], progress: Progress) -> dict[tuple[str, str], list[float]]:
+    """How alike every method's maps are to those of copies with random weights, by method and what was randomised."""
+    network = looking.network
+    last = last_to_run(network, parts[0].tensors[:1])
+    found: dict[tuple[str, str], list[float]] = {(name, what): [] for name in looking.names for what, _ in COPIES}
+    done, total = 0, sum(map(len, parts)) * len(COPIES)
+    for what, seed in COPIES:
+        other = replace(network, module=randomized(network.module, what, seed, last), layer=_layer(network), _cuts={})
+        copied = Looking(other, looking.methods)
+        for part in parts:
+            try:
+                seen, _ = copied(part.tensors, part.shown, part.target)
+            except FoveaError:  # random weights give nothing to look at
+                seen = {}
+            for name, maps in seen.items():
+                true = part.maps[name].float().cpu().numpy()
+                found[name, what] += [rank_correlation(true[i], maps.map(i)) for i in range(len(part))]
+            done += len(part)
+            progress(done, total)
+    return found
+
+
+def _layer(network: Network) -> str | None:
+    """The name of the layer that is looked at, which a copy has too."""
+    if isinstance(network.layer, nn.Module):
+        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
+    return network.layer
+
+
+def times_of(looking: Looking, picture: Tensor, progress: Progress) -> dict[str, float]:
+    """Every method's time for one picture, in bare forwards of the same minute."""
+    total, done = len(looking.methods) * ROUNDS * 2, itertools.count(1)
+
+    def waited(call: Call) -> None:
+        seconds(call, picture.device)  # what a GPU was asked for is done
+        progress(min(next(done), total), total)
+
+    bare_call: Call = partial(waited, forward(looking.network, picture))
+    calls: dict[tuple[str, str], Call] = {
+        ("", one.name): partial(waited, partial(explain, looking.network, picture, method=one, target=looking.target))
+        for one in looking.methods
+    }
+    bare = min(seconds(bare_call) for _ in range(3))
+    once = {key: seconds(call) / bare for key, call in calls.items()}
+    quick = {key: call for key, call in calls.items() if once[key] <= SLOW}  # one that iterates is known well enough
+    often = {key: ratio for key, (ratio, _) in compare(bare_call, quick, ROUNDS).items()}
+    progress(total, total)
+    return {one.name: (once | often)["", one.name] for one in looking.methods}

@@ -14,10 +14,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice
 from fovea.basics.intervals import RESAMPLES, interval, student
-from fovea.measures import seeds
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure, seeds
 from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
 from fovea.networks.matching import match
 from fovea.networks.network import as_found
@@ -30,7 +27,7 @@ Row = dict[str, Any]
 
 @measure(
     "twostream",
-    title="Two streams",
+    title="Two streams and their parts",
     about="The global stream, the local stream, both; every step alone, sums of steps, attention.",
     nets="several",
     needs=("labels",),

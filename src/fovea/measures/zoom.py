@@ -18,11 +18,9 @@ from fovea.basics.errors import BadChoice
 from fovea.basics.intervals import by_bootstrap, interval, student
 from fovea.data import DataSet, Sample
 from fovea.glimpses.walks import at_level, covered, overview_alone, where_it_looked, without_overview
-from fovea.measures import seeds
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure, seeds
 from fovea.measures.plots import Rows, sheet, style
-from fovea.measures.registry import measure
-from fovea.measures.runner import Input, Run
+from fovea.measures.runner import Input
 from fovea.measures.tally import Tally, mean
 from fovea.models.glimpsing import Glimpsing, walked
 from fovea.networks.cost import answered, input_shape, macs, parameters, peak_mb, seconds
@@ -40,7 +38,7 @@ Row = dict[str, Any]
 
 @measure(
     "zoom",
-    title="Accuracy against what is read",
+    title="Accuracy against glimpses",
     about="Networks that read glimpses, beside ones that read whole pictures: accuracy, cost, and where they looked.",
     nets="several",
     needs=("labels",),

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import seconds
 from fovea.networks.cost import answered, macs, parameters, peak_mb
 from fovea.networks.network import Network, as_found
@@ -18,7 +16,7 @@ from fovea.networks.network import Network, as_found
 
 @measure(
     "bench zoom",
-    title="Time and memory of a few glimpses against the full picture",
+    title="Time and memory of glimpses against full pictures",
     about="Time and memory of a few glimpses against the full picture, in one run, in turns. Weights do not matter.",
     nets="names",
     data="none",

@@ -1,0 +1,123 @@
+"""Every measure of pictures that needs more than one network or option, by its command: figures, table and picture."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import fovea
+from fovea import cli
+from fovea.measures.registry import find
+
+ANCHORED = "--localizer {finder} --data {data} --limit 2"
+MOVING = "moving:source=digits,canvas=32,digit=14,step=7,count=8,motions=0+5,split=test"
+Check = Callable[[dict[str, Any]], bool]
+COMMANDS: dict[str, tuple[str, Check]] = {
+    "patches": (
+        f"{ANCHORED} --net {{judge}} --full {{judge}} --share 0.1",
+        lambda content: "T 0.5, P 0.1" in content["settings"]["lip"] and content["settings"]["part"] == "limit=2",
+    ),
+    "patch-sensitivity": (
+        f"{ANCHORED} --net {{judge}} --shares 0.05 --overlaps 0.1,0.5",
+        lambda content: len(content["rows"]) == 4 * 2,
+    ),
+    "patch-attack": (
+        f"{ANCHORED} --net {{judge}} --full {{judge}} --epsilons 2",
+        lambda content: {row["epsilon"] for row in content["rows"]} == {0, 2},
+    ),
+    "patch-curves": (
+        f"{ANCHORED} --full {{judge}} --numbers 1,2",
+        lambda content: [row["patches"] for row in content["rows"] if row.get("kind") == "masking"] == [0, 1, 2] * 3,
+    ),
+    "patch-sources": (
+        "--data {data} --source whole --source random:seed=1",
+        lambda content: [row["source"] for row in content["rows"]] == ["whole", "random:seed=1"],
+    ),
+    "zoom": (
+        "--data {data} --net {tnet-seed0} --net {tnet-seed1} --glimpses 0,2 --no-time",
+        lambda content: (
+            [row["net"] for row in content["rows"][::2]] == ["tnet-seed0", "tnet-seed1", "tnet"]
+            and "ms_per_picture" not in content["rows"][0]
+        ),
+    ),
+    "twostream": (
+        "--data {data} --net {two-seed0} --net {two-seed1}",
+        lambda content: {row["net"] for row in content["rows"]} == {"two"},
+    ),
+    "finer": (
+        "--data {data} --net {two-seed0} --method gradcam,self-attention",
+        lambda content: [row["method"] for row in content["rows"][:2]] == ["gradcam", "self-attention"],
+    ),
+    "trust": (
+        "--data {data} --net timm/test_resnet --untrained --method cam,gradcam --steps 2 --curve-pictures 2",
+        lambda content: (
+            content["recommendation"][-1].startswith("Random maps reach")
+            and (content["refused"], content["seed"]) == ({}, 0)
+            and [row["method"] for row in content["rows"]] == ["cam", "gradcam", "random"]
+            and len({len(row) for row in content["rows"]}) == 1
+        ),
+    ),
+    "clips": (
+        f"--net {{video}} --data {MOVING} --method l2caf-oblivious,gradcam-abs --device cpu",
+        lambda content: (
+            "split=test" in content["settings"]["part"]
+            and [row["method"] for row in content["rows"]] == ["l2caf-oblivious", "gradcam-abs"]
+        ),
+    ),
+    "bench families": (
+        "--net timm/test_resnet --rounds 1",
+        lambda content: [row["iterations"] is None for row in content["rows"]] == [False, False, True, True],
+    ),
+    "bench zoom": (
+        "--net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2 --rounds 1",
+        lambda content: [row["batch"] for row in content["rows"]] == [1, 2],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two pictures with boxes, and a network of each kind."""
+    folder = tmp_path_factory.mktemp("files")
+    for label in ("0", "1"):
+        (folder / "data" / label).mkdir(parents=True)
+        pixels = np.random.default_rng(int(label)).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((130, 120)).save(folder / "data" / label / "a.png")
+    (folder / "data" / "boxes.csv").write_text("file,boxes\n0/a.png,5 5 100 90\n1/a.png,5 5 100 90\n")
+    two = {"side": 40, "size": 32, "patch": 32, "hidden": 6, "steps": 3, "source": "whole", "self_attention": True}
+    video = {"channels": [8, 8, 16, 16], "stem_width": 8, "layer": "layer1", "size": 32, "hidden": 4}
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "finder": ("anchornet", {"side": 119}),
+        "judge": ("timm/test_resnet", {}),
+        "video": ("video/timm/resnet10t", video),
+        **{f"tnet-seed{i}": ("tnet/test_efficientnet", {"levels": 2, "base": 32, "side": 128}) for i in (0, 1)},
+        **{f"two-seed{i}": ("twostream/timm/resnet10t", two) for i in (0, 1)},
+    }
+    for seed, (name, (kind, options)) in enumerate(kinds.items()):
+        torch.manual_seed(seed)
+        classes = None if name == "video" else 2
+        network = fovea.load(kind, pretrained=False, classes=classes, options=options)
+        network.save(folder / f"{name}.safetensors")
+    return {"data": folder / "data", **{name: folder / f"{name}.safetensors" for name in kinds}}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands(name: str, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # patches of two streams are kept below it
+    (words, check), declared = COMMANDS[name], find(name)
+    line = name if name.startswith("bench") else f"measure {name}"
+    out = ["--out", "new/f.png"] if declared.figure else []
+    done = CliRunner().invoke(cli.app, [*line.split(), *words.format(**files).split(), *out, "--json", "new/f.json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    content = json.loads(Path("new/f.json").read_text())
+    assert content["what"] == name
+    assert check(content), content
+    row = content["rows"][0]
+    assert str(row.get("method") or row.get("source") or row["net"]) in done.output
+    assert not out or Image.open("new/f.png").width > 200
