@@ -110,7 +110,7 @@ def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Ten
 
 
 def oblivious(look: Look) -> Finding | None:
-    """Eq. 1 on the sphere: minimise |M (f - 1)|^2 with |f| = 1, where the head is affine; None where it is not."""
+    """Eq. 1 on the sphere: minimize |M (f - 1)|^2 with |f| = 1, where the head is affine; None where it is not."""
     if look.output.numel() * look.opened.layout.cells > MOST_ENTRIES:
         return None
     filters, losses, unique = [], [], True
@@ -138,7 +138,7 @@ def at_the_pooling(look: Look) -> Finding:
     """Eq. 3 with the pooled features as V'(x): for heads that normalise after pooling, which undoes a common factor."""
     f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
     f = f.to(look.cells.dtype)
-    note = "a normalisation after the filter hides its size: compared at the pooled features, whatever follows them"
+    note = "a normalization after the filter hides its size: compared at the pooled features, whatever follows them"
     return Finding(f, f, "exact", loss.to(f.dtype), 0, note)
 
 

@@ -71,7 +71,7 @@ def outputs(
 
 def blank(network: Network) -> torch.Tensor:
     """An empty picture as the network takes it (1,C,H,W)."""
-    tensor, _ = network.prepare(Image.new("RGB", (256, 256), "grey"))
+    tensor, _ = network.prepare(Image.new("RGB", (256, 256), "gray"))
     return tensor.unsqueeze(0).to(network.device, network.dtype)
 
 

@@ -16,7 +16,7 @@ from fovea.data.sounds import Sound
 from fovea.data.wav import BadSound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks.network import Network
-from fovea.results.drawing import COLOURS
+from fovea.results.drawing import COLORS
 from fovea.results.results import Results, Shows, Step, renamed
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def draw_sound(sound: Sound | Tensor, network: Network, heard: Heard) -> Image.I
         values,
         origin="lower",
         aspect="auto",
-        cmap=COLOURS,
+        cmap=COLORS,
         interpolation="nearest",
         extent=(first - half, last + half, -0.5, len(values) - 0.5),
     )

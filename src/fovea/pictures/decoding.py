@@ -82,8 +82,8 @@ def expand(given: str | os.PathLike[str]) -> list[Path]:
             found = sorted(hit for hit in hits if hit.is_file() and is_picture_name(hit))
             missing = f"no pictures match {str(given)!r}"
         else:
-            neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-            found, missing = [], f"no file or folder {str(given)!r}{nearest(path.name, neighbours)}"
+            neighbors = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            found, missing = [], f"no file or folder {str(given)!r}{nearest(path.name, neighbors)}"
     except OSError as error:
         raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None
     if not found:
@@ -157,7 +157,7 @@ def open_lazily(source: Path | BytesIO) -> Image.Image:
 
 
 def upright(image: Image.Image, name: str = "picture") -> Image.Image:
-    """The frame it stands at, EXIF rotation applied, transparency on white, any depth or colour space as 8-bit RGB."""
+    """The frame it stands at, EXIF rotation applied, transparency on white, any depth or color space as 8-bit RGB."""
     image.load()
     image = ImageOps.exif_transpose(image)
     if min(image.size) < 2:
@@ -195,7 +195,7 @@ def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
         raise BadPicture(f"{name}: the picture holds values that are not numbers (NaN or infinite)")
     top = float(exact.max())
     if np.issubdtype(values.dtype, np.floating) and float(exact.min()) < -0.05 * max(top, 1.0):
-        raise BadPicture(f"{name}: pixels below zero; give 0 to 1 or 0 to 255, or a tensor if it is already normalised")
+        raise BadPicture(f"{name}: pixels below zero; give 0 to 1 or 0 to 255, or a tensor if it is already normalized")
     if (values.dtype.kind, values.dtype.itemsize) == ("u", 2) or top > 255:  # either byte order
         exact = exact / 257 if top <= 65535 else exact / top * 255
     elif np.issubdtype(values.dtype, np.floating) and top <= 1.5:  # resizing overshoots 1 a little

@@ -37,7 +37,7 @@ class Placement:
 
 
 def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.float32]:
-    """Bilinear between cell centres, held at the border cells, zero outside what the network was shown."""
+    """Bilinear between cell centers, held at the border cells, zero outside what the network was shown."""
     (width, height), (w, h) = placement.picture, placement.input
     rows = weights(height, cells.shape[0], h, placement.scale[1], placement.offset[1])  # H,h
     columns = weights(width, cells.shape[1], w, placement.scale[0], placement.offset[0])  # W,w
@@ -50,8 +50,8 @@ def by_centres(cells: NDArray[np.float32], side: int, placement: Placement) -> N
     Nothing where no patch has its middle, which `middles` tells.
     """
     x0, y0, x1, y1 = middles(cells.shape, side, placement)
-    columns = _of_centres(placement.picture[0], cells.shape[1], x0, x1)
-    rows = _of_centres(placement.picture[1], cells.shape[0], y0, y1)
+    columns = _of_centers(placement.picture[0], cells.shape[1], x0, x1)
+    rows = _of_centers(placement.picture[1], cells.shape[0], y0, y1)
     return _spread(rows, cells, columns)
 
 
@@ -75,7 +75,7 @@ def _spread(rows: NDArray[np.float32], cells: NDArray[np.float32], columns: NDAr
     return found
 
 
-def _of_centres(pixels: int, cells: int, start: float, stop: float) -> NDArray[np.float32]:
+def _of_centers(pixels: int, cells: int, start: float, stop: float) -> NDArray[np.float32]:
     inside = (np.arange(pixels) + 0.5 - start) / (stop - start) * cells  # in cells
     return _between(inside - 0.5, cells, (inside < 0) | (inside > cells))
 
@@ -87,7 +87,7 @@ def weights(pixels: int, cells: int, length: int, scale: float, offset: float) -
 
 
 def _between(place: NDArray[np.floating], cells: int, outside: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Straight lines between neighbouring cells, held at the first and the last; nothing outside."""
+    """Straight lines between neighboring cells, held at the first and the last; nothing outside."""
     place = place.clip(0, cells - 1)
     left = np.floor(place).astype(int)
     right = np.minimum(left + 1, cells - 1)

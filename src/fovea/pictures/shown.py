@@ -37,9 +37,9 @@ class Shown:
         pixels = pixels[frame] if pixels.ndim == 4 else pixels  # T,C,H,W
         if pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
             raise BadChoice(f"a tensor of shape {tuple(pixels.shape)} cannot be shown as a picture; use .values")
-        low, high = pixels.amin(), pixels.amax()  # the user's own normalisation is not known
-        grey = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte().permute(1, 2, 0).numpy()
-        return Image.fromarray(grey.squeeze()).convert("RGB")
+        low, high = pixels.amin(), pixels.amax()  # the user's own normalization is not known
+        gray = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte().permute(1, 2, 0).numpy()
+        return Image.fromarray(gray.squeeze()).convert("RGB")
 
 
 def about(shown: Shown) -> dict[str, Any]:

@@ -17,8 +17,8 @@ Transform = Callable[[Image.Image], Tensor]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 TRIES = 24  # of a transform that draws random numbers, to see whether they change anything
 CANNOT_FOLLOW = (
-    "cannot follow where this transform puts pixels (it turns, warps or recolours them); "
-    "give one that only crops, pads, flips, resizes and normalises, or pass tensors"
+    "cannot follow where this transform puts pixels (it turns, warps or recolors them); "
+    "give one that only crops, pads, flips, resizes and normalizes, or pass tensors"
 )
 
 
@@ -93,13 +93,13 @@ def placement_of(transform: Transform, width: int, height: int) -> Placement:
 def probe(transform: Transform, width: int, height: int) -> Placement:
     """Send a horizontal and a vertical ramp through the transform: their values name the pixels they came from.
 
-    Black and white pictures tell what normalisation did to values and which pixels are padding.
+    Black and white pictures tell what normalization did to values and which pixels are padding.
     """
     x_ramp = np.broadcast_to(_ramp(width), (height, width))
     y_ramp = np.broadcast_to(_ramp(height)[:, None], (height, width))
     before = _random_numbers()
     black, white, across, down = (
-        _sent(transform, grey) for grey in (np.zeros_like(x_ramp), np.full_like(x_ramp, 255), x_ramp, y_ramp)
+        _sent(transform, gray) for gray in (np.zeros_like(x_ramp), np.full_like(x_ramp, 255), x_ramp, y_ramp)
     )
     draws = _random_numbers() != before  # some that draw always do the same, as a flip with p=1
     for _ in range(TRIES if draws else 1):
@@ -128,8 +128,8 @@ def _random_numbers() -> tuple[object, ...]:
     return random.getstate(), numpy[1].tobytes(), numpy[2], torch.get_rng_state().numpy().tobytes()
 
 
-def _sent(transform: Transform, grey: np.ndarray) -> np.ndarray:
-    out = transform(Image.fromarray(np.ascontiguousarray(grey)).convert("RGB"))
+def _sent(transform: Transform, gray: np.ndarray) -> np.ndarray:
+    out = transform(Image.fromarray(np.ascontiguousarray(gray)).convert("RGB"))
     if not isinstance(out, Tensor) or out.ndim != 3:
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise BadChoice(f"a transform takes a PIL picture and returns a C,H,W tensor; this one returned {got}")

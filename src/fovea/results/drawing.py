@@ -13,28 +13,28 @@ from fovea.basics import boxes as regions
 if TYPE_CHECKING:
     pass
 
-COLOURS = "viridis"
+COLORS = "viridis"
 SMALLEST, LARGEST = 320, 1200  # longer side of what is drawn: a thumbnail is enlarged, a poster shrunk
 
 
 def blend(
     image: Image.Image, values: NDArray[np.floating], window: tuple[float, float, float, float] | None = None
 ) -> Image.Image:
-    """Colour by value, stronger where the value is; what lies outside the window that the network saw is pale grey."""
+    """Color by value, stronger where the value is; what lies outside the window that the network saw is pale gray."""
     scaled = regions.normalised(values)
     size = _good_size(image.size)
     base = np.asarray(image.resize(size, Image.Resampling.LANCZOS), dtype=np.float32)
     heat = np.asarray(Image.fromarray(scaled.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
-    grey = base.mean(2, keepdims=True)
+    gray = base.mean(2, keepdims=True)
     share = (0.30 + 0.45 * heat)[..., None]
-    mixed = (1 - share) * (0.5 * base + 0.5 * grey) + share * colour(heat)
+    mixed = (1 - share) * (0.5 * base + 0.5 * gray) + share * color(heat)
     if window is not None:
         x0, y0, x1, y1 = (
             round(side * new / old) for side, new, old in zip(window, size * 2, image.size * 2, strict=True)
         )
         unseen = np.ones(mixed.shape[:2], dtype=bool)
         unseen[y0:y1, x0:x1] = False
-        mixed[unseen] = (0.5 * grey + 110).repeat(3, axis=2)[unseen]
+        mixed[unseen] = (0.5 * gray + 110).repeat(3, axis=2)[unseen]
     return Image.fromarray(mixed.clip(0, 255).astype(np.uint8))
 
 
@@ -51,7 +51,7 @@ def enlarged(image: Image.Image) -> tuple[Image.Image, float]:
 
 
 def dimmed(image: Image.Image, boxes: Sequence[Sequence[float]]) -> Image.Image:
-    """Pale grey outside the boxes."""
+    """Pale gray outside the boxes."""
     base = np.asarray(image, dtype=np.float32)
     seen = np.zeros(base.shape[:2], dtype=bool)
     for x0, y0, x1, y1 in boxes:
@@ -70,17 +70,17 @@ def with_boxes(image: Image.Image, boxes: Sequence[Sequence[float]], numbered: b
     return drawn
 
 
-def colour(share: NDArray[np.floating]) -> NDArray[np.float32]:
+def color(share: NDArray[np.floating]) -> NDArray[np.float32]:
     """0..1 to red, green, blue in 0..255."""
-    found: NDArray[np.float32] = _colours()[(share.clip(0, 1) * 255).astype(int)]
+    found: NDArray[np.float32] = _colors()[(share.clip(0, 1) * 255).astype(int)]
     return found
 
 
 @lru_cache
-def _colours() -> NDArray[np.float32]:
+def _colors() -> NDArray[np.float32]:
     from matplotlib import colormaps
 
-    return (colormaps[COLOURS](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.float32)
+    return (colormaps[COLORS](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.float32)
 
 
 def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
@@ -96,14 +96,14 @@ def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
 
 
 def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
-    """The colour bar, with the map's own smallest and largest values at its ends."""
+    """The color bar, with the map's own smallest and largest values at its ends."""
     clipped = np.clip(np.nan_to_num(values), 0, None)
     width = 58
     canvas = Image.new("RGB", (image.width + width, image.height), "white")
     canvas.paste(image, (0, 0))
     top, bottom = 16, max(image.height - 16, 17)
     ramp = np.linspace(1, 0, bottom - top)[:, None].repeat(12, axis=1)
-    canvas.paste(Image.fromarray(colour(ramp).astype(np.uint8)), (image.width + 8, top))
+    canvas.paste(Image.fromarray(color(ramp).astype(np.uint8)), (image.width + 8, top))
     pen = ImageDraw.Draw(canvas)
     pen.text((image.width + 6, 1), f"{clipped.max():.2g}", fill="black", font=font(11))
     pen.text((image.width + 6, bottom + 2), f"{clipped.min():.2g}", fill="black", font=font(11))

@@ -38,10 +38,10 @@ def inside(image: Image.Image) -> str:
 
 
 def ramp(low: str, high: str) -> str:
-    """The colours of a map, with what its two ends mean."""
-    stops = drawing.colour(np.linspace(0, 1, 9)).astype(int).tolist()
-    colours = ", ".join(f"rgb({r}, {g}, {b})" for r, g, b in stops)
-    return f"""<div class="ramp" style="background: linear-gradient(90deg, {colours})"></div>
+    """The colors of a map, with what its two ends mean."""
+    stops = drawing.color(np.linspace(0, 1, 9)).astype(int).tolist()
+    colors = ", ".join(f"rgb({r}, {g}, {b})" for r, g, b in stops)
+    return f"""<div class="ramp" style="background: linear-gradient(90deg, {colors})"></div>
 <div class="ends"><span>{html.escape(low)}</span><span>{html.escape(high)}</span></div>"""
 
 

@@ -98,7 +98,7 @@ def _scale(width: int) -> Image.Image:
     canvas = Image.new("RGB", (width, 18), "white")
     pen, small = ImageDraw.Draw(canvas), drawing.font(11)
     ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
-    canvas.paste(Image.fromarray(drawing.colour(ramp).astype(np.uint8)), (34, 5))
+    canvas.paste(Image.fromarray(drawing.color(ramp).astype(np.uint8)), (34, 5))
     pen.text((0, 2), "least", fill=GREY, font=small)
     pen.text((130, 2), "most, in each map by itself", fill=GREY, font=small)
     return canvas

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 TILE, GAP, TEXT = (320, 240), 6, 13  # pixels: that a frame fits in, between things, of letters
 COLUMNS, MOST = 6, 18  # frames in a row, and in a strip
-COARSE = 4  # pixels of a frame to one of the map that is coloured
-GREY = "#555555"
+COARSE = 4  # pixels of a frame to one of the map that is colored
+GRAY = "#555555"
 
 
 def draw(watched: "Watched", target: int) -> Image.Image:
@@ -60,25 +60,25 @@ def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]
 
 
 def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement) -> Image.Image:
-    """As drawing.blend, several times quicker: a map is smooth, so it is coloured small and then enlarged."""
+    """As drawing.blend, several times quicker: a map is smooth, so it is colored small and then enlarged."""
     size = image.size
     small = placement.at_size((max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
     heat = regions.normalised(on_pixels(cells, small))
-    colours = Image.fromarray(drawing.colour(heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
+    colors = Image.fromarray(drawing.color(heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
     share = Image.fromarray(((0.30 + 0.45 * heat) * 255).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
-    grey = image.convert("L").convert("RGB")
-    mixed = Image.composite(colours, Image.blend(image, grey, 0.5), share)
+    gray = image.convert("L").convert("RGB")
+    mixed = Image.composite(colors, Image.blend(image, gray, 0.5), share)
     unseen = Image.new("L", size, 255)
     x0, y0, x1, y1 = map(round, placement.window)
     unseen.paste(0, (x0, y0, x1, y1))
-    return Image.composite(Image.blend(grey, Image.new("RGB", size, "#dcdcdc"), 0.5), mixed, unseen)
+    return Image.composite(Image.blend(gray, Image.new("RGB", size, "#dcdcdc"), 0.5), mixed, unseen)
 
 
 def _scale(width: int) -> Image.Image:
     canvas = Image.new("RGB", (width, 16), "white")
     pen, small = ImageDraw.Draw(canvas), drawing.font(11)
     ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
-    canvas.paste(Image.fromarray(drawing.colour(ramp).astype(np.uint8)), (34, 4))
-    pen.text((0, 1), "least", fill=GREY, font=small)
-    pen.text((130, 1), "most, in each map by itself", fill=GREY, font=small)
+    canvas.paste(Image.fromarray(drawing.color(ramp).astype(np.uint8)), (34, 4))
+    pen.text((0, 1), "least", fill=GRAY, font=small)
+    pen.text((130, 1), "most, in each map by itself", fill=GRAY, font=small)
     return canvas

@@ -124,7 +124,7 @@ class L2CAF:
 
 
 def _size_is_lost(look: Look, loss: Score) -> bool:
-    """Does an even filter give what the open network gives? Then a normalisation follows, and Eq. 1 is blind."""
+    """Does an even filter give what the open network gives? Then a normalization follows, and Eq. 1 is blind."""
     p = look.opened.layout.cells
     even = torch.full((len(look.output), p), p**-0.5).to(look.output)
     with torch.no_grad():
