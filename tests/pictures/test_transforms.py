@@ -99,7 +99,7 @@ def test_random_transforms_are_refused(random: nn.Module) -> None:
     ],
 )
 def test_transforms_that_cannot_be_followed_are_refused(transform: object) -> None:
-    with pytest.raises(fovea.BadChoice, match="only crops, pads, flips, resizes and normalises"):
+    with pytest.raises(fovea.BadChoice, match="only crops, pads, flips, resizes and normalizes"):
         probe(transform, 90, 64)  # type: ignore[arg-type]
 
 

@@ -135,7 +135,7 @@ def oblivious(look: Look) -> Finding | None:
 
 
 def at_the_pooling(look: Look) -> Finding:
-    """Eq. 3 with the pooled features as V'(x): for heads that normalise after pooling, which undoes a common factor."""
+    """Eq. 3 with the pooled features as V'(x): for heads that normalize after pooling, which undoes a common factor."""
     f, loss, _ = on_the_sphere(look.cells / look.opened.layout.cells)
     f = f.to(look.cells.dtype)
     note = "a normalization after the filter hides its size: compared at the pooled features, whatever follows them"

@@ -71,12 +71,12 @@ class Look:
         score, (count, rows) = score_of(aim)[0], inputs.shape[:2]
         if rows != len(self.input):
             raise BadChoice(f"scores takes M versions of the batch of {len(self.input)}, M,N,C,H,W; got {inputs.shape}")
-        found = []
+        scores = []
         with torch.set_grad_enabled(self.differentiable):
             for part in torch.split(inputs, max(MOST_ROWS // rows, 1)):
                 outputs = cast(Callable[[Tensor], Tensor], self.network)(part.flatten(0, 1))
-                found += [score(output) for output in outputs.view(len(part), rows, *outputs.shape[1:])]
-        return torch.stack(found) if count else inputs.new_zeros(0, rows)
+                scores += [score(output) for output in outputs.view(len(part), rows, *outputs.shape[1:])]
+        return torch.stack(scores) if count else inputs.new_zeros(0, rows)
 
     @property
     def steps(self) -> int:

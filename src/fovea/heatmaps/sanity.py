@@ -133,13 +133,15 @@ def randomized(module: nn.Module, what: str, seed: int, last: str | None = None)
     Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled.
     """
     other = copy.deepcopy(module)
-    named = {name: one for name, one in other.named_modules() if any(p.ndim > 1 for p in one.parameters(recurse=False))}
+    named = {
+        name: layer for name, layer in other.named_modules() if any(p.ndim > 1 for p in layer.parameters(recurse=False))
+    }
     if not named:
         raise BadNetwork("the network has no weights to randomize")
     chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for parameter in (p for one in chosen for p in one.parameters(recurse=False)):
+        for parameter in (p for layer in chosen for p in layer.parameters(recurse=False)):
             if parameter.ndim > 1:
                 spread = float(parameter.detach().float().std())
                 parameter.data.normal_(0, spread if np.isfinite(spread) and spread > 0 else 0.02)

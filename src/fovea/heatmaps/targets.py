@@ -59,10 +59,10 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
     if isinstance(target, str) and target == "pair":
         return [_pair(output)]
     if isinstance(target, Each):
-        own = [[_class(one, network, output) for one in _listed(row)] for row in target.targets]
-        if len({len(row) for row in own}) > 1:
+        rows = [[_class(item, network, output) for item in _listed(row)] for row in target.targets]
+        if len({len(row) for row in rows}) > 1:
             raise BadChoice("fovea.each needs as many targets for every picture")
-        target = torch.tensor(own)
+        target = torch.tensor(rows)
     if isinstance(target, (Tensor, np.ndarray)) and target.ndim == 0:
         target = int(target)
     if isinstance(target, (Tensor, np.ndarray)):
@@ -71,17 +71,17 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
         target = [target]
     if not isinstance(target, Sequence) or not target:
         raise BadChoice(f"a target is a class, 'top1', 'top5', 'output', 'pair', a callable, or a list; got {target!r}")
-    return [aim for one in target for aim in _one(one, network, output)]
+    return [aim for item in target for aim in _aims_of(item, network, output)]
 
 
 def check(target: "Given | Each", network: Network) -> None:
     """Refuse a name that cannot be right before anything is computed."""
-    for one in target if isinstance(target, (list, tuple)) else [target]:
-        if isinstance(one, str) and not re.fullmatch(r"top-?\d+", one) and one not in WORDS:
+    for item in target if isinstance(target, (list, tuple)) else [target]:
+        if isinstance(item, str) and not re.fullmatch(r"top-?\d+", item) and item not in WORDS:
             if network.labels is not None:
-                network.index(one)
-            elif not one.isdecimal():
-                _no_labels(one)
+                network.index(item)
+            elif not item.isdecimal():
+                _no_labels(item)
 
 
 def _no_labels(name: str) -> None:
@@ -103,7 +103,7 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
     return network.index(given if isinstance(given, str) else int(given), output.shape[1])
 
 
-def _one(given: Any, network: Network, output: Tensor) -> list[Aim]:
+def _aims_of(given: Any, network: Network, output: Tensor) -> list[Aim]:
     if callable(given):
         return [_scored(given, output)]
     if isinstance(given, str) and (top := re.fullmatch(r"top-?(\d+)", given)):
@@ -128,15 +128,15 @@ def _top(k: int, network: Network, output: Tensor) -> list[Aim]:
 
 
 def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]:
-    own = (classes.unsqueeze(1) if classes.ndim == 1 else classes).to(output.device)
-    if own.ndim != 2 or len(own) != len(output) or own.is_floating_point():
+    rows = (classes.unsqueeze(1) if classes.ndim == 1 else classes).to(output.device)
+    if rows.ndim != 2 or len(rows) != len(output) or rows.is_floating_point():
         raise BadChoice(
             f"a tensor of targets holds class indices, one row per picture; got shape {tuple(classes.shape)} of "
             f"{classes.dtype} (a list names targets for every picture)"
         )
-    for index in own.flatten().tolist():
+    for index in rows.flatten().tolist():
         _class(index, network, output)
-    return [_class_aim(column.long(), network, output) for column in own.unbind(1)]
+    return [_class_aim(column.long(), network, output) for column in rows.unbind(1)]
 
 
 def _scored(score: Score, output: Tensor) -> Aim:

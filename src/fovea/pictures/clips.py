@@ -203,5 +203,5 @@ def take(footage: Footage, choice: Choice, max_pixels: int = MAX_PIXELS) -> tupl
             got = list(footage.read(spread(good, asked)))
     if not got:
         raise BadPicture(f"{footage.name} is damaged: none of its frames can be decoded; {MEND}")
-    numbers, times, images = zip(*((one.number, one.time, one.image) for one in got), strict=True)
+    numbers, times, images = zip(*((frame.number, frame.time, frame.image) for frame in got), strict=True)
     return Clip(footage.name, images, times, numbers, footage.rate), notes

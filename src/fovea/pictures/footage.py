@@ -166,20 +166,20 @@ def _video(path: Path) -> Footage:
     """The stamps of all packets tell the frames, whatever the file's header says of them."""
     with _opened(path) as (container, stream):
         packets, cut_short = _packets(container, stream)
-        told, unit, rate = stream.frames, stream.time_base or 1 / RATE, stream.average_rate or RATE
+        claimed, unit, rate = stream.frames, stream.time_base or 1 / RATE, stream.average_rate or RATE
         size = stream.codec_context.width, stream.codec_context.height
     if not packets:
         raise BadPicture(f"{path} has no frames: it is empty, or cut short; {MEND}")
-    total = max(told, len(packets) + cut_short)
+    total = max(claimed, len(packets) + cut_short)
     note = lost(str(path), total - len(packets), total) if total > len(packets) else ""
-    stamps = sorted(one.stamp for one in packets if one.stamp is not None)
+    stamps = sorted(packet.stamp for packet in packets if packet.stamp is not None)
     if len(set(stamps)) < len(packets):  # as in a bare stream of H.264: the frames are counted
         times = tuple(float(n / rate) for n in range(len(packets) + 1))
         return Footage(path, times[:-1], times[-1], float(rate), size, _counted(path, size), note)
-    keys = sorted(one.stamp for one in packets if one.key and one.stamp is not None)
+    keys = sorted(packet.stamp for packet in packets if packet.key and packet.stamp is not None)
     times = tuple(float((stamp - stamps[0]) * unit) for stamp in stamps)
     known = float((len(stamps) - 1) / ((stamps[-1] - stamps[0]) * unit) if len(stamps) > 1 else rate)
-    length = next(float(one.length * unit) for one in packets if one.stamp == stamps[-1])
+    length = next(float(packet.length * unit) for packet in packets if packet.stamp == stamps[-1])
     return Footage(path, times, times[-1] + (length or 1 / known), known, size, _sought(path, size, stamps, keys), note)
 
 
@@ -188,13 +188,13 @@ def _packets(container: "InputContainer", stream: "VideoStream") -> tuple[list[_
     packets: list[_Packet] = []
     cut_short = False
     try:
-        for one in container.demux(stream):
+        for packet in container.demux(stream):
             # VP8 has packets that are only referred to: a bit of their first byte says whether they are shown
-            hidden = one.size and stream.codec_context.name == "vp8" and not bytes(one)[0] & 0x10
-            if one.is_corrupt:
+            hidden = packet.size and stream.codec_context.name == "vp8" and not bytes(packet)[0] & 0x10
+            if packet.is_corrupt:
                 cut_short = True
-            elif one.size and not one.is_discard and not hidden:
-                packets.append(_Packet(one.pts, one.is_keyframe, one.duration or 0))
+            elif packet.size and not packet.is_discard and not hidden:
+                packets.append(_Packet(packet.pts, packet.is_keyframe, packet.duration or 0))
     except library().error.FFmpegError:
         cut_short = True
     return packets, cut_short
@@ -231,7 +231,7 @@ def _sought(path: Path, size: tuple[int, int], stamps: list[int], keys: list[int
                     if may_jump and key >= 0 and number[keys[key]] > here + 1:
                         container.seek(keys[key], stream=stream)
                         coming, jumped = _good(container, stream), True
-                    frame = next((one for one in coming if number.get(one.pts, -1) >= wanted), None)
+                    frame = next((later for later in coming if number.get(later.pts, -1) >= wanted), None)
                     here = number[frame.pts] if frame is not None else len(number)
                     if jumped and here > wanted:
                         may_jump = False  # it led too far, or the frame is damaged: once more, from the first frame
@@ -279,14 +279,14 @@ def _good(container: "InputContainer", stream: "VideoStream") -> Iterator["Video
 
 def _pixels(frame: "VideoFrame", size: tuple[int, int]) -> Pixels:
     """Upright, of one size even where the file changes it on the way."""
-    kind = "rgba" if any(one.is_alpha for one in frame.format.components) else "rgb24"
-    found = frame.reformat(width=size[0], height=size[1], format=kind).to_ndarray()
-    return np.ascontiguousarray(_turned(found, frame), dtype=np.uint8)
+    kind = "rgba" if any(part.is_alpha for part in frame.format.components) else "rgb24"
+    pixels = frame.reformat(width=size[0], height=size[1], format=kind).to_ndarray()
+    return np.ascontiguousarray(_turned(pixels, frame), dtype=np.uint8)
 
 
 def _turned(pixels: NDArray[np.generic], frame: "VideoFrame") -> NDArray[np.generic]:
     """As the camera was held: the matrix says where a stored pixel's steps to the right and down lead."""
-    matrix = next((bytes(one) for one in frame.side_data if one.type.name == "DISPLAYMATRIX"), None)  # type: ignore
+    matrix = next((bytes(data) for data in frame.side_data if data.type.name == "DISPLAYMATRIX"), None)  # type: ignore
     if matrix is None:
         return pixels
     right_x, right_y, _, down_x, down_y = np.frombuffer(matrix, np.int32)[:5].tolist()

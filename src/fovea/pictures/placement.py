@@ -70,9 +70,9 @@ def middles(grid: tuple[int, ...], side: int, placement: Placement) -> tuple[flo
 def _spread(rows: NDArray[np.float32], cells: NDArray[np.float32], columns: NDArray[np.float32]) -> NDArray[np.float32]:
     """rows cells columns^T by torch: numpy's product has threads of its own, which go on waiting for work on the cores
     that torch's next layer needs, and make that several times slower."""
-    r, c, k = (torch.from_numpy(np.ascontiguousarray(one, dtype=np.float32)) for one in (rows, cells, columns))
-    found: NDArray[np.float32] = (r @ c @ k.T).numpy()
-    return found
+    r, c, k = (torch.from_numpy(np.ascontiguousarray(part, dtype=np.float32)) for part in (rows, cells, columns))
+    pixels: NDArray[np.float32] = (r @ c @ k.T).numpy()
+    return pixels
 
 
 def _of_centers(pixels: int, cells: int, start: float, stop: float) -> NDArray[np.float32]:

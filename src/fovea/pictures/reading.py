@@ -52,16 +52,16 @@ def _in_order(
         yield from map(made, sources)
         return
     with ThreadPoolExecutor(threads) as pool:
-        rest, waiting = iter(sources), deque(pool.submit(made, one) for one in islice(sources, threads * AHEAD))
+        rest, waiting = iter(sources), deque(pool.submit(made, source) for source in islice(sources, threads * AHEAD))
         rest = islice(rest, len(waiting), None)
         try:
             while waiting:
                 result = waiting.popleft().result()
-                waiting.extend(pool.submit(made, one) for one in islice(rest, 1))
+                waiting.extend(pool.submit(made, source) for source in islice(rest, 1))
                 yield result
         finally:
-            for one in waiting:
-                one.cancel()
+            for future in waiting:
+                future.cancel()
 
 
 def read_all(sources: Iterable[Readable]) -> Iterator[Image.Image | BadPicture]:

@@ -61,7 +61,7 @@ class Prepare:
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
-        mean, std = (torch.tensor(one, device=pixels.device).view(-1, 1, 1) for one in (self.mean, self.std))
+        mean, std = (torch.tensor(row, device=pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
         return (pixels.float() / 255 - mean) / std
 
     def placement(self, width: int, height: int) -> Placement:

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from fovea.basics import boxes as regions
-
-if TYPE_CHECKING:
-    pass
 
 COLORS = "viridis"
 SMALLEST, LARGEST = 320, 1200  # longer side of what is drawn: a thumbnail is enlarged, a poster shrunk
@@ -53,11 +49,11 @@ def enlarged(image: Image.Image) -> tuple[Image.Image, float]:
 def dimmed(image: Image.Image, boxes: Sequence[Sequence[float]]) -> Image.Image:
     """Pale gray outside the boxes."""
     base = np.asarray(image, dtype=np.float32)
-    seen = np.zeros(base.shape[:2], dtype=bool)
+    shown = np.zeros(base.shape[:2], dtype=bool)
     for x0, y0, x1, y1 in boxes:
-        seen[round(y0) : round(y1), round(x0) : round(x1)] = True
+        shown[round(y0) : round(y1), round(x0) : round(x1)] = True
     pale = (0.45 * base.mean(2, keepdims=True) + 0.1 * base + 105).clip(0, 255)
-    return Image.fromarray(np.where(seen[..., None], base, pale).astype(np.uint8))
+    return Image.fromarray(np.where(shown[..., None], base, pale).astype(np.uint8))
 
 
 def with_boxes(image: Image.Image, boxes: Sequence[Sequence[float]], numbered: bool = True) -> Image.Image:
@@ -72,8 +68,8 @@ def with_boxes(image: Image.Image, boxes: Sequence[Sequence[float]], numbered: b
 
 def color(share: NDArray[np.floating]) -> NDArray[np.float32]:
     """0..1 to red, green, blue in 0..255."""
-    found: NDArray[np.float32] = _colors()[(share.clip(0, 1) * 255).astype(int)]
-    return found
+    colors: NDArray[np.float32] = _colors()[(share.clip(0, 1) * 255).astype(int)]
+    return colors
 
 
 @lru_cache
@@ -154,11 +150,11 @@ def wrapped(text: str, size: int, width: int) -> list[str]:
 def grid(rows: Sequence[Sequence[Image.Image]], gap: int = 6) -> Image.Image:
     """Pictures in rows, each column as wide as its widest."""
     widths = [max(row[i].width for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
-    heights = [max(one.height for one in row) for row in rows]
+    heights = [max(image.height for image in row) for row in rows]
     canvas = Image.new("RGB", (sum(widths) + gap * (len(widths) - 1), sum(heights) + gap * (len(rows) - 1)), "white")
     for r, row in enumerate(rows):
-        for c, one in enumerate(row):
-            canvas.paste(one, (sum(widths[:c]) + gap * c, sum(heights[:r]) + gap * r))
+        for c, image in enumerate(row):
+            canvas.paste(image, (sum(widths[:c]) + gap * c, sum(heights[:r]) + gap * r))
     return canvas
 
 

@@ -107,7 +107,7 @@ def write_page(
 ) -> Path:
     """The same as one file with the pictures inside."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    drawn = [pages.figure(one.draw(), _caption(one.name, one.label, one.probability)) for one in results]
+    drawn = [pages.figure(row.draw(), _caption(row.name, row.label, row.probability)) for row in results]
     write_text(file, _page(what, settings, drawn, skipped))
     return file
 
@@ -115,7 +115,7 @@ def write_page(
 def figures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The first picture of each row, with its caption."""
     for row in rows:
-        pictures = [one for one in _strings(row.get("files", {})) if one.endswith((".png", ".jpg"))]
+        pictures = [name for name in _strings(row.get("files", {})) if name.endswith((".png", ".jpg"))]
         caption = _caption(row["name"], row.get("label") or "", row.get("probability"))
         first = f'<img alt="" src="{html.escape(pictures[0])}">' if pictures else ""
         yield f"<figure>{first}<figcaption>{caption}</figcaption></figure>"
@@ -142,4 +142,4 @@ def _strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return [name for one in inner for name in _strings(one)]
+    return [name for part in inner for name in _strings(part)]

@@ -214,13 +214,13 @@ def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target:
 
 def _asks_for_best(target: Target) -> bool:
     listed = target if isinstance(target, (list, tuple)) else [target]
-    return any(_top(one) is not None for one in listed)
+    return any(_top(item) is not None for item in listed)
 
 
 def _top(target: object) -> int | None:
     """The k of 'top k'."""
-    found = re.fullmatch(r"top-?(\d+)", target) if isinstance(target, str) else None
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"top-?(\d+)", target) if isinstance(target, str) else None
+    return int(match[1]) if match else None
 
 
 def _followed(
