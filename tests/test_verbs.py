@@ -22,6 +22,7 @@ from fovea.pictures.transforms import Prepare
 from fovea.results.results import Result, Results
 from fovea.results.writing import read
 from made_clips import make_clip
+from made_twostream import made
 
 
 def pooled() -> fovea.Network:
@@ -65,6 +66,7 @@ VERBS = [
     Verb("localize", fovea.localize, pooled, pictures, batch),
     Verb("classify_patches", lambda net, given: fovea.classify_patches(net, pooled(), given), pooled, pictures, batch),
     Verb("zoom", fovea.zoom, tnet, pictures, lambda: torch.randn(2, 3, 80, 80)),
+    Verb("look_longer", fovea.look_longer, made, pictures),
 ]
 
 

@@ -4,6 +4,7 @@ import copy
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def last_to_run(network: Network, pictures: Inputs) -> str | None:
     """The name of the last layer with a matrix of weights that runs: the logits layer."""
     for group in groups(network, pictures, 1, sys.maxsize):
         if group.batch is not None:
-            return classes.last_to_run(network, group.batch, axes=2)[0]
+            return classes.last_to_run(network, group.batch, partial(classes.has_weights, axes=2))[0]
     return None
 
 

@@ -1,6 +1,6 @@
 """What a network's output says: whether its numbers are classes, and which are the best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -40,13 +40,20 @@ def _classes(network: Network, batch: Tensor) -> int | None:
     return width if width == output.shape[1] and not unit else None
 
 
-def last_to_run(network: Network, batch: Tensor, axes: int = 1) -> tuple[str | None, Tensor]:
-    """The name of the last layer that runs, of those with weights of at least so many axes; and the output."""
+def has_weights(layer: nn.Module, axes: int = 1) -> bool:
+    """Whether the layer itself has weights of at least so many axes."""
+    return any(weights.ndim >= axes for weights in layer.parameters(recurse=False))
+
+
+def last_to_run(
+    network: Network, batch: Tensor, counts: Callable[[nn.Module], bool] = has_weights
+) -> tuple[str | None, Tensor]:
+    """The name of the last layer that runs, of those that count; and the output."""
     ran: list[str] = []
     handles = [
         layer.register_forward_hook(lambda *_, name=name: ran.append(name))
         for name, layer in network.module.named_modules()
-        if any(weights.ndim >= axes for weights in layer.parameters(recurse=False))
+        if counts(layer)
     ]
     try:
         with as_found(network), torch.no_grad():

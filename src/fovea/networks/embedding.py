@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.networks.classes import last_to_run
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank
 
@@ -46,27 +47,18 @@ def without_last(network: Network) -> Network:
 
 def _last_layer(network: Network, picture: Tensor) -> tuple[str, int]:
     """The name of the last linear layer, or 1 x 1 convolution, that runs, and how many values it reads."""
-    widths = {
-        name: one.in_features if isinstance(one, nn.Linear) else one.in_channels
-        for name, one in network.module.named_modules()
-        if name and (isinstance(one, nn.Linear) or (isinstance(one, nn.Conv2d) and one.kernel_size == (1, 1)))
-    }
-    ran: list[str] = []
-    handles = [
-        network.module.get_submodule(name).register_forward_hook(lambda *_, name=name: ran.append(name))
-        for name in widths
-    ]
-    try:
-        with as_found(network), torch.no_grad():
-            network(picture)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not ran:
+    name, _ = last_to_run(network, picture, lambda layer: _width(layer) is not None)
+    if not name:
         raise BadNetwork(
             f"{_name(network)} has no last linear layer whose input could be its features: use features='output'"
         )
-    return ran[-1], widths[ran[-1]]
+    return name, int(_width(network.module.get_submodule(name)) or 0)
+
+
+def _width(layer: nn.Module) -> int | None:
+    if isinstance(layer, nn.Conv2d):
+        return layer.in_channels if layer.kernel_size == (1, 1) else None
+    return layer.in_features if isinstance(layer, nn.Linear) else None
 
 
 def _with(module: nn.Module, path: Sequence[str], layer: nn.Module) -> nn.Module:
