@@ -184,6 +184,14 @@ def test_a_network_without_a_name_must_be_given(pictures: Path, tmp_path: Path) 
         open_index(file)
 
 
+def test_a_file_never_says_what_to_import(pictures: Path, tmp_path: Path) -> None:
+    file = index(colours(), pictures, tmp_path / "a.fovea").file
+    with store.writing(file) as opened:
+        opened.write(opened.read().about | {"net": "this:network"}, {})
+    with pytest.raises(BadNetwork, match=r"of your own \(this:network\)"):
+        open_index(file)
+
+
 def test_a_weights_file_loads_again(pictures: Path, tmp_path: Path) -> None:
     net = fovea.load("smallnet", pretrained=False)
     net.save(tmp_path / "mine.safetensors")

@@ -45,9 +45,12 @@ def index(asked: Asked) -> None:
 @command(
     "search",
     arguments=("pictures",),
-    options=("index", "count", "out", "json", "folder", "device", "max_pixels"),
-    usual={"out": Path("out/search")},
-    help={"count": "Neighbors of each; 8, or all of a smaller index, if not given."},
+    options=("index", "net", "count", "out", "json", "folder", "device", "max_pixels"),
+    usual={"out": Path("out/search"), "net": None},
+    help={
+        "net": "The network of the index, where that is of your own and cannot be named there.",
+        "count": "Neighbors of each; 8, or all of a smaller index, if not given.",
+    },
     epilog="Examples:  fovea search bird.jpg --index birds.fovea  |  fovea search new/ --index birds.fovea",
 )
 def search(asked: Asked) -> None:
@@ -55,7 +58,7 @@ def search(asked: Asked) -> None:
     start, out = time.perf_counter(), asked.folder()
     from fovea.retrieval import Searches, open_index
 
-    opened = open_index(asked.index, folder=asked.values["folder"], device=device_of(asked.device))
+    opened = open_index(asked.index, asked.one("net"), asked.values["folder"], device_of(asked.device))
     loaded = time.perf_counter() - start
     if opened.unfinished:
         warn.print(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork, BadPicture, FoveaError, nearest
 from fovea.networks.loading import NetworkLike
+from fovea.networks.weights import FILES as WEIGHTS
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.results.results import Step
 from fovea.retrieval.alike import OWN, PAIR, Neighbor
@@ -139,8 +140,12 @@ def _known(held: Held, file: Path, net: NetworkLike | None, device: str | None) 
     features, name = held.about["identity"]["features"], held.about["net"]
     if net is not None:
         return known(net, None, features, device)
-    if name is None:
-        raise BadNetwork(f"{file} was made with a network of your own: open_index({str(file)!r}, net=that_network)")
+    if name is None or (":" in name and Path(name).suffix.lower() not in WEIGHTS):  # no file says what to import
+        which = f" ({name})" if name else ""
+        raise BadNetwork(
+            f"{file} was made with a network of your own{which}: open_index({str(file)!r}, net=that_network), or "
+            "fovea search --net"
+        )
     return known(name, held.about["weights"], features, device)
 
 
