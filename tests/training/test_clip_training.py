@@ -8,7 +8,6 @@ import torch
 
 import fovea
 from fovea.data.segments import open_clips
-from fovea.measures import clips
 from fovea.models.videonet import Features, video_of
 from fovea.networks.network import Network
 from fovea.training import loop
@@ -60,7 +59,7 @@ def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) ->
     assert rows[-1] > rows[0]
     again = fovea.load(done.weights)
     assert again.labels is None
-    (row,) = clips.measure(again, open_clips(tiny().data.test or ""), ["gradcam-abs"]).rows
+    (row,) = fovea.measure("clips", again, open_clips(tiny().data.test or ""), method=["gradcam-abs"]).rows
     # the features that were held are fp16, those of the measure are not
     assert row["recall_at_1"] == pytest.approx(done.score["recall_at_1"], abs=0.07)
 
@@ -108,17 +107,3 @@ def test_test_batches_are_shared_by_processes() -> None:
     held = feed(f"{SMALL},count=7")
     ours = [torch.cat([batch.target for batch in held.in_order(2, rank, 2)]).tolist() for rank in (0, 1)]
     assert ours == [[0, 2, 4, 6], [1, 3, 5]]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"augment": {"flip": True}}, r"\[augment\] is for pictures"),
-        ({"network": {"name": "video/timm/resnet10t", "size": 64}}, "network.options = { size = SIDE }"),
-        ({"loss": {"name": "cross_entropy"}}, "set loss.name to npair or triplet"),
-        ({"network": {"name": "smallnet"}}, "smallnet is no network for clips: give a video/NAME"),
-    ],
-)
-def test_what_clips_do_not_take_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(fovea.BadChoice, match=said):
-        loop.train(tiny(**changes), tmp_path, "tiny", device="cpu")

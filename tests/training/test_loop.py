@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +27,13 @@ from fovea.training.log import read
 from fovea.training.optimizers import set_rates
 from fovea.training.recipe import Recipe
 from fovea.training.step import Step
-from made_recipes import recipe
+from made_recipes import digits, recipe, small, written
 
 pytest.importorskip("sklearn")
-DATA = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count={count},split={split}"
-TOML = """
-about = "a test"
-command = "fovea train recipes/tiny.toml"
-epochs = {epochs}
-batch = 16
-ema = 0.9
-log_every = 1
-save_every = 0
-[network]
-name = "smallnet"
-options = {{ side = 32, widths = [8, 8] }}
-[data]
-train = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=64,split=train"
-test = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=20,split=test"
-[augment]
-area = [0.6, 1.0]
-flip = true
-mixup = {mixup}
-[optimizer]
-name = "sgd"
-lr = 0.05
-momentum = 0.9
-"""
 
 
 def tiny(**changes: Any) -> Recipe:
-    content: dict[str, Any] = {
-        "epochs": 2,
-        "batch": 16,
-        "log_every": 1,
-        "network": {"name": "smallnet", "options": {"side": 32, "widths": [8, 8]}},
-        "data": {"train": DATA.format(count=64, split="train"), "test": DATA.format(count=20, split="test")},
-        "optimizer": {"lr": 0.05, "momentum": 0.9},
-    }
-    return recipe(**content | changes)
+    return recipe(**small() | {"epochs": 2} | changes)
 
 
 def run(recipe: Recipe, out: Path, **options: Any) -> loop.Trained:
@@ -110,20 +79,10 @@ def test_the_digits_recipe_learns(tmp_path: Path) -> None:
     assert run(recipe, tmp_path).score["top1"] > 0.7
 
 
-DATA_OF = {
-    hold: {
-        "train": DATA.format(count=64, split="train"),
-        "test": DATA.format(count=20, split="test"),
-        "hold": hold,
-        "workers": 0,
-    }
-    for hold in (True, False)
-}
-
-
 @pytest.mark.parametrize("hold", [True, False])
 def test_going_on_ends_with_the_same_weights(hold: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = tiny(ema=0.9, augment={"mixup": 0.2, "cutmix": 1.0, "flip": True}, save_every=0.0, data=DATA_OF[hold])
+    data = digits(64, 20) | {"hold": hold, "workers": 0}
+    recipe = tiny(ema=0.9, augment={"mixup": 0.2, "cutmix": 1.0, "flip": True}, save_every=0.0, data=data)
     whole = run(recipe, tmp_path / "whole")
     steps: list[float] = []
 
@@ -192,21 +151,29 @@ def test_data_that_changed_is_not_gone_on_with(tmp_path: Path) -> None:
         run(recipe, tmp_path / "out", resume=True)
 
 
+def spoil(monkeypatch: pytest.MonkeyPatch, at: int, spoilt: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """The loss of one step, and of no other."""
+    forward, calls = Step.forward, []
+
+    def step(self: Step, inputs: torch.Tensor, target: torch.Tensor) -> Any:
+        calls.append(1)
+        loss, logits = forward(self, inputs, target)
+        return (spoilt(loss) if len(calls) == at else loss), logits
+
+    monkeypatch.setattr(Step, "forward", step)
+
+
 @pytest.mark.parametrize("last", [3, 8])
 def test_gradients_that_are_not_finite_are_not_saved(
     last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss is a number, its slope is not."""
-    forward, calls = Step.forward, []
 
-    def spoilt(self: Step, inputs: torch.Tensor, target: torch.Tensor) -> Any:
-        calls.append(1)
-        loss, logits = forward(self, inputs, target)
-        if len(calls) == last:
-            loss.register_hook(lambda slope: slope * float("nan"))
-        return loss, logits
+    def steep(loss: torch.Tensor) -> torch.Tensor:
+        loss.register_hook(lambda slope: slope * float("nan"))
+        return loss
 
-    monkeypatch.setattr(Step, "forward", spoilt)
+    spoil(monkeypatch, last, steep)
     with pytest.raises(fovea.FoveaError, match=f"weights are no longer finite after step {last}"):
         run(tiny(save_every=0.0), tmp_path)
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["step"] == last - 1
@@ -230,14 +197,7 @@ def test_accumulation_gives_the_same_losses(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forward, calls = Step.forward, []
-
-    def spoilt(self: Step, inputs: torch.Tensor, target: torch.Tensor) -> Any:
-        calls.append(1)
-        loss, logits = forward(self, inputs, target)
-        return (loss * float("nan") if len(calls) == 6 else loss), logits
-
-    monkeypatch.setattr(Step, "forward", spoilt)
+    spoil(monkeypatch, 6, lambda loss: loss * float("nan"))
     with pytest.raises(fovea.FoveaError) as error:
         run(tiny(save_every=0.0), tmp_path)
     said = str(error.value)
@@ -270,8 +230,8 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_killed_at_five_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
-    path = tmp_path / "tiny.toml"
-    path.write_text(TOML.format(epochs=60, mixup=0.2))
+    augment = {"area": [0.6, 1.0], "flip": True, "mixup": 0.2}
+    path = written(tmp_path, small() | {"epochs": 60, "ema": 0.9, "save_every": 0, "augment": augment})
     first = fovea_train(path, tmp_path / "whole")
     assert first.wait() == 0, first.stdout.read()  # type: ignore[union-attr]
     whole = checkpoint_steps(tmp_path / "whole")

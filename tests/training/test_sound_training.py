@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import fovea
@@ -61,17 +60,3 @@ def test_held_or_made_anew_batches_are_the_same() -> None:
         both.append(next(made.batches(wanted)))
     assert torch.equal(both[0].inputs, both[1].inputs)
     assert both[0].target.tolist() == [data.samples[3].label, data.samples[0].label]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"augment": {"flip": True}}, r"\[augment\] is for pictures"),
-        ({"network": {"name": "anchornet_sound", "size": 64}}, "are for pictures"),
-        ({"network": {"name": "smallnet"}}, "smallnet is not one for sounds"),
-        ({"data": {"train": "sounds:count=20,rate=16000"}}, "the data has 16,000 Hz: set network.options"),
-    ],
-)
-def test_what_sounds_do_not_take_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(fovea.BadChoice, match=said):
-        loop.train(tiny(**changes), tmp_path, "tiny", device="cpu")

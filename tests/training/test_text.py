@@ -109,19 +109,6 @@ def test_fine_tuning_keeps_the_vocabulary_of_the_weights(reviews: Path, tmp_path
         medium_of(tiny(reviews, network=part | {"name": "anchornet_text"})).network()
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"augment": {"flip": True}}, "is for pictures"),
-        ({"network": {"name": "textcnn", "size": 32}}, "are for pictures"),
-        ({"network": {"name": "smallnet"}}, "holds sentences: network.name is anchornet_text or textcnn; got smallnet"),
-    ],
-)
-def test_what_is_for_pictures_is_refused(changes: dict[str, Any], said: str, reviews: Path) -> None:
-    with pytest.raises(fovea.BadChoice, match=said):
-        medium_of(tiny(reviews, **changes)).network()
-
-
 def test_a_localizer_is_an_anchornet(reviews: Path, tmp_path: Path) -> None:
     first = run(tiny(reviews, "textcnn"), tmp_path / "first")
     data = {"train": f"{reviews}:split=train", "localizer": str(first.weights)}

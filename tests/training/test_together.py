@@ -14,37 +14,10 @@ from torch import nn
 
 from fovea.training.log import read
 from fovea.training.together import SyncedNorm, synced
+from made_recipes import small, written
 
 pytest.importorskip("sklearn")
-RECIPE = """
-about = "a test"
-command = "fovea train recipes/pair.toml"
-epochs = 5
-batch = 16
-ema = 0.9
-log_every = 1
-save_every = {save_every}
-[network]
-name = "{network}"
-pretrained = false
-{options}
-[data]
-train = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=64,split=train"
-test = "megapixel:canvas=48,digit=24,clutter=1,noise=1,count=21,split=test"
-[augment]
-area = [0.6, 1.0]
-flip = true
-brightness = 0.2
-[optimizer]
-lr = 0.05
-momentum = 0.9
-"""
-
-
-def write(folder: Path, network: str = "smallnet", options: str = "", save_every: float = 30.0) -> Path:
-    path = folder / "pair.toml"
-    path.write_text(RECIPE.format(network=network, options=options, save_every=save_every))
-    return path
+AUGMENT = {"area": [0.6, 1.0], "flip": True, "brightness": 0.2}
 
 
 def start(
@@ -61,7 +34,8 @@ def rows(out: Path, key: str) -> list[float]:
     return [row[key] for row in read(out) if key in row]
 
 
-SMALL = "options = { side = 32, widths = [8, 8] }"
+def pair(folder: Path, save_every: float = 30.0) -> Path:
+    return written(folder, small(21) | {"epochs": 5, "ema": 0.9, "save_every": save_every, "augment": AUGMENT})
 
 
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
@@ -80,7 +54,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
 
 def test_and_only_rounding_is_between_them(tmp_path: Path) -> None:
     """Large steps let rounding errors grow; in double precision nothing grows (losses come out in single)."""
-    recipe = write(tmp_path, options=SMALL)
+    recipe = pair(tmp_path)
     for processes in (1, 2):
         assert start(processes, recipe, tmp_path / str(processes), changes=["precision=fp64"]).returncode == 0
     one, two = rows(tmp_path / "1", "loss"), rows(tmp_path / "2", "loss")
@@ -90,7 +64,7 @@ def test_and_only_rounding_is_between_them(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_is_said_and_the_restart_goes_on(tmp_path: Path) -> None:
     """The second process kills itself at step 7 of the first attempt; torchrun starts both again, once."""
-    recipe = write(tmp_path, options=SMALL, save_every=0)
+    recipe = pair(tmp_path, save_every=0)
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal\n"
         "if os.environ.get('RANK') == '1' and os.environ.get('TORCHELASTIC_RESTART_COUNT') == '0':\n"

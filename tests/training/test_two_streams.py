@@ -10,44 +10,34 @@ import fovea
 from fovea.basics.errors import BadChoice
 from fovea.models.twostream import TwoStream
 from fovea.training import loop, recipe
+from made_recipes import written
 
 
-def coloured_squares(folder: Path, classes: int = 3, each: int = 4, side: int = 48) -> Path:
-    """A folder a class, its pictures of one colour."""
+def colored_squares(folder: Path, classes: int = 3, each: int = 4, side: int = 48) -> Path:
+    """One folder per class, its pictures of one color."""
     for label in range(classes):
         (folder / f"class{label}").mkdir(parents=True)
         for number in range(each):
-            colour = tuple(250 - 10 * number if i == label else 10 for i in range(3))
-            Image.new("RGB", (side + 4 * number, side), colour).save(folder / f"class{label}" / f"{number}.png")
+            color = tuple(250 - 10 * number if i == label else 10 for i in range(3))
+            Image.new("RGB", (side + 4 * number, side), color).save(folder / f"class{label}" / f"{number}.png")
     return folder
 
 
+OPTIONS = {"side": 40, "size": 32, "patch": 32, "crop": 0.875, "hidden": 8, "steps": 3, "source": "random:count=3"}
+
+
 def read(folder: Path, changes: list[str]) -> recipe.Recipe:
-    content = f"""
-about = "squares"
-command = "fovea train squares.toml"
-epochs = 2
-batch = 6
-precision = "fp32"
-[network]
-name = "twostream/timm/resnet10t"
-pretrained = false
-options = {{ side = 40, size = 32, patch = 32, crop = 0.875, hidden = 8, steps = 3, source = "random:count=3,seed=1" }}
-[data]
-train = "{folder}"
-test = "{folder}"
-[augment]
-area = [0.5, 1.0]
-patch_area = [0.7, 1.0]
-flip = true
-[loss]
-name = "two_streams"
-[optimizer]
-lr = 0.01
-"""
-    file = folder.parent / "squares.toml"
-    file.write_text(content)
-    return recipe.read(file, changes)
+    content = {
+        "epochs": 2,
+        "batch": 6,
+        "precision": "fp32",
+        "network": {"name": "twostream/timm/resnet10t", "pretrained": False, "options": OPTIONS},
+        "data": {"train": str(folder), "test": str(folder)},
+        "augment": {"area": [0.5, 1.0], "patch_area": [0.7, 1.0], "flip": True},
+        "loss": {"name": "two_streams"},
+        "optimizer": {"lr": 0.01},
+    }
+    return recipe.read(written(folder.parent, content), changes)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +55,7 @@ lr = 0.01
 )
 def test_every_switch_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    pictures = coloured_squares(tmp_path / "pictures")
+    pictures = colored_squares(tmp_path / "pictures")
     done = loop.train(read(pictures, changes), tmp_path / "out")
     assert set(done.score) >= {"top1", "global_top1", "local_top1"}
     again = fovea.load(done.weights)
@@ -79,7 +69,7 @@ def test_every_switch_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ch
 def test_a_local_stream_beside_a_frozen_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plug-in by a recipe: the classifier's weights, norms and answers stay what they were."""
     monkeypatch.chdir(tmp_path)
-    pictures = coloured_squares(tmp_path / "pictures")
+    pictures = colored_squares(tmp_path / "pictures")
     classifier = fovea.load("timm/resnet10t", pretrained=False, classes=3)
     classifier.labels = ("class0", "class1", "class2")
     classifier.save(tmp_path / "mine.safetensors")
@@ -100,19 +90,19 @@ def test_a_local_stream_beside_a_frozen_classifier(tmp_path: Path, monkeypatch: 
 
 def test_two_runs_end_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pictures = coloured_squares(tmp_path / "pictures")
+    pictures = colored_squares(tmp_path / "pictures")
     one, other = (loop.train(read(pictures, []), tmp_path / name) for name in ("one", "other"))
     assert one.hash == other.hash
 
 
 def test_mixing_is_refused(tmp_path: Path) -> None:
-    pictures = coloured_squares(tmp_path / "pictures")
+    pictures = colored_squares(tmp_path / "pictures")
     with pytest.raises(BadChoice, match="two windows of one picture"):
         loop.train(read(pictures, ["augment.mixup=0.2"]), tmp_path / "out")
 
 
 def test_without_a_source_the_recipe_is_told(tmp_path: Path) -> None:
-    pictures = coloured_squares(tmp_path / "pictures")
+    pictures = colored_squares(tmp_path / "pictures")
     with pytest.raises(BadChoice, match="network has no patch source"):
         loop.train(read(pictures, ["network.options={side=40, patch=32}"]), tmp_path / "out")
 
@@ -121,7 +111,7 @@ def test_without_a_source_the_recipe_is_told(tmp_path: Path) -> None:
 def test_the_thesis_recipes_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A step of each on small pictures: their weights come from a hub."""
     monkeypatch.chdir(tmp_path)
-    pictures = coloured_squares(tmp_path / "pictures")
+    pictures = colored_squares(tmp_path / "pictures")
     changes = [f"data.train={pictures}", f"data.test={pictures}", "network.pretrained=false", "epochs=0.2", "batch=4"]
     changes += [
         "network.options.side=64",
