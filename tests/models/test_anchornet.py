@@ -174,18 +174,6 @@ def test_a_picture_too_small_is_told_the_size_needed() -> None:
         AnchorNetOptions(se="locl")  # type: ignore[arg-type]
 
 
-def test_new_classes_for_trained_weights(tmp_path: object) -> None:
-    first = fovea.load("anchornet", pretrained=False, classes=4)
-    first.save(f"{tmp_path}/a.safetensors")
-    again = fovea.load(f"{tmp_path}/a.safetensors")
-    batch = torch.randn(1, 3, 112, 112)
-    assert torch.equal(first(batch), again(batch))
-    more = fovea.load(f"{tmp_path}/a.safetensors", classes=7)
-    assert more(batch).shape == (1, 7)
-    kept, other = first.module.state_dict(), more.module.state_dict()
-    assert all(torch.equal(kept[key], other[key]) for key in kept if "classify" not in key and "auxiliary" not in key)
-
-
 def test_a_branch_of_any_medium() -> None:
     torch.manual_seed(0)
     branch = Branch(nn.Conv1d(3, 8, 5), (8, 4, 2), nn.Conv1d(8, 4, 1), nn.Conv1d).eval()

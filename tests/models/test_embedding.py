@@ -47,14 +47,6 @@ def test_more_dimensions_than_features_are_refused() -> None:
         embedding_of(small(dimensions=12)).start_from(torch.randn(20, 8))
 
 
-def test_weights_come_back(tmp_path: Path) -> None:
-    network, x = small(), torch.randn(1, 3, 32, 32)
-    network.save(tmp_path / "net.safetensors")
-    again = fovea.load(tmp_path / "net.safetensors")
-    assert again.labels is None
-    assert torch.allclose(network(x), again(x))
-
-
 def test_norms_keep_their_statistics_in_training() -> None:
     module = embedding_of(small()).train()
     modes = {type(one).__name__: one.training for one in module.features.modules()}

@@ -20,7 +20,7 @@ SMALL: dict[str, dict[str, object]] = {  # options that make a network small
     "textcnn": {"words": ["a", "b"], "width": 8},
     "tnet": {"base": 64},
     "tnet-bagnet77": {"width": 0.1},
-    "twostream": {"side": 64, "patch": 32, "hidden": 8, "source": "whole"},
+    "twostream": {"side": 64, "patch": 32, "hidden": 8, "share": True, "self_attention": True, "source": "whole"},
     "local": {"patch": 32, "hidden": 8, "source": "whole"},
     "video": {"size": 64},
 }
@@ -57,8 +57,16 @@ def test_every_model_builds_states_its_abilities_and_answers(kind: str, tmp_path
         network.module(torch.zeros(1, 1, 1))
     network.save(tmp_path / "net.safetensors")
     again = fovea.load(tmp_path / "net.safetensors")
+    assert (again.labels, again.layer, again.transform) == (network.labels, network.layer, network.transform)
     with torch.no_grad():
         assert torch.equal(again(x), out)
+        if network.labels is not None:  # a new last layer, and the rest as it was
+            more = fovea.load(tmp_path / "net.safetensors", classes=5)
+            assert more(x).shape == (2, 5)
+            kept, other = network.module.state_dict(), more.module.state_dict()
+            alike = [key for key, value in kept.items() if value.shape == other[key].shape]
+            assert all(torch.equal(kept[key], other[key]) for key in alike)
+            assert len(kept) - 12 <= len(alike) < len(kept)
     assert model.entry(kind).about in described(kind)
 
 

@@ -354,17 +354,6 @@ def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
         fovea.localize(net, grey)
 
 
-def test_a_file_gives_the_same_network(tmp_path: Path) -> None:
-    options = {"side": 64, "patch": 32, "hidden": 8, "share": True, "self_attention": True, "source": "whole"}
-    net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=5, options=options)
-    net.save(tmp_path / "net.safetensors")
-    again = fovea.load(tmp_path / "net.safetensors")
-    x = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        net.module.eval()
-        assert torch.equal(net(x), again(x))
-
-
 @pytest.mark.parametrize(("options", "said"), [
     ({"local": "rnn"}, "local is none, cnn, lstm, attention"),
     ({"readout": "sum:11"}, "N from 1 to 10"),

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -142,17 +140,6 @@ def test_a_frames_filter_has_nothing_to_do_with_the_others() -> None:
             loss = (module.embed(told[:, -1]) - out.embedding).square().sum()
             assert found.loss is not None
             assert float(loss) == pytest.approx(float(found.loss[0, frame, 0]), rel=1e-3, abs=1e-6)
-
-
-def test_a_saved_one_is_loaded_without_other_weights(tmp_path: Path) -> None:
-    network, x = tiny(layer="layer2"), clips()
-    network.save(tmp_path / "clips.safetensors")
-    again = fovea.load(tmp_path / "clips.safetensors")
-    assert again.labels is None
-    assert again.layer == "shallow"
-    assert again.transform == network.transform
-    with torch.no_grad():
-        assert torch.equal(again(x), network(x))
 
 
 def test_what_it_refuses() -> None:
