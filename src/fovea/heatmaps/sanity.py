@@ -97,14 +97,7 @@ def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> 
     good = _readable(true) if true.skipped else pictures  # what was skipped once need not be tried again
     copies, last = [], last_to_run(network, good)
     for what, seed in COPIES:
-        other = replace(
-            network,
-            module=randomized(network.module, what, seed, last),
-            layer=_layer(network),
-            labels=network.labels,
-            _cuts={},
-            _classes={},
-        )
+        other = randomized_copy(network, what, seed, last)
         copies.append((what, seed, explain(other, good, method=method, target=target)))
     return Sanity(true, tuple(copies))
 
@@ -118,10 +111,13 @@ def _readable(true: HeatMaps) -> list[Given]:
     ]
 
 
-def _layer(network: Network) -> str | None:
-    if isinstance(network.layer, nn.Module):
-        return next(str(name) for name, layer in network.module.named_modules() if layer is network.layer)
-    return network.layer
+def randomized_copy(network: Network, what: str, seed: int, last: str | None) -> Network:
+    """A copy of the network with `what` drawn anew, looked at at the same layer."""
+    layer = network.layer
+    if isinstance(layer, nn.Module):
+        layer = next(str(name) for name, module in network.module.named_modules() if module is layer)
+    drawn = randomized(network.module, what, seed, last)
+    return replace(network, module=drawn, layer=layer, labels=network.labels, _cuts={}, _classes={})
 
 
 def _same_target(true: HeatMaps) -> Any:

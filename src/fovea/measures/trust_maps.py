@@ -2,21 +2,21 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, FoveaError
 from fovea.data import DataSet, Sample
 from fovea.heatmaps.explain import Method, explain, look_at
 from fovea.heatmaps.heatmap import HeatMaps
-from fovea.heatmaps.sanity import COPIES, last_to_run, randomized, rank_correlation
+from fovea.heatmaps.sanity import COPIES, last_to_run, randomized_copy, rank_correlation
 from fovea.measures.curve_kinds import KINDS, filling
 from fovea.measures.curves import area_under, best, places, under_masks
 from fovea.measures.localized import Job
@@ -193,8 +193,7 @@ def resemblance(looking: Looking, parts: Sequence[Part], progress: Progress) -> 
     found: dict[tuple[str, str], list[float]] = {(name, what): [] for name in looking.names for what, _ in COPIES}
     done, total = 0, sum(map(len, parts)) * len(COPIES)
     for what, seed in COPIES:
-        other = replace(network, module=randomized(network.module, what, seed, last), layer=_layer(network), _cuts={})
-        copied = Looking(other, looking.methods)
+        copied = Looking(randomized_copy(network, what, seed, last), looking.methods)
         for part in parts:
             try:
                 seen, _ = copied(part.tensors, part.shown, part.target)
@@ -206,13 +205,6 @@ def resemblance(looking: Looking, parts: Sequence[Part], progress: Progress) -> 
             done += len(part)
             progress(done, total)
     return found
-
-
-def _layer(network: Network) -> str | None:
-    """The name of the layer that is looked at, which a copy has too."""
-    if isinstance(network.layer, nn.Module):
-        return next(str(name) for name, one in network.module.named_modules() if one is network.layer)
-    return network.layer
 
 
 def times_of(looking: Looking, picture: Tensor, progress: Progress) -> dict[str, float]:
