@@ -42,16 +42,16 @@ class PictureScene:
     def _window(self, box: Box, side: int) -> Tensor:
         if box == (0, 0, *self.image.size):
             return self._normalised(self.image, side)
-        seen = clipped(box, self.image.size)
-        if seen == box:
+        inner = clipped(box, self.image.size)
+        if inner == box:
             return self._normalised(self.image.crop(box), side)
         # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalised
         colour = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
-        width, height, place = box[2] - box[0], box[3] - box[1], (seen[0] - box[0], seen[1] - box[1])
+        width, height, place = box[2] - box[0], box[3] - box[1], (inner[0] - box[0], inner[1] - box[1])
         canvas, inside = Image.new("RGB", (width, height), colour), Image.new("L", (width, height), 0)
-        if area(seen)[0]:
-            canvas.paste(self.image.crop(seen), place)
-            inside.paste(255, (*place, place[0] + seen[2] - seen[0], place[1] + seen[3] - seen[1]))
+        if area(inner)[0]:
+            canvas.paste(self.image.crop(inner), place)
+            inside.paste(255, (*place, place[0] + inner[2] - inner[0], place[1] + inner[3] - inner[1]))
         any_of_it = np.asarray(self._shrunk(inside, side)) > 0
         return self._normalised(canvas, side) * torch.from_numpy(any_of_it)
 

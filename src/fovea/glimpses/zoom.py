@@ -106,14 +106,14 @@ class _Read:
 
 def _scenes(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
     if isinstance(given, Tensor) or (
-        isinstance(given, (list, tuple)) and given and all(isinstance(one, Tensor) for one in given)
+        isinstance(given, (list, tuple)) and given and all(isinstance(item, Tensor) for item in given)
     ):
         yield from _of_tensors(network, given, batch, max_pixels)
         return
     prepare = _prepare(network)
     pictures = gather(cast(Iterable[Given], given))
     skipped: list[tuple[str, str]] = []
-    read = decoded(pictures, lambda image: image, skipped, read=lambda one: cast(Picture, one).read(max_pixels))
+    read = decoded(pictures, lambda image: image, skipped, read=lambda source: cast(Picture, source).read(max_pixels))
     for place, image in read:
         scene = PictureScene(image, prepare, network.device, network.dtype, _antialias(network))
         shown = Shown(pictures[place].name, Placement.identity(*image.size), pictures[place])
@@ -148,28 +148,28 @@ def _prepare(network: Network) -> Prepare:
         )
     if not isinstance(network.transform, Prepare):
         raise BadChoice(
-            "zoom cuts windows out of pictures itself and needs to know how their values are normalised: "
+            "zoom cuts windows out of pictures itself and needs to know how their values are normalized: "
             "wrap the network with transform=fovea.pictures.transforms.Prepare(...), or give tensors"
         )
     return network.transform
 
 
-def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], macs: int) -> list[ZoomAnswer]:
+def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown], macs: int) -> list[ZoomAnswer]:
     share, label = walk.logits.float().softmax(1).max(1)  # N  N
     after = walk.after.float().softmax(2)  # N,V,classes
     each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V
     best = predictions(network, walk.logits)
     first = 0 if walk.levels[0] == 1 else 1  # what is read first is the overview, number 0, where there is one
-    note = _note(seen)
+    note = _note(counted)
     found = []
-    for i, told in enumerate(shown):
+    for i, picture in enumerate(shown):
         chosen = [None] * (1 - first) + _chosen(walk, i)
         read = [
             Glimpse(
                 place + first,
                 walk.levels[place],
                 box,
-                clipped(box, seen.size[::-1]),
+                clipped(box, counted.size[::-1]),
                 None if walk.parents[place] < 0 else walk.parents[place] + first,
                 chosen[place],
                 network.label(int(each_label[i, place])),
@@ -181,16 +181,16 @@ def _answers(network: Network, walk: Walk, seen: Counted, shown: list[Shown], ma
             After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]))
             for place, row in enumerate(after[i])
         ]
-        pixels = seen.size[0] * seen.size[1]
+        pixels = counted.size[0] * counted.size[1]
         found.append(
             ZoomAnswer(
-                replace(told, predictions=best[i]),
+                replace(picture, predictions=best[i]),
                 network.label(int(label[i])),
                 float(share[i]),
                 tuple(then),
                 None if first else read[0],
                 tuple(read[1 - first :]),
-                WalkCost(macs, seen.pixels(i), pixels, seen.share(i), seen.resolution),
+                WalkCost(macs, counted.pixels(i), pixels, counted.share(i), counted.resolution),
                 note,
             )
         )
@@ -212,9 +212,9 @@ def _chosen(walk: Walk, picture: int) -> list[float | None]:
     return [math.exp(log) for log in logs]
 
 
-def _note(seen: Counted) -> str:
+def _note(counted: Counted) -> str:
     """Said where the last windows are smaller than what they are read at."""
-    last = seen.reads[-1]
+    last = counted.reads[-1]
     height, width = last.extent
     if max(height, width) >= last.side:
         return ""

@@ -19,5 +19,4 @@ class AsGiven:
 
 def pictures_of(given: Given | Iterable[Given]) -> DataSet:
     """Files, folders, globs, PIL pictures or arrays; what cannot be read is found out when it is asked for."""
-    found = gather(given)
-    return DataSet("pictures", tuple(Sample(one.name, 0, AsGiven(one)) for one in found), ("",))
+    return DataSet("pictures", tuple(Sample(picture.name, 0, AsGiven(picture)) for picture in gather(given)), ("",))

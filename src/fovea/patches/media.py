@@ -43,25 +43,25 @@ def sort_out(given: Sequence[str]) -> Media:
     texts: list[str] = []
     sounds: list[str] = []
     missing: list[tuple[str, str]] = []
-    for one in given:
-        path = Path(one).expanduser()
+    for word in given:
+        path = Path(word).expanduser()
         suffix = path.suffix.lower()
-        if not (one and _exists(path)):  # nothing is no path, though Path takes it for the folder one stands in
-            if not _looks_like_path(one):
-                texts.append(one)
-            elif glob.has_magic(one):
-                pictures.append(one)  # none may match, which is told where it is looked for
+        if not (word and _exists(path)):  # nothing is no path, though Path takes it for the folder word stands in
+            if not _looks_like_path(word):
+                texts.append(word)
+            elif glob.has_magic(word):
+                pictures.append(word)  # none may match, which is told where it is looked for
             else:
-                missing.append((one, _not_there(one, path)))
+                missing.append((word, _not_there(word, path)))
         elif suffix == ".txt" and path.is_file():
             try:
                 texts += _lines(path)
             except (OSError, BadText) as reason:
-                missing.append((one, str(reason)))
+                missing.append((word, str(reason)))
         elif suffix == ".wav" and path.is_file():
-            sounds.append(one)
+            sounds.append(word)
         else:
-            pictures.append(one)
+            pictures.append(word)
     return Media(tuple(pictures), tuple(texts), tuple(sounds), tuple(missing))
 
 
@@ -97,11 +97,11 @@ def _looks_like_path(word: str) -> bool:
 
 def _not_there(word: str, path: Path) -> str:
     try:
-        neighbours = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        neighbors = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     except OSError:
-        neighbours = []
+        neighbors = []
     where = "" if path.parent.is_dir() else f" (nor a folder {str(path.parent)!r})"
-    return f"no file or folder {word!r}{where}{nearest(path.name, neighbours)}"
+    return f"no file or folder {word!r}{where}{nearest(path.name, neighbors)}"
 
 
 def _lines(path: Path) -> list[str]:

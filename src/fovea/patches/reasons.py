@@ -14,7 +14,7 @@ from fovea.patches.localized import Box
 from fovea.results import drawing
 from fovea.results.results import Shows
 
-RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the colour-blind tell apart
+RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the color-blind tell apart
 TILE, WIDE, MARGIN = 150, 260, 7  # pixels of a patch, of a picture, and of the frame around it
 
 
@@ -75,13 +75,13 @@ class ClassReport(Shows):
         own, others = self.pictures
         name = _spaced(self.label)
         parts = [
-            _strip(f"{name}: from {own} pictures of it", [(shot, "") for shot in self.representative]),
+            _strip(f"{name}: from {own} pictures of it", [(patch, "") for patch in self.representative]),
             _strip(
-                f"confusing: from {others} pictures of other classes", [(shot, shot.true) for shot in self.confusing]
+                f"confusing: from {others} pictures of other classes", [(patch, patch.true) for patch in self.confusing]
             ),
         ]
         below = f"{self.net} on {self.data}, {self.source}. Numbers: the evidence of the patch for {name}."
-        return drawing.framed(drawing.titled(drawing.grid([[one] for one in parts], 10), f"Why {name}?", below), 10)
+        return drawing.framed(drawing.titled(drawing.grid([[strip] for strip in parts], 10), f"Why {name}?", below), 10)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -109,6 +109,16 @@ class BranchWhy:
     patch: PatchOf
     right: bool | None  # None: the true class is not known
     mistaken_for: PatchOf | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "side": self.side,
+            "label": self.label,
+            "probability": finite(self.probability),
+            "right": self.right,
+            "patch": self.patch.to_dict(),
+            "mistaken_for": None if self.mistaken_for is None else self.mistaken_for.to_dict(),
+        }
 
     def says(self) -> str:
         return f"B{self.side}: {_spaced(self.label)} {self.probability:.2f}"
@@ -139,15 +149,13 @@ class PictureReport(Shows):
         decided = f"decided: {_spaced(self.label)} {self.probability:.2f}"
         first = _tile(self.sample.read(), decided, about, self.right)
         columns = [[first]]
-        for one in self.branches:
-            column = [_tile(one.patch.on_picture(), one.says(), _evidence(one.patch), one.right)]
-            if one.mistaken_for is not None:
-                shot = one.mistaken_for
-                column.append(
-                    _tile(shot.on_picture(), f"{_spaced(one.label)}, as B{one.side} knows it", _evidence(shot), None)
-                )
+        for branch in self.branches:
+            column = [_tile(branch.patch.on_picture(), branch.says(), _evidence(branch.patch), branch.right)]
+            if (other := branch.mistaken_for) is not None:
+                title = f"{_spaced(branch.label)}, as B{branch.side} knows it"
+                column.append(_tile(other.on_picture(), title, _evidence(other), None))
             columns.append(column)
-        drawn = [drawing.grid([[one] for one in column], 10) for column in columns]
+        drawn = [drawing.grid([[tile] for tile in column], 10) for column in columns]
         title = f"What each branch saw in {Path(self.name).name}"
         return drawing.framed(drawing.titled(drawing.grid([drawn], 10), title, self.net), 10)
 
@@ -158,17 +166,7 @@ class PictureReport(Shows):
             "label": self.label,
             "probability": finite(self.probability),
             "right": self.right,
-            "branches": [
-                {
-                    "side": one.side,
-                    "label": one.label,
-                    "probability": finite(one.probability),
-                    "right": one.right,
-                    "patch": one.patch.to_dict(),
-                    "mistaken_for": None if one.mistaken_for is None else one.mistaken_for.to_dict(),
-                }
-                for one in self.branches
-            ],
+            "branches": [branch.to_dict() for branch in self.branches],
         }
 
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
@@ -176,16 +174,16 @@ class PictureReport(Shows):
         return {"figure": f"{stem}.why.png"}
 
 
-def _strip(title: str, shots: Sequence[tuple[PatchOf, str]]) -> Image.Image:
+def _strip(title: str, patches: Sequence[tuple[PatchOf, str]]) -> Image.Image:
     """Patches side by side, each with what it is of."""
     tiles = []
-    for shot, name in shots:
-        tile = shot.crop().resize((TILE, TILE), Image.Resampling.LANCZOS)
-        tiles.append(drawing.titled(tile, f"{shot.evidence:.1f}", _spaced(name) or f"patch of {shot.side}"))
+    for patch, name in patches:
+        tile = patch.crop().resize((TILE, TILE), Image.Resampling.LANCZOS)
+        tiles.append(drawing.titled(tile, f"{patch.evidence:.1f}", _spaced(name) or f"patch of {patch.side}"))
     if not tiles:
         return drawing.titled(Image.new("RGB", (2 * TILE, 1), "white"), title, "none")
-    height = max(one.height for one in tiles)
-    return drawing.titled(drawing.grid([[_on_the_ground(one, height) for one in tiles]]), title)
+    height = max(tile.height for tile in tiles)
+    return drawing.titled(drawing.grid([[_on_the_ground(tile, height) for tile in tiles]]), title)
 
 
 def _on_the_ground(tile: Image.Image, height: int) -> Image.Image:
@@ -209,7 +207,7 @@ def _tile(image: Image.Image, title: str, subtitle: str, right: bool | None) -> 
 
 
 def _mark(image: Image.Image, right: bool, ink: str) -> None:
-    """A tick or a cross in the upper right corner, for those who do not see the frame's colour."""
+    """A tick or a cross in the upper right corner, for those who do not see the frame's color."""
     pen, size = ImageDraw.Draw(image), 30
     x, y = image.width - size, 0
     pen.rectangle((x, y, image.width, size), fill=ink)
@@ -223,5 +221,5 @@ def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _evidence(shot: PatchOf) -> str:
-    return f"evidence {shot.evidence:.1f}"
+def _evidence(patch: PatchOf) -> str:
+    return f"evidence {patch.evidence:.1f}"

@@ -1,6 +1,6 @@
 """Heatmaps that LIP can be run on, of any network: each with the box that its cells stand for.
 
-AnchorNet has one a branch, whose cells see their own patch and nothing else. Of an ordinary network an attention map is
+AnchorNet has one per branch, whose cells see their own patch and nothing else. Of an ordinary network a heatmap is
 taken: where it pads nothing (BagNet) its cells have patches of their own, too; else they see far more than the square
 that is drawn around them, usually everything, and `proven` is false.
 """
@@ -42,7 +42,7 @@ class Anchored(Protocol):
 
 @dataclass(frozen=True)
 class Scale:
-    """One heatmap a picture, and the patch of every cell."""
+    """One heatmap per picture, and the patch of every cell."""
 
     side: int  # of the patches, in the input's pixels
     values: Tensor  # N,h,w: evidence for the decided class
@@ -58,7 +58,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Look:
-    """A batch as a network sees it at every scale, its decision, and the scale that localises."""
+    """A batch as a network sees it at every scale, its decision, and the scale that localizes."""
 
     scales: tuple[Scale, ...]
     chosen: Tensor  # N: number of the scale
@@ -69,7 +69,7 @@ class Look:
     source: str  # where the heatmap comes from
 
     def picks(self, settings: Choice | Settings, size: Sequence[int]) -> list[tuple[Tensor, Picks]]:
-        """LIP on the chosen scale of every picture: for each scale the pictures (n) that it localises, and picks."""
+        """LIP on the chosen scale of every picture: for each scale the pictures (n) that it localizes, and picks."""
         found = []
         for number, scale in enumerate(self.scales):
             own = (self.chosen == number).nonzero()[:, 0]  # n
@@ -87,7 +87,7 @@ def look(
     side: int | None = None,
     shown: Sequence[Shown] | None = None,
 ) -> Look:
-    """`label` (N): look for these classes instead of the decided ones; `branch`: localise by the one with this side.
+    """`label` (N): look for these classes instead of the decided ones; `branch`: localize by the one with this side.
 
     `method` and `side` are for networks without branches: whose map it is, and how large its patches are.
     """
@@ -118,7 +118,7 @@ def seen_by_branches(network: Network, batch: Tensor) -> tuple[AnchorNetOutput, 
 
 def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int | None) -> Look:
     out, boxes, sides = seen_by_branches(network, batch)
-    shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
+    shares = torch.stack([branch_output.logits.float().softmax(1) for branch_output in out.branches])  # J,N,classes
     every = torch.arange(len(batch), device=batch.device)
     chosen, decided = out.decision.branch, out.decision.label
     if label is not None:
@@ -131,13 +131,13 @@ def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int
     scales = tuple(
         Scale(
             side,
-            one.activation[every, decided].float(),
+            branch_output.activation[every, decided].float(),
             box,
-            one.logits,
-            one.activation[every, one.logits.argmax(1)].float(),
-            one.attention,
+            branch_output.logits,
+            branch_output.activation[every, branch_output.logits.argmax(1)].float(),
+            branch_output.attention,
         )
-        for side, one, box in zip(sides, out.branches, boxes, strict=True)
+        for side, branch_output, box in zip(sides, out.branches, boxes, strict=True)
     )
     probability = shares[chosen, every, decided]
     names = "/".join(map(str, sides))
@@ -158,7 +158,7 @@ def _ordinary(
     asked, side = side, round(SIDE * min(height, width) / 224) if side is None else side
     if not 1 <= side <= min(height, width):
         raise BadChoice(f"a patch has between 1 and {min(height, width)} pixels a side; got side={side}")
-    names = shown if shown is not None else [Shown(f"picture-{i}", None, one) for i, one in enumerate(batch)]
+    names = shown if shown is not None else [Shown(f"picture-{i}", None, picture) for i, picture in enumerate(batch)]
     maps, output = look_at(network, batch, names, [find(method)], label if label is not None else "top1")
     (seen,) = maps.values()
     if len(seen.grid) != 2 or seen.frames:
@@ -186,8 +186,8 @@ def _ordinary(
 def own_patches(network: Network, layer: str, size: tuple[int, int]) -> Tensor | None:
     """What each cell sees, P,4, where that is a square of one size that lies in the input whole: nothing is padded."""
     layers = dict(network.module.named_modules())
-    padded = (getattr(one, "padding", 0) for one in layers.values())
-    if layer not in layers or any(one not in (0, (0, 0)) for one in padded):
+    padded = (getattr(module, "padding", 0) for module in layers.values())
+    if layer not in layers or any(padding not in (0, (0, 0)) for padding in padded):
         return None
     boxes = geometry.of(network, layer, size).boxes()
     sides = boxes[:, 2:] - boxes[:, :2]

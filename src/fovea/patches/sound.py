@@ -85,7 +85,7 @@ class LocalizedSound(Shows):
 def localize_sounds(network: Network, sounds: Sounds, count: int = 1) -> Results[LocalizedSound]:
     """One result per sound; one that cannot be read is warned about, and refused where there is no other."""
     steps = list(sound_steps(network, sounds, count))
-    skipped = tuple(one for step in steps for one in step.skipped)
+    skipped = tuple(pair for step in steps for pair in step.skipped)
     found = tuple(result for step in steps for result in step.results)
     if not found:
         raise BadSound(skipped[0][1] if skipped else "no sound was given")

@@ -128,12 +128,12 @@ class LocalizedText(Shows):
         """A part of a page: everything of the user's is escaped."""
         start, stop = self.span.place
         before, found, after, unread = (
-            escape(self.text[one:other])
-            for one, other in ((0, start), (start, stop), (stop, self.read), (self.read, None))
+            escape(self.text[first:last])
+            for first, last in ((0, start), (start, stop), (stop, self.read), (self.read, None))
         )
         rest = f'<span class="unread" title="not read">{unread}</span>' if unread.strip() else unread
         answers = "; ".join(
-            f"{one.window} words: {one.label} {one.probability:.2f} ({one.span.words})" for one in self.branches
+            f"{each.window} words: {each.label} {each.probability:.2f} ({each.span.words})" for each in self.branches
         )
         lines = [
             f"<b>{escape(self.label)} {self.probability:.2f}</b>, by the branch of {self.branch} words, evidence "
@@ -175,7 +175,7 @@ def localize_texts(
 ) -> Results[LocalizedText]:
     """One result per text; a text that cannot be read is warned about, and refused where there is no other."""
     steps = list(text_steps(network, texts, target, branch))
-    skipped = tuple(one for step in steps for one in step.skipped)
+    skipped = tuple(pair for step in steps for pair in step.skipped)
     found = tuple(result for step in steps for result in step.results)
     if not found:
         raise BadText(skipped[0][1] if skipped else "no text was given")
@@ -220,12 +220,13 @@ def _localized(
     network: Network, out: AnchorNetOutput, part: Sequence[tuple[str, Read]], wanted: int | None, branch: int | None
 ) -> list[LocalizedText]:
     label = out.decision.label if wanted is None else torch.full_like(out.decision.label, wanted)
-    shares = torch.stack([one.logits.float().softmax(1) for one in out.branches])  # J,N,classes
-    maps = [best_cells(one, label) for one in out.branches]
+    shares = torch.stack([seen.logits.float().softmax(1) for seen in out.branches])  # J,N,classes
+    maps = [best_cells(seen, label) for seen in out.branches]
     value = torch.stack([one for one, _ in maps])  # J,N
     chosen = value.argmax(0) if branch is None else torch.full_like(label, WINDOWS.index(branch))
     own = [
-        (share.max(1), best_cells(one, one.logits.argmax(1))) for one, share in zip(out.branches, shares, strict=True)
+        (share.max(1), best_cells(seen, seen.logits.argmax(1)))
+        for seen, share in zip(out.branches, shares, strict=True)
     ]
     found = []
     for i, (text, read) in enumerate(part):
