@@ -13,7 +13,6 @@ from fovea.networks.network import Network
 
 Call = Callable[[], Any]
 T = TypeVar("T")
-Key = TypeVar("Key")
 
 
 def now(device: torch.device | None = None) -> float:
