@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 import fovea
+import made_twostream
 from conftest import Pooled, seeded
 from fovea.basics.files import write_text
 from fovea.pictures.transforms import Prepare
@@ -65,6 +66,7 @@ VERBS = [
     Verb("watch", fovea.watch, pooled, clips),
     Verb("localize", fovea.localize, pooled, pictures, batch),
     Verb("classify_patches", lambda net, given: fovea.classify_patches(net, pooled(), given), pooled, pictures, batch),
+    Verb("look_longer", fovea.look_longer, made_twostream.made, pictures),
     Verb("zoom", fovea.zoom, tnet, pictures, lambda: torch.randn(2, 3, 80, 80)),
     Verb("look_longer", fovea.look_longer, made, pictures),
 ]

@@ -1,50 +1,16 @@
-"""The pictures of a data set, a batch at a time, ready for a network."""
+"""What a network gives for the pictures of a data set, and small questions about its input and output."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics.errors import BadPicture
 from fovea.data import DataSet, Sample
 from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found
-from fovea.pictures import Picture
-from fovea.pictures.placement import Placement
-from fovea.pictures.shown import Shown
-
-
-def batches(
-    data: DataSet, size: int, skipped: list[tuple[str, str]]
-) -> Iterator[tuple[list[Sample], list[Image.Image]]]:
-    if size < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {size}")
-
-    def good() -> Iterator[tuple[Sample, Image.Image]]:
-        for sample, image in data.read():
-            if isinstance(image, BadPicture):
-                skipped.append((sample.name, str(image)))
-            else:
-                yield sample, image
-
-    stream = good()
-    while chunk := list(islice(stream, size)):
-        yield [sample for sample, _ in chunk], [image for _, image in chunk]
-
-
-def prepared(
-    network: Network, samples: Sequence[Sample], images: Sequence[Image.Image]
-) -> tuple[torch.Tensor, list[Shown], list[Placement]]:
-    ready = [network.prepare(image) for image in images]
-    shown = [
-        Shown(sample.name, placement, Picture(sample.name, image))
-        for sample, image, (_, placement) in zip(samples, images, ready, strict=True)
-    ]
-    tensors = torch.stack([tensor for tensor, _ in ready]).to(network.device, network.dtype)
-    return tensors, shown, [placement for _, placement in ready]
 
 
 def outputs(
