@@ -20,9 +20,9 @@ from fovea.measures.figures import Figures
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
 from fovea.networks import geometry
 from fovea.networks.geometry import Geometry
+from fovea.networks.inputs import groups
 from fovea.networks.network import Network
 from fovea.networks.normalization import normalization_of
-from fovea.networks.stream import batches, prepared
 from fovea.pictures.transforms import Prepare
 
 PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
@@ -231,8 +231,8 @@ def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> No
 
 
 def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
-    samples, images = next(batches(squares(), 4, []))
-    tensors, _, _ = prepared(mean, samples, images)
+    tensors = next(groups(mean, squares(), 4)).batch
+    assert tensors is not None
     labels, normal = torch.tensor([0, 1, 2, 1]), normalization_of(mean)
     victims = Victims(normal.to_pixels(tensors), labels, range(4))
     for epsilon, found in zip((0.2, 2, 300), patch_attack.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):
