@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import fovea
+from fovea.data import layout
 from fovea.measures.tables import MARKED, Tables
 from fovea.training.losses import loss
 
@@ -14,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    return Tables(ROOT / "results", {"loss": loss})
+    return Tables(ROOT / "results", {"layout": layout, "loss": loss})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

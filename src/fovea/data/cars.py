@@ -24,7 +24,10 @@ def is_cars(folder: Path) -> bool:
 
 
 @layout(
-    "cars", about="`car_ims/` or `devkit/`", folders=("Cars196", "StanfordCars", "stanford_cars"), recognizes="is_cars"
+    "cars",
+    about="196 cars: `car_ims/` or `devkit/`",
+    folders=("Cars196", "StanfordCars", "stanford_cars"),
+    recognizes="is_cars",
 )
 def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
     """196 cars; split=train or test is the official one. Labels are 0 to 195 in the order of class_names."""

@@ -19,7 +19,7 @@ def is_cub(folder: Path) -> bool:
     return any((folder / file).is_file() for file in INDEX[1:4])
 
 
-@layout("cub", about="`images/` and five lists", folders=("CUB_200_2011", "cub200"), recognizes="is_cub")
+@layout("cub", about="200 birds: `images/` and five lists", folders=("CUB_200_2011", "cub200"), recognizes="is_cub")
 def open_cub(folder: Path, *, split: str | None = None) -> DataSet:
     """200 birds; split=train or test is the official one. Labels are 0 to 199 in the order of classes.txt."""
     asked = splits_asked("cub", split, ("train", "test"))

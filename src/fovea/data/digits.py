@@ -11,7 +11,7 @@ from fovea.data.samples import DataSet, of_arrays
 TRAIN = 1437  # four fifths; in the package's order, since neighbors are of one writer
 
 
-@layout("digits", about="made: handwritten digits of scikit-learn")
+@layout("digits", about="digits, 8 x 8, of scikit-learn")
 def open_digits(*, split: str | None = None) -> DataSet:
     """8 x 8 digits, split=train (the first 1,437) or test (the last 360); white on black, no boxes."""
     return of_arrays("digits", splits_asked("digits", split, ("train", "test")), read_digits, 4)

@@ -20,7 +20,7 @@ def is_dogs(folder: Path) -> bool:
 
 
 @layout(
-    "dogs", about="`Images/`, `Annotation/`, two lists", folders=("StanfordDogs", "stanford_dogs"), recognizes="is_dogs"
+    "dogs", about="120 breeds: `Images/`, two lists", folders=("StanfordDogs", "stanford_dogs"), recognizes="is_dogs"
 )
 def open_dogs(folder: Path, *, split: str | None = None) -> DataSet:
     """120 breeds; split=train or test is the official one. Labels are 0 to 119 in the lists' order."""

@@ -44,7 +44,7 @@ def is_fmow(folder: Path) -> bool:
     return any(_categories(folder / name) for names in FOLDERS.values() for name in names)
 
 
-@layout("fmow", about="`<split>/<category>/<category>_<n>/`", folders=("fmow-rgb",), recognizes="is_fmow")
+@layout("fmow", about="62 kinds of places: `<split>/<category>/`", folders=("fmow-rgb",), recognizes="is_fmow")
 def open_fmow(folder: Path, *, split: str | None = None) -> DataSet:
     """62 categories, split=train, val or test. Labels are the categories sorted; boxes are read when looked at."""
     there = {

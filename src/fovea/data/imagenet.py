@@ -42,7 +42,7 @@ def is_imagenet(folder: Path) -> bool:
 
 @layout(
     "imagenet",
-    about="`train/<wnid>/`, `val/`",
+    about="1000 classes: `train/`, `val/`",
     folders=("ILSVRC2012", "ILSVRC", "imagenet-1k"),
     recognizes="is_imagenet",
 )

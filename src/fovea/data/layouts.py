@@ -2,11 +2,12 @@
 
 A layout is a function that opens a data set, declared in its own file:
 
-    @layout("pets", about="`images/`, `annotations/`", folders=("oxford-iiit-pet",), recognizes="is_pets")
+    @layout("pets", about="37 breeds: `images/`, `annotations/`", folders=("oxford-iiit-pet",), recognizes="is_pets")
     def open_pets(folder: Path, *, split: str | None = None) -> DataSet: ...
 
-`about` says what must be there, `folders` what its folder is usually called beside its name, and `recognizes` names the
-function of its file that tells its folder by the files in it. Without a parameter `folder` a set is made, not read.
+`about` says what it is and what must be there, `folders` what its folder is usually called beside its name, and
+`recognizes` names the function of its file that tells its folder by the files in it. Without a parameter `folder` a set
+is made, not read.
 It `holds` pictures (a DataSet) unless it says texts (Sentences), sounds (Sounds) or clips (Shots).
 """
 
@@ -104,15 +105,6 @@ def held_by(given: str | Path) -> str:
     except BadChoice:
         known = _called(name)
         return holding(known) if known else "pictures"
-
-
-def table() -> str:
-    """All layouts, as a table in Markdown."""
-    rows = ["| name | holds | its folder is also called | what must be there |", "|---|---|---|---|"]
-    for entry in layout.entries().values():
-        folders = ", ".join(f"`{name}`" for name in entry.traits.get("folders", ()))
-        rows.append(f"| `{entry.name}` | {holding(entry)} | {folders} | {entry.about} |")
-    return "\n".join(rows)
 
 
 def holding(entry: Entry) -> str:

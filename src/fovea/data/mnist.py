@@ -24,7 +24,7 @@ def is_mnist(folder: Path) -> bool:
     return any(_file(folder, name) for names in FILES.values() for name in names)
 
 
-@layout("mnist", about="the four idx files, gzipped or not", recognizes="is_mnist")
+@layout("mnist", about="digits, 28 x 28: the four idx files", recognizes="is_mnist")
 def open_mnist(folder: Path, *, split: str | None = None) -> DataSet:
     """28 x 28 digits, split=train (60,000) or test (10,000); white on black, no boxes."""
     return of_arrays("mnist", splits_asked("mnist", split, tuple(FILES)), partial(read_digits, folder), 5)

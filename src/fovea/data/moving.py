@@ -57,7 +57,7 @@ class Shots:
 
 
 # the options are the text after a set's name, so this door has them all
-@layout("moving", holds="clips", about="made: digits that move")
+@layout("moving", holds="clips", about="clips, made: digits that move")
 def make_moving(
     *,
     split: str | None = None,

@@ -29,7 +29,7 @@ def open_clips(given: str | Path) -> Shots:
     return clips
 
 
-@layout("segments", holds="clips", about="stretches of a video, `file=`")
+@layout("segments", holds="clips", about="clips: stretches of a video, `file=`")
 def make_segments(
     *,
     file: str | None = None,

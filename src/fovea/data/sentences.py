@@ -69,7 +69,13 @@ def open_sentences(given: str | Path = "mr") -> Sentences:
     return sentences
 
 
-@layout("mr", holds="texts", about="`rt-polarity.pos`, `.neg`", folders=("rt-polaritydata",), recognizes="is_mr")
+@layout(
+    "mr",
+    holds="texts",
+    about="film reviews: `rt-polarity.pos`, `.neg`",
+    folders=("rt-polaritydata",),
+    recognizes="is_mr",
+)
 def open_mr(folder: Path, *, split: str | None = None, seed: int = 0) -> Sentences:
     """80 / 10 / 10 % of each class in train, val and test, dealt by the seed. The files are latin-1."""
     splits_asked("mr", split, SPLITS)

@@ -34,7 +34,7 @@ def open_sounds(given: str | Path = "sounds") -> "Sounds":
     return sounds
 
 
-@layout("sounds", holds="sounds", about="made: events in noise")
+@layout("sounds", holds="sounds", about="sounds, made: events in noise")
 def make_sounds(
     *, split: str | None = None, count: int = 1000, seed: int = 0, rate: int = RATE, length: int = 2000, snr: int = -3
 ) -> "Sounds":

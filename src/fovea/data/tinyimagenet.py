@@ -18,7 +18,7 @@ def is_tiny_imagenet(folder: Path) -> bool:
 
 @layout(
     "tiny-imagenet",
-    about="`wnids.txt`, `train/`, `val/`",
+    about="200 classes: `wnids.txt`, `train/`",
     folders=("tiny-imagenet-200",),
     recognizes="is_tiny_imagenet",
 )
