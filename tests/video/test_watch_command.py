@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import fovea
 from commands import Run
 from conftest import Pooled, seeded
-from fovea.cli.explaining import apart
+from fovea.cli.explain import apart
 from fovea.pictures.transforms import Prepare
 from fovea.results.writing import Saved, read
 from made_clips import make_clip, picture

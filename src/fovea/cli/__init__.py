@@ -8,22 +8,12 @@ from typing import Annotated
 import typer
 
 from fovea.basics.errors import BadPicture, FoveaError
-from fovea.cli import (
-    explaining,
-    localizing,  # noqa: F401
-    measure,
-    patch_finding,  # noqa: F401
-    prototyping,  # noqa: F401
-    searching,  # noqa: F401  its commands declare themselves
-    training,  # noqa: F401
-    zooming,  # noqa: F401
-)
+from fovea.cli import explain, localize, measure, patches, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, warn
 
 app = APP
 MOST = 12  # networks of a hub that are listed where none is asked for
-app.add_typer(explaining.app)
 app.add_typer(measure.app, name="measure")
 app.add_typer(measure.bench, name="bench")
 

@@ -1,6 +1,5 @@
 """What every command shares: where it prints, its progress bar, the options that mean the same everywhere."""
 
-import os
 import re
 import sys
 from collections import Counter
@@ -8,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 from rich.console import Console
@@ -24,37 +23,12 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
-    from fovea.networks.network import Network
     from fovea.results.results import Result, Step
     from fovea.results.writing import Writer
 
     T = TypeVar("T", bound=Result)
 
 say, warn = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
-
-Net = Annotated[str, typer.Option("--net", help="A name from 'fovea models', or a .safetensors file.")]
-Weights = Annotated[Path | None, typer.Option("--weights", help="Your own weights for --net.")]
-Untrained = Annotated[bool, typer.Option("--untrained", help="Random weights instead of the hub's.")]
-
-
-def _writable(path: Path | None) -> Path | None:
-    """Told before hours of work, not after."""
-    if path is None:
-        return None
-    if os.path.isdir(path):
-        raise typer.BadParameter(f"{path} is a folder; name a file")
-    above = next(one for one in path.absolute().parents if os.path.exists(one))
-    if not os.path.isdir(above):
-        raise typer.BadParameter(f"{path} cannot be written: {above} is a file")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise typer.BadParameter(f"{path} cannot be written: {above} does not allow it")
-    return path
-
-
-Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write the figures to this file.")]
-Split = Annotated[str | None, typer.Option("--split", help="One split of the data only.")]
-Limit = Annotated[int | None, typer.Option("--limit", help="So many pictures, spread evenly.")]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Pictures at a time.")]
 
 
 @dataclass(frozen=True)
@@ -130,26 +104,10 @@ def finish(writer: "Writer", json: Path | None = None) -> None:
         raise typer.Exit(1)
 
 
-def load(net: str, weights: Path | None, untrained: bool) -> "Network":
-    """On the GPU where there is one."""
-    import torch
-
-    from fovea.networks.loading import load
-
-    network = load(net, weights, pretrained=not untrained)
-    if torch.cuda.is_available():
-        network.module.cuda()
-    return network
-
-
-def write(found: "Figures", json: Path | None, seed: int | None = None, as_shipped: bool = True) -> None:
-    """To the file where one was named, with the command that did it; whose folders it names is no matter.
-
-    The recipe is told of networks of our own, `as_shipped`: with the weights that it made.
-    """
+def write(found: "Figures", json: Path | None) -> None:
+    """To the file where one was named, with the command that did it."""
     if json:
-        recipe = _recipe(found) if as_shipped else None
-        found.write(json, seed, recipe, shortened_command())
+        found.write(json, command=shortened_command())
 
 
 def shortened_command() -> str:
@@ -165,18 +123,3 @@ def shortened(word: str) -> str:
 def _last(piece: str) -> str:
     path = Path(piece)
     return path.name if path.is_absolute() or piece.startswith("~") or ".." in path.parts else piece
-
-
-def is_shipped(net: str, weights: Path | None, untrained: bool) -> bool:
-    """Whether these options give a network of our own as it comes with fovea."""
-    from fovea.networks.loading import ours
-
-    return weights is None and not untrained and net in ours()
-
-
-def _recipe(found: "Figures") -> str | None:
-    """The recipe of what was measured, where it is a network of our own."""
-    from fovea.networks.loading import ours
-
-    recipes = {ours()[row["net"]]["recipe"] for row in found.rows if row.get("net") in ours()}
-    return recipes.pop() if len(recipes) == 1 else None

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fovea.networks.network import Network
     from fovea.results.results import Step
 
-app = typer.Typer()
 SELF_ATTENTION = "self-attention"  # of two-stream networks alone
 
 
@@ -39,7 +38,6 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     },
     epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
     "fovea explain clip.mp4 --frames 3",
-    app=app,
 )  # fmt: skip
 def explain(asked: Asked) -> None:
     """Show where a network looks: one overlay per map, raw values and a page; of a clip a strip of frames and an
@@ -141,7 +139,6 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     options=("net", "method", "weights", "device", "out", "json"),
     usual={"method": (DEFAULT,), "out": Path("out/sanity.png")},
     help={"method": "The method to check.", "out": "Where the picture goes."},
-    app=app,
 )
 def sanity(asked: Asked) -> None:
     """Randomize the network's weights, layer by layer: do its maps change, as they must?"""

@@ -2,7 +2,7 @@
 
 from fovea.basics.errors import BadChoice
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, finish, is_shipped, say, shortened
+from fovea.cli.common import bar, finish, say, shortened
 
 USUAL = "protopnet-cub100"
 
@@ -65,6 +65,6 @@ def prototypes(asked: Asked) -> None:
 def _trained_on(net: str) -> str:
     from fovea.networks.loading import ours
 
-    if not is_shipped(net, None, False):
+    if net not in ours():
         raise BadChoice(f"which data was {net} trained on? --data NAME, as --data cub100:split=train")
     return str(ours()[net]["trained_on"])
