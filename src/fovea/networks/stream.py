@@ -43,6 +43,8 @@ def blank(network: Network) -> torch.Tensor:
 
 def input_of(network: Network) -> str:
     """How pictures of other proportions than the network's come in."""
+    if getattr(network.transform, "whole", False):
+        return "whole, padded"
     return "squashed" if getattr(network.transform, "crop", 0) is None else "cropped"
 
 
