@@ -39,10 +39,9 @@ def about(
 def models(asked: Asked) -> None:
     """List the networks that can be loaded, with what those of fovea's own can do."""
     from fovea.networks.loading import models as listed
-    from fovea.networks.registry import model
+    from fovea.networks.registry import described
 
     pattern = asked.pattern or ""
-    about = {name: f"  {entry.about}" for name, entry in model.entries().items()}
     found = listed(pattern)
     for source, names in found.items():
         if names:
@@ -50,7 +49,7 @@ def models(asked: Asked) -> None:
             hidden = len(names) - len(shown)
             say.print(f"{source} ({len(names)})", style="bold")
             for name in shown:
-                say.print(f"  {name}{about.get(name.removesuffix('/NAME'), '')}", markup=False)
+                say.print(f"  {described(name)}", markup=False)
             if hidden:
                 say.print(f"  … and {hidden} more (fovea models {source}/<part>)", markup=False)
     if not any(found.values()):
