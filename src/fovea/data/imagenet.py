@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fovea.basics.errors import BadChoice, BadPicture
+from fovea.data.classes import imagenet_labels
 from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
@@ -75,8 +76,6 @@ def open_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
 def _classes(found: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     """The wnids that number the classes, and the classes' names."""
     from timm.data import ImageNetInfo
-
-    from fovea.data.classes import imagenet_labels
 
     usual: list[str] = ImageNetInfo("imagenet-1k").label_names()
     return (usual, imagenet_labels()) if set(found) <= set(usual) else (found, tuple(found))
