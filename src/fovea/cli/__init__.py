@@ -70,13 +70,17 @@ def demo(asked: Asked) -> None:
 
 @command("results", options=("from_", "out"), usual={"out": Path("docs/results.md")}, help={"out": "The page."})
 def results(asked: Asked) -> None:
-    """Turn the figures in results/ into a page, beside the papers' own."""
+    """Turn the figures in results/ into a page, beside the papers' own, and fill in the tables of other pages."""
     from fovea.measures.results import page
+    from fovea.measures.tables import FILE, refill
 
     text = page(asked.from_)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(text, encoding="utf-8")
-    say.print(str(asked.out), markup=False)
+    beside = [path for path in (Path("README.md"), *sorted(asked.out.parent.glob("*.md"))) if path.is_file()]
+    changed = refill(asked.from_, beside) if (asked.from_ / FILE).is_file() else []
+    for path in dict.fromkeys([asked.out, *changed]):
+        say.print(str(path), markup=False)
 
 
 def main() -> None:

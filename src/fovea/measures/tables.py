@@ -2,32 +2,42 @@
 
 `<!-- NAME -->` … `<!-- /NAME -->` holds what `results/tables.toml` says of NAME: a table, or a text with figures in it.
 A cell is a template such as `{top1:.3f}` over the one row of a result that it names; it stays empty where the row has
-no such figure. `<!-- registry KIND -->` holds the names of a registry, each with what it is.
+no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{about}`, `{options}` and its traits.
 """
 
+import ast
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import Registry
+from fovea.basics.files import write_text
+from fovea.basics.registry import Entry, Registry
 from fovea.networks.loading import ours
 
 FILE = "tables.toml"
 MARKED = re.compile(r"(<!-- (?P<name>[\w. -]+?) -->)(?P<inside>.*?)(<!-- /(?P=name) -->)", re.S)
 Row = Mapping[str, Any]
+PACKAGES = {  # where each kind is declared
+    "layout": ("fovea.data",),
+    "loss": ("fovea.training.losses",),
+    "measure": ("fovea.measures",),
+    "method": ("fovea.heatmaps.methods",),
+    "model": ("fovea.models",),
+    "patch_source": ("fovea.patches.sources", "fovea.glimpses.source", "fovea.prototypes.source"),
+}
 
 
 class Tables:
-    """What stands between markers. `registries` are those that pages may list, by kind."""
+    """What stands between markers."""
 
-    def __init__(self, folder: Path, registries: Mapping[str, Registry[Any]]) -> None:
-        self.folder, self.registries = folder, registries
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.known: dict[str, Any] = tomllib.loads((folder / FILE).read_text(encoding="utf-8"))
         self.rows = cache(self._rows)
 
@@ -46,10 +56,12 @@ class Tables:
         return "\n" + "\n".join(_lines(table["header"], self._table(table))) + "\n"
 
     def _registry(self, kind: str) -> str:
-        if kind not in self.registries:
-            raise BadChoice(f"no registry {kind!r}{nearest(kind, self.registries)}")
-        entries = self.registries[kind].entries().values()
-        return "\n".join(_lines(["name", "what it is"], ([f"`{one.name}`", one.about] for one in entries)))
+        if kind not in PACKAGES:
+            raise BadChoice(f"no registry {kind!r}{nearest(kind, PACKAGES)}")
+        table = self.known.get(f"registry {kind}", {"header": ["name", "what it is"], "cells": ["`{name}`", "{about}"]})
+        entries = Registry(kind, PACKAGES[kind], lambda entry, thing: thing).entries().values()
+        rows = ([self._cell({"text": cell}, _declared(entry)) for cell in table["cells"]] for entry in entries)
+        return "\n".join(_lines(table["header"], rows))
 
     def _table(self, table: Mapping[str, Any]) -> Iterator[list[str]]:
         """One line per row; `each` makes a row of every row of a result."""
@@ -93,6 +105,18 @@ class Tables:
         return rows
 
 
+def refill(folder: Path, pages: Iterable[Path]) -> list[Path]:
+    """Make everything between the pages' markers anew; those that changed come back."""
+    tables, changed = Tables(folder), []
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        filled = tables.fill(text)
+        if filled != text:
+            write_text(path, filled)
+            changed.append(path)
+    return changed
+
+
 class Figure(float):
     """A number in a template: `G` writes billions, `x` a ratio, `P` a share as a percentage."""
 
@@ -104,6 +128,19 @@ class Figure(float):
         return f"{int(self):,}" if how == "d" else super().__format__(how)
 
 
-def _lines(header: Sequence[str], rows: "Iterator[list[str]]") -> Iterator[str]:
+def _declared(entry: Entry) -> Row:
+    """What a file declares, for a template: lists as words, options with their defaults."""
+    name = f"{entry.name}/NAME" if "over" in entry.traits else entry.name
+    arguments = entry.node.args if isinstance(entry.node, ast.FunctionDef) else ast.arguments([], [], defaults=[])
+    pairs = zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)
+    options = [f"`{argument.arg}={ast.unparse(default)}`" for argument, default in reversed(list(pairs))]
+    traits = {
+        key: ", ".join(f"`{word}`" for word in value) if isinstance(value, tuple | list) else value
+        for key, value in entry.traits.items()
+    }
+    return {"holds": "pictures", **traits, "name": name, "about": entry.about, "options": ", ".join(options)}
+
+
+def _lines(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:
     for cells in (list(header), ["---"] * len(header), *rows):
         yield "| " + " | ".join(cells) + " |" if cells[0] != "---" else "|" + "---|" * len(cells)
