@@ -131,14 +131,16 @@ class Figure(float):
 def _declared(entry: Entry) -> Row:
     """What a file declares, for a template: lists as words, options with their defaults."""
     name = f"{entry.name}/NAME" if "over" in entry.traits else entry.name
-    arguments = entry.node.args if isinstance(entry.node, ast.FunctionDef) else ast.arguments([], [], defaults=[])
-    pairs = zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)
-    options = [f"`{argument.arg}={ast.unparse(default)}`" for argument, default in reversed(list(pairs))]
+    options = ""
+    if isinstance(entry.node, ast.FunctionDef):
+        arguments = entry.node.args
+        pairs = [*zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)][::-1]
+        options = ", ".join(f"`{argument.arg}={ast.unparse(default)}`" for argument, default in pairs)
     traits = {
         key: ", ".join(f"`{word}`" for word in value) if isinstance(value, tuple | list) else value
         for key, value in entry.traits.items()
     }
-    return {"holds": "pictures", **traits, "name": name, "about": entry.about, "options": ", ".join(options)}
+    return {"holds": "pictures", **traits, "name": name, "about": entry.about, "options": options}
 
 
 def _lines(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:
