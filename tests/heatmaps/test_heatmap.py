@@ -45,6 +45,8 @@ def test_old_spellings_work_and_say_so(pooled: nn.Module, batch: Tensor) -> None
     with pytest.warns(DeprecationWarning, match="method and target are given by name"):
         seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, "gradcam", [1, 2])
     assert (seen.method, seen.targets[0]) == ("gradcam", ("1", "2"))
+    with pytest.raises(TypeError, match="all else by name; got 3"):
+        fovea.explain(fovea.wrap(pooled, labels=5), batch, "gradcam", 1, "relu")
     with pytest.warns(DeprecationWarning, match=r"boxes\(\) is now boxes"):
         assert seen.boxes(0.5).tolist() == seen.boxes_at(0.5).tolist()
     with pytest.warns(DeprecationWarning, match="overlay"):

@@ -86,6 +86,8 @@ def explain(  # a public door: what may be asked for is all here
     the top class, or the whole output of an embedding. A picture that cannot be read is left out, with a warning and an
     entry in `.skipped`; if none can, the error is raised.
     """
+    if len(positional) > 2:
+        raise TypeError(f"explain takes a network and pictures, all else by name; got {len(positional)} values more")
     if positional:
         warnings.warn("method and target are given by name now: method=, target=", DeprecationWarning, stacklevel=2)
         method, target = positional[0], positional[1] if len(positional) > 1 else target
