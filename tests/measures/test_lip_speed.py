@@ -32,7 +32,7 @@ def test_a_row_for_each_setting_with_equal_picks() -> None:
     for row in found.rows:
         assert row["equal"] is True
         assert (row["maps"], row["grid"]) == (256, "21 x 21")
-        assert row["ratio"] > 2  # about 7 to 15 on a quiet machine; this a busy one still shows
+        assert row["ratio"] > 2  # on a busy machine 4.6 to 15.6 were seen
         assert row["ms_plain"] > row["ms"] > 0
 
 
