@@ -1,7 +1,6 @@
 """What zooming gives: the label, what the network read to get there, in the picture's own pixels, and what it cost."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -10,7 +9,7 @@ from fovea.basics.files import finite
 from fovea.glimpses import figure
 from fovea.glimpses.reading import Box
 from fovea.pictures.shown import Shown, about
-from fovea.results.results import Shows, renamed
+from fovea.results.results import ShowsBoxes, formerly
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class WalkCost:
 
 
 @dataclass(frozen=True, repr=False)
-class ZoomAnswer(Shows):
+class ZoomAnswer(ShowsBoxes):
     """One picture: what it is taken for, and the descent that led there."""
 
     shown: Shown
@@ -71,9 +70,8 @@ class ZoomAnswer(Shows):
     cost: WalkCost
     note: str = ""
 
-    @property
-    def name(self) -> str:
-        return self.shown.name
+    saved_as = ("figure", "zoom.png")
+    figure, row = formerly("figure", "draw"), formerly("row", "to_dict")
 
     @property
     def boxes(self) -> list[Box]:
@@ -85,11 +83,6 @@ class ZoomAnswer(Shows):
         """Width and height."""
         assert self.shown.placement is not None  # windows are read of pictures only
         return self.shown.placement.picture
-
-    def crops(self) -> list[Image.Image]:
-        """The glimpses, cut out of the user's own picture."""
-        image = self.shown.image()
-        return [image.crop(figure.shown_box(glimpse, image.size)) for glimpse in self.glimpses]
 
     def draw(self) -> Image.Image:
         """The descent: the picture with numbered boxes, the glimpses, and the answer's probability after each."""
@@ -111,15 +104,3 @@ class ZoomAnswer(Shows):
             **asdict(self.cost),
             "note": self.note or None,
         }
-
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.zoom.png")
-        return {"figure": f"{stem}.zoom.png"}
-
-    def figure(self) -> Image.Image:
-        renamed("figure()", "draw()")
-        return self.draw()
-
-    def row(self) -> dict[str, Any]:
-        renamed("row()", "to_dict()")
-        return self.to_dict()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PICTURE, CROP, GAP = (720, 480), (160, 160), 8  # pixels: that a picture fits in, that a glimpse does, between things
 LEAST, LEAST_CROP = 48, 24  # pixels of the shorter side of a very long glimpse
 NARROWEST = 380  # pixels for the chart, however narrow the picture
-COLOURS = ("#bbbbbb", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7")  # of the levels; Okabe and Ito's
+COLORS = ("#bbbbbb", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7")  # of the levels; Okabe and Ito's
 
 Place = tuple[float, float, float, float]
 
@@ -25,7 +25,7 @@ def draw(answer: "ZoomAnswer") -> Image.Image:
     image = answer.shown.image()
     overview = _overview(image, answer.glimpses)
     left = drawing.grid([[overview], [_chart(answer, max(overview.width, NARROWEST))]], GAP)
-    whole = drawing.grid([[left, _glimpses(image, answer.glimpses, left.height)]], GAP) if answer.glimpses else left
+    whole = drawing.grid([[left, _glimpses(answer, left.height)]], GAP) if answer.glimpses else left
     count = len(answer.glimpses)
     below = [
         f"{count} glimpse{'' if count == 1 else 's'}" if count else "the overview alone",
@@ -37,22 +37,17 @@ def draw(answer: "ZoomAnswer") -> Image.Image:
     return drawing.framed(drawing.titled(whole, title, words), GAP, above=0)
 
 
-def shown_box(glimpse: "Glimpse", size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """What is in the picture of a glimpse, with at least glimpse pixel to show."""
-    return whole_pixels(glimpse.visible, size)
-
-
 def _overview(image: Image.Image, glimpses: Sequence["Glimpse"]) -> Image.Image:
     """The picture with the boxes, the deeper ones thinner; numbers where they hide no other."""
     drawn = drawing.fitted(image, PICTURE, LEAST)
     zoom_x, zoom_y = drawn.width / image.width, drawn.height / image.height
     places = {}
     for glimpse in glimpses:
-        x0, y0, x1, y1 = shown_box(glimpse, image.size)
+        x0, y0, x1, y1 = whole_pixels(glimpse.visible, image.size)
         places[glimpse.number] = (x0 * zoom_x, y0 * zoom_y, x1 * zoom_x - 1, y1 * zoom_y - 1)
     pen = ImageDraw.Draw(drawn)
     for glimpse in glimpses:
-        _box(pen, places[glimpse.number], COLOURS[(glimpse.level - 1) % len(COLOURS)], 3 if glimpse.level < 3 else 2)
+        _box(pen, places[glimpse.number], COLORS[(glimpse.level - 1) % len(COLORS)], 3 if glimpse.level < 3 else 2)
     tags: list[Place] = []
     for glimpse in sorted(glimpses, key=lambda glimpse: -glimpse.level):  # small boxes have the least room
         tags.append(_tag_place(places[glimpse.number], _tag_size(glimpse), tags, drawn.size))
@@ -60,12 +55,12 @@ def _overview(image: Image.Image, glimpses: Sequence["Glimpse"]) -> Image.Image:
     return drawn
 
 
-def _box(pen: ImageDraw.ImageDraw, place: Place, colour: str, thick: int) -> None:
-    """Colour inside black: visible on any background."""
+def _box(pen: ImageDraw.ImageDraw, place: Place, color: str, thick: int) -> None:
+    """Color inside black: visible on any background."""
     x0, y0, x1, y1 = place
     for inset in range(thick + 2):
         if x1 - x0 >= 2 * inset and y1 - y0 >= 2 * inset:
-            ink = "black" if inset in (0, thick + 1) else colour
+            ink = "black" if inset in (0, thick + 1) else color
             pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=ink)
 
 
@@ -99,13 +94,13 @@ def _overlap(place: Place, other: Place) -> bool:
 
 def _tag(canvas: Image.Image, glimpse: "Glimpse", place: Place) -> None:
     pen = ImageDraw.Draw(canvas)
-    pen.rectangle(place, fill=COLOURS[(glimpse.level - 1) % len(COLOURS)], outline="black")
+    pen.rectangle(place, fill=COLORS[(glimpse.level - 1) % len(COLORS)], outline="black")
     pen.text((place[0] + 4, place[1] + 1), str(glimpse.number), fill="black", font=drawing.font(14))
 
 
-def _glimpses(image: Image.Image, glimpses: Sequence["Glimpse"], height: int) -> Image.Image:
+def _glimpses(answer: "ZoomAnswer", height: int) -> Image.Image:
     """In order, column by column, in as many columns as their height allows."""
-    cells = [_cell(image.crop(shown_box(glimpse, image.size)), glimpse) for glimpse in glimpses]
+    cells = list(map(_cell, answer.crops(), answer.glimpses))
     rows = max((height + GAP) // (max(cell.height for cell in cells) + GAP), 1)
     rows = -(-len(cells) // -(-len(cells) // rows))  # as even as can be
     return drawing.grid([cells[row::rows] for row in range(rows)], GAP)
@@ -114,17 +109,13 @@ def _glimpses(image: Image.Image, glimpses: Sequence["Glimpse"], height: int) ->
 def _cell(crop: Image.Image, glimpse: "Glimpse") -> Image.Image:
     """A glimpse with its number, level and parent, and what it says alone."""
     drawn = drawing.fitted(crop, CROP, LEAST_CROP)
-    canvas = Image.new("RGB", (CROP[0], drawn.height + 42), "white")
-    canvas.paste(drawn, (0, 0))
+    canvas = drawing.padded(drawn, (CROP[0], drawn.height + 42))
     width, height = _tag_size(glimpse)
     _tag(canvas, glimpse, (0, drawn.height + 3, width, drawn.height + 3 + height))
-    pen, grey = ImageDraw.Draw(canvas), "#555555"
-    inside = f", in {glimpse.parent}" if glimpse.parent else ""
-    pen.text((width + 6, drawn.height + 5), f"level {glimpse.level}{inside}", fill=grey, font=drawing.font(12))
-    said = f" {glimpse.probability:.2f}"
-    pen.text(
-        (0, drawn.height + 24), drawing.shortened(glimpse.label, 13, CROP[0], said), fill="black", font=drawing.font(13)
-    )
+    pen, inside = ImageDraw.Draw(canvas), f", in {glimpse.parent}" if glimpse.parent else ""
+    pen.text((width + 6, drawn.height + 5), f"level {glimpse.level}{inside}", fill=drawing.GRAY, font=drawing.font(12))
+    words = drawing.shortened(glimpse.label, 13, CROP[0], f" {glimpse.probability:.2f}")
+    pen.text((0, drawn.height + 24), words, fill="black", font=drawing.font(13))
     return canvas
 
 
@@ -132,7 +123,7 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
     """The probability of the answer after each thing read, as bars; below, what was ahead where that was another."""
     high, top, left = 84, 40, 30
     canvas = Image.new("RGB", (width, top + high + 36), "white")
-    pen, grey = ImageDraw.Draw(canvas), "#555555"
+    pen, gray = ImageDraw.Draw(canvas), drawing.GRAY
     title = f"probability of {answer.label} after each"
     step = min((width - left) / len(answer.after), 90.0)
     room = step >= 40  # for labels below the bars
@@ -142,13 +133,13 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
     for share in (0.0, 0.5, 1.0):
         y = top + high * (1 - share)
         pen.line((left, y, width, y), fill="#dddddd")
-        pen.text((left - 6, y), f"{share:g}", fill=grey, font=drawing.font(11), anchor="rm")
+        pen.text((left - 6, y), f"{share:g}", fill=gray, font=drawing.font(11), anchor="rm")
     levels = {glimpse.number: glimpse.level for glimpse in answer.glimpses}
     for place, after in enumerate(answer.after):
         x0, middle = left + step * (place + 0.12), left + step * (place + 0.5)
         y = top + high * (1 - after.answer)
-        colour = COLOURS[(levels.get(after.number, 1) - 1) % len(COLOURS)]
-        pen.rectangle((x0, y, left + step * (place + 0.88), top + high), fill=colour, outline="black")
+        color = COLORS[(levels.get(after.number, 1) - 1) % len(COLORS)]
+        pen.rectangle((x0, y, left + step * (place + 0.88), top + high), fill=color, outline="black")
         if step >= 26:
             said = f"{after.answer:.2f}"
             at, small = (middle, y - 3), drawing.font(11)
@@ -160,5 +151,5 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
         pen.text((middle, top + high + 4), name, fill="black", font=drawing.font(12), anchor="mt")
         if room and after.label != answer.label:
             ahead = drawing.shortened(after.label, 11, step - 4)
-            pen.text((middle, top + high + 20), ahead, fill=grey, font=drawing.font(11), anchor="mt")
+            pen.text((middle, top + high + 20), ahead, fill=gray, font=drawing.font(11), anchor="mt")
     return canvas

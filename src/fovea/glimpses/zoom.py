@@ -3,28 +3,31 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fovea.basics.boxes import clipped
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
-from fovea.glimpses.costing import macs_of_walk
-from fovea.glimpses.reading import Box, Counted, PictureScene
+from fovea.glimpses.reading import Blank, Box, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.networks.classes import predictions
-from fovea.networks.devices import placed
+from fovea.networks.cost import macs
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
+from fovea.networks.network import Network, as_found, wrap
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.pictures.placement import Placement
 from fovea.pictures.reading import decoded
 from fovea.pictures.shown import Shown
 from fovea.pictures.transforms import Prepare
 from fovea.results.results import Results, Step
+
+# counting takes as long as a walk, so a network that zooms again and again is counted once; it is not kept alive by it
+_known: WeakKeyDictionary[nn.Module, dict[Any, int]] = WeakKeyDictionary()
 
 
 def zoom(
@@ -42,7 +45,7 @@ def zoom(
     `net` is a TNet, Saccader or DRAM. Pictures are read window by window at their own size. Tensors, N,C,H,W, are taken
     as already prepared, `batch` of them at a time, and boxes are in their pixels.
     """
-    network = as_network(net) if device is None else placed(as_network(net), device)
+    network = as_network(net, device)
     steps = zoom_steps(network, pictures, glimpses, batch, max_pixels)
     return Results.of(steps, "zoom", {"net": network.name, "glimpses": glimpses})
 
@@ -51,7 +54,12 @@ def zoom_steps(
     network: Network, pictures: Inputs, glimpses: int | None = None, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[ZoomAnswer]]:
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
-    module = _checked(network, glimpses, batch)
+    module = glimpsing(network)
+    least, most = module.least, module.most
+    if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
+        raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
+    if batch < 1:
+        raise BadChoice(f"a batch holds at least one picture; got {batch}")
     for read in _scenes(network, pictures, batch, max_pixels):
         answers: list[ZoomAnswer] = []
         skipped = list(read.skipped)
@@ -63,8 +71,8 @@ def zoom_steps(
             except BadPicture as reason:
                 skipped += [(shown.name, str(reason)) for shown in read.shown]
             else:
-                macs = macs_of_walk(network, counted, read.channels, glimpses)
-                answers = _answers(network, walk, counted, read.shown, macs)
+                work = _macs_of_walk(network, counted, read.channels, glimpses)
+                answers = _answers(network, walk, counted, read.shown, work)
         yield Step(answers, skipped, read.done, read.total)
 
 
@@ -82,14 +90,25 @@ def glimpsing(network: Network) -> Glimpsing:
     return cast(Glimpsing, network.module)
 
 
-def _checked(network: Network, glimpses: int | None, batch: int) -> Glimpsing:
-    module = glimpsing(network)
-    least, most = module.least, module.most
-    if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
-        raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
-    return module
+def _macs_of_walk(network: Network, read: Counted, channels: int, glimpses: int | None) -> int:
+    """Of one picture that was read so. What is on it does not matter, so a blank one is walked through."""
+    counts = _known.setdefault(network.module, {})
+    key = (read.windows, channels, glimpses)
+    if key not in counts:
+        like = torch.zeros(1, channels, 1, 1, device=network.device, dtype=network.dtype)
+        counts[key] = macs(wrap(_Walking(network.module, read.size, glimpses)), like)
+    return counts[key]
+
+
+class _Walking(nn.Module):
+    """A walk through a blank picture of a size, as a module that takes pictures."""
+
+    def __init__(self, module: nn.Module, size: tuple[int, int], glimpses: int | None) -> None:
+        super().__init__()
+        self.module, self.size, self.glimpses = module, size, glimpses
+
+    def forward(self, like: Tensor) -> Tensor:
+        return cast(Glimpsing, self.module).walk(Blank(self.size, like), self.glimpses).logits
 
 
 @dataclass(frozen=True)
@@ -105,9 +124,8 @@ class _Read:
 
 
 def _scenes(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
-    if isinstance(given, Tensor) or (
-        isinstance(given, (list, tuple)) and given and all(isinstance(item, Tensor) for item in given)
-    ):
+    listed = given if isinstance(given, (list, tuple)) and given else [given]
+    if all(isinstance(item, Tensor) for item in listed):
         yield from _of_tensors(network, given, batch, max_pixels)
         return
     prepare = _prepare(network)
@@ -154,7 +172,7 @@ def _prepare(network: Network) -> Prepare:
     return network.transform
 
 
-def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown], macs: int) -> list[ZoomAnswer]:
+def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown], work: int) -> list[ZoomAnswer]:
     share, label = walk.logits.float().softmax(1).max(1)  # N  N
     after = walk.after.float().softmax(2)  # N,V,classes
     each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V
@@ -182,26 +200,15 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown],
             for place, row in enumerate(after[i])
         ]
         pixels = counted.size[0] * counted.size[1]
-        found.append(
-            ZoomAnswer(
-                replace(picture, predictions=best[i]),
-                network.label(int(label[i])),
-                float(share[i]),
-                tuple(then),
-                None if first else read[0],
-                tuple(read[1 - first :]),
-                WalkCost(macs, counted.pixels(i), pixels, counted.share(i), counted.resolution),
-                note,
-            )
-        )
+        cost = WalkCost(work, counted.pixels(i), pixels, counted.share(i), counted.resolution)
+        named, overview = replace(picture, predictions=best[i]), None if first else read[0]
+        answer = network.label(int(label[i])), float(share[i])
+        found.append(ZoomAnswer(named, *answer, tuple(then), overview, tuple(read[1 - first :]), cost, note))
     return found
 
 
 def _boxes(walk: Walk, picture: int) -> list[Box]:
-    rows = (
-        walk.boxes[picture].round().long().tolist() if walk.boxes.is_floating_point() else walk.boxes[picture].tolist()
-    )
-    return [(x0, y0, x1, y1) for x0, y0, x1, y1 in rows]
+    return [(x0, y0, x1, y1) for x0, y0, x1, y1 in walk.boxes[picture].round().long().tolist()]
 
 
 def _chosen(walk: Walk, picture: int) -> list[float | None]:

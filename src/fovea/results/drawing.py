@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from fovea.basics import boxes as regions
 
-COLORS = "viridis"
+COLORS, GRAY = "viridis", "#555555"  # of maps, and of what is said beside
 SMALLEST, LARGEST = 320, 1200  # longer side of what is drawn: a thumbnail is enlarged, a poster shrunk
 
 
@@ -88,15 +88,26 @@ def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
         if x1 - x0 > 2 * inset and y1 - y0 > 2 * inset:
             pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=ink)
     if name:
-        pen.text((x0 + 6, y0 + 5), name, fill="white", font=font(14), stroke_width=2, stroke_fill="black")
+        write(image, (x0 + 6, y0 + 5), name, 14)
+
+
+def write(image: Image.Image, at: tuple[float, float], text: str, size: int, anchor: str = "la") -> None:
+    """White letters with a black rim: visible on any background."""
+    pen = ImageDraw.Draw(image)
+    pen.text(at, text, fill="white", font=font(size), anchor=anchor, stroke_width=2, stroke_fill="black")
+
+
+def padded(image: Image.Image, size: tuple[int, int], at: tuple[int, int] = (0, 0)) -> Image.Image:
+    """On white of a size."""
+    canvas = Image.new("RGB", size, "white")
+    canvas.paste(image, at)
+    return canvas
 
 
 def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
     """The color bar, with the map's own smallest and largest values at its ends."""
     clipped = np.clip(np.nan_to_num(values), 0, None)
-    width = 58
-    canvas = Image.new("RGB", (image.width + width, image.height), "white")
-    canvas.paste(image, (0, 0))
+    canvas = padded(image, (image.width + 58, image.height))
     top, bottom = 16, max(image.height - 16, 17)
     ramp = np.linspace(1, 0, bottom - top)[:, None].repeat(12, axis=1)
     canvas.paste(Image.fromarray(color(ramp).astype(np.uint8)), (image.width + 8, top))
@@ -106,16 +117,32 @@ def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
     return canvas
 
 
+def legend(width: int, height: int) -> Image.Image:
+    """The colors of maps that are each scaled by itself."""
+    canvas, top = Image.new("RGB", (width, height), "white"), (height - 14) // 2
+    ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
+    canvas.paste(Image.fromarray(color(ramp).astype(np.uint8)), (34, top + 3))
+    pen = ImageDraw.Draw(canvas)
+    pen.text((0, top), "least", fill=GRAY, font=font(11))
+    pen.text((130, top), "most, in each map by itself", fill=GRAY, font=font(11))
+    return canvas
+
+
 def titled(image: Image.Image, title: str, subtitle: str = "") -> Image.Image:
     lines = [(line, 15, "black") for line in wrapped(title, 15, image.width - 8)]
-    lines += [(line, 12, "#555555") for line in wrapped(subtitle, 12, image.width - 8)]
-    height = sum(size + 5 for _, size, _ in lines) + 6
-    canvas = Image.new("RGB", (image.width, image.height + height), "white")
-    pen, y = ImageDraw.Draw(canvas), 4
+    lines += [(line, 12, GRAY) for line in wrapped(subtitle, 12, image.width - 8)]
+    return headed(image, lines, edge=4, between=5, below=2)
+
+
+def headed(
+    image: Image.Image, lines: Sequence[tuple[str, int, str]], edge: int, between: int, below: int
+) -> Image.Image:
+    """Under lines of text, each with its size and color."""
+    height = edge + sum(size + between for _, size, _ in lines) + below
+    canvas, y = padded(image, (image.width, image.height + height), (0, height)), edge
     for line, size, ink in lines:
-        pen.text((4, y), line, fill=ink, font=font(size))
-        y += size + 5
-    canvas.paste(image, (0, height))
+        ImageDraw.Draw(canvas).text((edge, y), line, fill=ink, font=font(size))
+        y += size + between
     return canvas
 
 
@@ -147,6 +174,18 @@ def wrapped(text: str, size: int, width: int) -> list[str]:
     return lines
 
 
+def spaced(label: str) -> str:
+    """Names of classes are often written with underscores, at which no line would end."""
+    return label.replace("_", " ")
+
+
+def in_rows(tiles: Sequence[Image.Image], most: int, gap: int = 6) -> Image.Image:
+    """At most so many in a row, in rows as even as can be."""
+    rows = -(-len(tiles) // most)
+    columns = -(-len(tiles) // rows)
+    return grid([tiles[i : i + columns] for i in range(0, len(tiles), columns)], gap)
+
+
 def grid(rows: Sequence[Sequence[Image.Image]], gap: int = 6) -> Image.Image:
     """Pictures in rows, each column as wide as its widest."""
     widths = [max(row[i].width for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
@@ -160,8 +199,7 @@ def grid(rows: Sequence[Sequence[Image.Image]], gap: int = 6) -> Image.Image:
 
 def named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) -> Image.Image:
     """In the middle of a tile, under its name, cut off where it is too long for a line."""
-    canvas = Image.new("RGB", room, "white")
-    canvas.paste(image, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
+    canvas = padded(image, room, ((room[0] - image.width) // 2, (room[1] - image.height) // 2))
     above, below = (shortened(text, size, room[0] - 8) for text, size in ((title, 15), (subtitle or " ", 12)))
     return titled(canvas, above, below)
 
@@ -169,9 +207,7 @@ def named(image: Image.Image, room: tuple[int, int], title: str, subtitle: str) 
 def framed(image: Image.Image, edge: int = 8, above: int | None = None) -> Image.Image:
     """With a white edge, another one above where that is given."""
     top = edge if above is None else above
-    canvas = Image.new("RGB", (image.width + 2 * edge, image.height + top + edge), "white")
-    canvas.paste(image, (edge, top))
-    return canvas
+    return padded(image, (image.width + 2 * edge, image.height + top + edge), (edge, top))
 
 
 @lru_cache

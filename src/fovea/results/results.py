@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fovea.basics.boxes import whole_pixels
 from fovea.pictures import tell_skipped
+from fovea.pictures.shown import Shown
 from fovea.results.writing import Skipped, Writer, write_page
 
 
@@ -145,13 +147,35 @@ def png(image: Image.Image) -> bytes:
 
 
 class Shows:
-    """How a result shows itself: in a notebook as its picture, in a shell in one line."""
+    """How a result shows itself: in a notebook as its picture, in a shell in one line, in a folder as a file."""
+
+    saved_as: ClassVar[tuple[str, str]] = ("figure", "png")  # what the file is, and how its name ends
 
     def _repr_png_(self: Result) -> bytes:  # type: ignore[misc]
         return png(self.draw())
 
     def __repr__(self: Result) -> str:  # type: ignore[misc]
         return f"<{type(self).__name__} {self.name}: {said(self)}>"
+
+    def files(self: Any, folder: Path, stem: str) -> dict[str, Any]:
+        kind, end = self.saved_as
+        self.draw().save(folder / f"{stem}.{end}", quality=88)  # of a .jpg
+        return {kind: f"{stem}.{end}"}
+
+
+class ShowsBoxes(Shows):
+    """A result with the picture that its boxes are of."""
+
+    shown: Shown
+
+    @property
+    def name(self) -> str:
+        return self.shown.name
+
+    def crops(self: Any) -> list[Image.Image]:
+        """The boxes, cut out of the user's own picture."""
+        image = self.shown.image()
+        return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
 
 
 class CalledBoxes(np.ndarray):
@@ -173,3 +197,14 @@ class CalledBoxes(np.ndarray):
 def renamed(old: str, new: str) -> None:
     """For a method or attribute that has another name now."""
     warnings.warn(f"{old} is now {new}; the old name goes with the next version", DeprecationWarning, stacklevel=3)
+
+
+def formerly(old: str, new: str, **given: Any) -> Callable[..., Any]:
+    """A method under the name that it had before, which works for one more version."""
+    options = ", ".join(f"{name}={value!r}" for name, value in given.items())
+
+    def method(self: Any, *args: Any) -> Any:
+        renamed(f"{old}()", f"{new}({options})")
+        return getattr(self, new)(*args, **given)
+
+    return method

@@ -13,6 +13,7 @@ from fovea.basics.boxes import whole_pixels
 from fovea.heatmaps.heatmap import HeatMap
 from fovea.pictures.placement import on_pixels
 from fovea.results import drawing
+from fovea.results.drawing import spaced
 
 if TYPE_CHECKING:
     from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep
@@ -21,7 +22,7 @@ PICTURE, TILE, GAP = (400, 480), 160, 10  # pixels: that the picture fits in, of
 LEAST = 24  # pixels of the shorter side of a very long patch
 MOST = 6  # tiles of steps in a row
 TITLE, TEXT, LINES = 19, 13, 2  # sizes of letters; in how many lines at most a label is said
-RIGHT, WRONG, BAR, GREY = "#0072b2", "#d55e00", "#009e73", "#555555"  # Okabe and Ito's
+RIGHT, WRONG, BAR = "#0072b2", "#d55e00", "#009e73"  # Okabe and Ito's
 
 
 def draw(looked: "Looked") -> Image.Image:
@@ -29,44 +30,25 @@ def draw(looked: "Looked") -> Image.Image:
     longest = max((step.weight for patch in looked.patches for step in patch.steps), default=0.0)
     blocks = [[_block(looked, image, number, patch, longest)] for number, patch in enumerate(looked.patches, 1)]
     strip = drawing.grid([[_left(looked, image), drawing.grid(blocks, 2 * GAP)]], 2 * GAP)
-    title = f"{Path(looked.name).name}: {_spaced(str(looked.said))}"
+    title = f"{Path(looked.name).name}: {spaced(str(looked.said))}"
     if looked.truth is not None:
-        title += ", right" if looked.truth == looked.label else f", wrong: it is {_spaced(looked.truth)}"
+        title += ", right" if looked.truth == looked.label else f", wrong: it is {spaced(looked.truth)}"
     below = [
-        f"global stream: {_spaced(str(looked.whole_said))}",
-        f"local stream: {_spaced(str(looked.local_said))}",
+        f"global stream: {spaced(str(looked.whole_said))}",
+        f"local stream: {spaced(str(looked.local_said))}",
         _maps(looked),
-        "bars: how much each step counts" + (", thin line: if all counted alike" if _shared(looked) else ""),
+        "bars: how much each step counts",
     ]
-    above, words = drawing.wrapped(title, TITLE, strip.width), drawing.wrapped(" · ".join(below), TEXT, strip.width)
-    return _headed(strip, above, words)
-
-
-def _headed(strip: Image.Image, title: Sequence[str], below: Sequence[str]) -> Image.Image:
-    lines = [(one, TITLE, "black") for one in title] + [(one, TEXT, GREY) for one in below]
-    top = GAP + sum(size + 6 for _, size, _ in lines) + 4
-    canvas = Image.new("RGB", (strip.width + 2 * GAP, top + strip.height + GAP), "white")
-    pen, y = ImageDraw.Draw(canvas), GAP
-    for line, size, ink in lines:
-        pen.text((GAP, y), line, fill=ink, font=drawing.font(size))
-        y += size + 6
-    canvas.paste(strip, (GAP, top))
-    return canvas
-
-
-def _spaced(label: str) -> str:
-    """Names of classes are often written with underscores, which would never be broken into lines."""
-    return label.replace("_", " ")
+    if any(len(patch.steps) > 1 for patch in looked.patches):
+        below[-1] += ", thin line: if all counted alike"
+    lines = [(line, TITLE, "black") for line in drawing.wrapped(title, TITLE, strip.width)]
+    lines += [(line, TEXT, drawing.GRAY) for line in drawing.wrapped(" · ".join(below), TEXT, strip.width)]
+    return drawing.headed(drawing.framed(strip, GAP, above=0), lines, edge=GAP, between=6, below=4)
 
 
 def _maps(looked: "Looked") -> str:
-    told = f"{looked.whole.method}, of {_spaced(looked.target)}"
-    return f"maps: {told}" if looked.whole.method == looked.method else f"maps: {looked.method}; the whole: {told}"
-
-
-def _shared(looked: "Looked") -> bool:
-    """Whether there is anything for steps to share."""
-    return any(len(patch.steps) > 1 for patch in looked.patches)
+    whole = f"{looked.whole.method}, of {spaced(looked.target)}"
+    return f"maps: {whole}" if looked.whole.method == looked.method else f"maps: {looked.method}; the whole: {whole}"
 
 
 def _left(looked: "Looked", image: Image.Image) -> Image.Image:
@@ -75,15 +57,14 @@ def _left(looked: "Looked", image: Image.Image) -> Image.Image:
     drawn = drawing.blend(image, looked.whole.evidence(), placement.window if placement else None)
     drawn = drawing.fitted(drawn, PICTURE, LEAST)
     _boxes(drawn, [patch.box for patch in looked.patches], image.size)
-    if looked.whole.diagnosis[0] is not None:
-        _across(drawn, "blank")
+    _tell_blank(drawn, looked.whole)
     caption = _caption(looked, "global stream", looked.whole_said, drawn.width)
-    return drawing.grid([[drawn], [caption], [_scale(drawn.width)]], 4)
+    return drawing.grid([[drawn], [caption], [drawing.legend(drawn.width, 18)]], 4)
 
 
 def _boxes(drawn: Image.Image, boxes: Sequence[Sequence[float]], size: tuple[int, int]) -> None:
     zoom_x, zoom_y = drawn.width / size[0], drawn.height / size[1]
-    pen, tags = ImageDraw.Draw(drawn), list[tuple[float, float]]()
+    tags: list[tuple[float, float]] = []
     for number, (x0, y0, x1, y1) in enumerate(boxes, 1):
         drawing.draw_box(drawn, (x0 * zoom_x, y0 * zoom_y, x1 * zoom_x, y1 * zoom_y))
         if len(boxes) > 1:
@@ -91,17 +72,7 @@ def _boxes(drawn: Image.Image, boxes: Sequence[Sequence[float]], size: tuple[int
             while any(abs(x - other) < 18 and abs(y - above) < 18 for other, above in tags):
                 x += 18  # two patches may begin at the same corner
             tags.append((x, y))
-            pen.text((x, y), str(number), fill="white", font=drawing.font(16), stroke_width=2, stroke_fill="black")
-
-
-def _scale(width: int) -> Image.Image:
-    canvas = Image.new("RGB", (width, 18), "white")
-    pen, small = ImageDraw.Draw(canvas), drawing.font(11)
-    ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
-    canvas.paste(Image.fromarray(drawing.color(ramp).astype(np.uint8)), (34, 5))
-    pen.text((0, 2), "least", fill=GREY, font=small)
-    pen.text((130, 2), "most, in each map by itself", fill=GREY, font=small)
-    return canvas
+            drawing.write(drawn, (x, y), str(number), 16)
 
 
 def _block(looked: "Looked", image: Image.Image, number: int, patch: "SeenPatch", longest: float) -> Image.Image:
@@ -109,30 +80,23 @@ def _block(looked: "Looked", image: Image.Image, number: int, patch: "SeenPatch"
     inside = whole_pixels(patch.box, image.size)
     crop = image.crop(inside)
     name = "patch" if len(looked.patches) == 1 else f"patch {number}"
-    tile = _centred(drawing.fitted(crop, (TILE, TILE), LEAST))
+    tile = _centered(drawing.fitted(crop, (TILE, TILE), LEAST))
     own = drawing.grid([[tile], [_caption(looked, name, patch.said, TILE)]], 4)
-    steps = [_step(looked, crop, inside, one, longest, len(patch.steps)) for one in patch.steps]
-    rows = -(-len(steps) // MOST)
-    columns = -(-len(steps) // rows)
-    return drawing.grid(
-        [[own, drawing.grid([steps[i : i + columns] for i in range(0, len(steps), columns)], GAP)]], GAP
-    )
+    steps = [_step(looked, crop, inside, step, longest, len(patch.steps)) for step in patch.steps]
+    return drawing.grid([[own, drawing.in_rows(steps, MOST, GAP)]], GAP)
 
 
-def _centred(tile: Image.Image) -> Image.Image:
-    canvas = Image.new("RGB", (TILE, tile.height), "white")
-    canvas.paste(tile, ((TILE - tile.width) // 2, 0))
-    return canvas
+def _centered(tile: Image.Image) -> Image.Image:
+    return drawing.padded(tile, (TILE, tile.height), ((TILE - tile.width) // 2, 0))
 
 
 def _step(
     looked: "Looked", crop: Image.Image, inside: tuple[int, int, int, int], step: "SeenStep", longest: float, count: int
 ) -> Image.Image:
     drawn = drawing.fitted(drawing.blend(crop, _inside(step.map, inside)), (TILE, TILE), LEAST)
-    if step.map.diagnosis[0] is not None:
-        _across(drawn, "blank")
+    _tell_blank(drawn, step.map)
     bar = _bar(step.weight, longest, 1 / count if count > 1 else None)
-    return drawing.grid([[_centred(drawn)], [bar], [_caption(looked, f"step {step.number}", step.said, TILE)]], 4)
+    return drawing.grid([[_centered(drawn)], [bar], [_caption(looked, f"step {step.number}", step.said, TILE)]], 4)
 
 
 def _inside(seen: HeatMap, box: tuple[int, int, int, int]) -> NDArray[np.float32]:
@@ -144,10 +108,9 @@ def _inside(seen: HeatMap, box: tuple[int, int, int, int]) -> NDArray[np.float32
     return on_pixels(seen.map().clip(0), replace(placement, picture=(x1 - x0, y1 - y0), offset=offset))
 
 
-def _across(image: Image.Image, text: str) -> None:
-    middle = image.width / 2, image.height / 2
-    pen = ImageDraw.Draw(image)
-    pen.text(middle, text, fill="white", font=drawing.font(16), anchor="mm", stroke_width=2, stroke_fill="black")
+def _tell_blank(image: Image.Image, heatmap: HeatMap) -> None:
+    if heatmap.diagnosis[0] is not None:
+        drawing.write(image, (image.width / 2, image.height / 2), "blank", 16, anchor="mm")
 
 
 def _caption(looked: "Looked", name: str, said: "Said", width: int) -> Image.Image:
@@ -155,7 +118,7 @@ def _caption(looked: "Looked", name: str, said: "Said", width: int) -> Image.Ima
     known = looked.truth is not None
     good = said.label == (looked.truth if known else looked.label)
     word = ("right" if good else "wrong") if known else ("agrees" if good else "differs")
-    lines = _lines(_spaced(said.label), f" {said.probability:.2f}", width)
+    lines = _lines(spaced(said.label), f" {said.probability:.2f}", width)
     canvas = Image.new("RGB", (width, 19 + len(lines) * (TEXT + 3)), "white")
     pen, ink = ImageDraw.Draw(canvas), RIGHT if good else WRONG
     pen.text((0, 1), name, fill="black", font=drawing.font(TEXT))
@@ -180,10 +143,10 @@ def _lines(label: str, after: str, width: int) -> list[str]:
     """A label with what comes after it; of one too long for its lines, the end of the last is left out."""
     lines = drawing.wrapped(label + after, TEXT, width)
     letters = drawing.font(TEXT).getlength
-    if len(lines) <= LINES and all(letters(one) <= width for one in lines):
+    if len(lines) <= LINES and all(letters(line) <= width for line in lines):
         return lines
     kept, rest = lines[: LINES - 1], " ".join(lines[LINES - 1 :]).removesuffix(after)
-    return [drawing.shortened(one, TEXT, width) for one in kept] + [drawing.shortened(rest, TEXT, width, after)]
+    return [drawing.shortened(line, TEXT, width) for line in kept] + [drawing.shortened(rest, TEXT, width, after)]
 
 
 def _bar(weight: float, longest: float, even: float | None) -> Image.Image:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fovea.basics.boxes import whole_pixels
 from fovea.basics.files import finite
 from fovea.heatmaps.heatmap import HeatMap
 from fovea.pictures.shown import Shown, facts
-from fovea.results.results import Shows, renamed
+from fovea.results.results import ShowsBoxes, formerly
 from fovea.streams import figure
 
 Box = tuple[float, float, float, float]
@@ -57,7 +56,7 @@ class SeenPatch:
 
 
 @dataclass(frozen=True, repr=False)
-class Looked(Shows):
+class Looked(ShowsBoxes):
     """`said` is the answer, `whole_said` and `local_said` are the two streams' own; maps are of the class `target`."""
 
     shown: Shown  # with the predictions of both streams together
@@ -70,9 +69,7 @@ class Looked(Shows):
     patches: tuple[SeenPatch, ...]
     truth: str | None = None
 
-    @property
-    def name(self) -> str:
-        return self.shown.name
+    figure = formerly("figure", "draw")
 
     @property
     def label(self) -> str:
@@ -93,18 +90,9 @@ class Looked(Shows):
         maps = [self.whole, *(step.map for patch in self.patches for step in patch.steps)]
         return next((reason for heatmap in maps if (reason := heatmap.diagnosis[0]) is not None), None)
 
-    def crops(self) -> list[Image.Image]:
-        """The patches, cut out of the user's own picture."""
-        image = self.shown.image()
-        return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
-
     def draw(self) -> Image.Image:
         """The strip: the picture with the global stream's map, its patches, and each of their steps."""
         return figure.draw(self)
-
-    def figure(self) -> Image.Image:
-        renamed("figure()", "draw()")
-        return self.draw()
 
     def line(self) -> str:
         """In a line: the answer, and those of the two streams."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from fovea.basics.errors import BadChoice
 from fovea.pictures.footage import Frame, library
@@ -75,6 +75,5 @@ def _drawn(watched: "Watched", image: Image.Image, time: float, target: int) -> 
     image = image if image.size == (width, height) else image.resize((width, height), Image.Resampling.LANCZOS)
     drawn = annotated(watched, image, watched.at(time, target))
     words = drawing.shortened(watched.title(target), TEXT, width - 2 * EDGE, f" · {time:.2f} s")
-    pen = ImageDraw.Draw(drawn)
-    pen.text((EDGE, EDGE - 2), words, fill="white", font=drawing.font(TEXT), stroke_width=2, stroke_fill="black")
+    drawing.write(drawn, (EDGE, EDGE - 2), words, TEXT)
     return drawn

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 TILE, GAP, TEXT = (320, 240), 6, 13  # pixels: that a frame fits in, between things, of letters
 COLUMNS, MOST = 6, 18  # frames in a row, and in a strip
 COARSE = 4  # pixels of a frame to one of the map that is colored
-GRAY = "#555555"
 
 
 def draw(watched: "Watched", target: int) -> Image.Image:
     places = spread(range(len(watched)), MOST)
-    blocks = [_block(watched, place, target) for place in places]
-    rows = -(-len(blocks) // COLUMNS)
-    columns = -(-len(blocks) // rows)
-    strip = drawing.grid([blocks[i : i + columns] for i in range(0, len(blocks), columns)], 2 * GAP)
-    strip = drawing.grid([[strip], [_scale(strip.width)]], GAP)
+    strip = drawing.in_rows([_block(watched, place, target) for place in places], COLUMNS, 2 * GAP)
+    strip = drawing.grid([[strip], [drawing.legend(strip.width, 16)]], GAP)
     maps = watched.map
     words = [watched.net, f"{maps.method}, {maps.solver}" if maps.solver else maps.method]
     words += ["under each frame the class's probability there"] if watched.shares and watched.share else []
@@ -72,13 +68,3 @@ def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement)
     x0, y0, x1, y1 = map(round, placement.window)
     unseen.paste(0, (x0, y0, x1, y1))
     return Image.composite(Image.blend(gray, Image.new("RGB", size, "#dcdcdc"), 0.5), mixed, unseen)
-
-
-def _scale(width: int) -> Image.Image:
-    canvas = Image.new("RGB", (width, 16), "white")
-    pen, small = ImageDraw.Draw(canvas), drawing.font(11)
-    ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
-    canvas.paste(Image.fromarray(drawing.color(ramp).astype(np.uint8)), (34, 4))
-    pen.text((0, 1), "least", fill=GRAY, font=small)
-    pen.text((130, 1), "most, in each map by itself", fill=GRAY, font=small)
-    return canvas

@@ -14,7 +14,7 @@ from fovea.basics.files import Names, finite, plain
 from fovea.heatmaps.heatmap import HeatMaps
 from fovea.pictures.clips import Frames
 from fovea.pictures.shown import facts
-from fovea.results.results import CalledBoxes, Results, Shows, renamed
+from fovea.results.results import CalledBoxes, Results, Shows, formerly, renamed
 from fovea.video import film, strip
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
@@ -35,6 +35,8 @@ class Watched(Shows):
     end: float  # when the last of them is over
     notes: tuple[str, ...] = ()  # what the reader should know: frames that could not be decoded
     alone: bool = True  # its clip was explained by one method
+
+    strip = formerly("strip", "draw")
 
     def __len__(self) -> int:
         return len(self.times)
@@ -96,10 +98,6 @@ class Watched(Shows):
     def draw(self, target: int = 0) -> Image.Image:
         """The strip: the frames beside each other, and under each the same with its map and box."""
         return strip.draw(self, target)
-
-    def strip(self, target: int = 0) -> Image.Image:
-        renamed("strip()", "draw()")
-        return self.draw(target)
 
     def save_film(
         self, path: str | Path, target: int = 0, advance: Callable[[int, int], object] = lambda done, total: None
