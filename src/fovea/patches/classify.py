@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.basics.files import finite
-from fovea.networks.devices import placed
 from fovea.networks.inputs import Group, Inputs, groups
 from fovea.networks.loading import NetworkLike, as_network
 from fovea.networks.network import Network, as_found
@@ -22,7 +20,7 @@ from fovea.patches.scales import Choice, Look, look
 from fovea.pictures import MAX_PIXELS, windows
 from fovea.pictures.shown import Shown, about
 from fovea.results import drawing
-from fovea.results.results import Results, Shows, Step, renamed
+from fovea.results.results import Results, ShowsBoxes, Step, renamed
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class PatchBatch:
 
 
 @dataclass(frozen=True, repr=False)
-class PatchAnswer(Shows):
+class PatchAnswer(ShowsBoxes):
     """What a classifier says of one picture, from its patches alone."""
 
     shown: Shown
@@ -49,9 +47,7 @@ class PatchAnswer(Shows):
     boxes: tuple[Box, ...]  # of the patches
     shares: Tensor  # classes: the mean of the patches' probabilities
 
-    @property
-    def name(self) -> str:
-        return self.shown.name
+    saved_as = ("overlay", "patches.png")
 
     @property
     def patches(self) -> int:
@@ -66,10 +62,6 @@ class PatchAnswer(Shows):
         boxes = [[round(side, 2) for side in box] for box in self.boxes]
         answer = {"label": self.label, "probability": finite(self.probability)}
         return {**about(self.shown), **answer, "side": self.side, "patches": boxes}
-
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.patches.png")
-        return {"overlay": f"{stem}.patches.png"}
 
 
 class PatchAnswers(Results[PatchAnswer]):
@@ -102,8 +94,7 @@ def classify_patches(
     Patches are cut out of the picture as the localizer takes it. Those of one size run together, whichever pictures of
     the batch they are of. `settings` gives LIP's for a side and an input's size.
     """
-    given = [as_network(net) for net in (localizer, classifier)]
-    finder, judge = given if device is None else [placed(network, device) for network in given]
+    finder, judge = as_network(localizer, device), as_network(classifier, device)
 
     def steps() -> Iterator[Step[PatchAnswer]]:
         for group in groups(finder, pictures, batch, max_pixels):

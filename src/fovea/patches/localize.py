@@ -10,7 +10,6 @@ from torch import Tensor
 from fovea.basics.errors import BadChoice
 from fovea.heatmaps.methods import find
 from fovea.networks.classes import predictions
-from fovea.networks.devices import placed
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.loading import NetworkLike, as_network
 from fovea.networks.network import Network, as_found
@@ -46,12 +45,8 @@ class LocalizeOptions:
 
     def settings(self, side: int, size: Sequence[int]) -> Settings:
         """LIP's, for patches of this side in an input of this size."""
-        usual = for_test(side, size)
-        return Settings(
-            usual.count if self.count is None else self.count,
-            usual.overlap if self.overlap is None else self.overlap,
-            usual.share if self.share is None else self.share,
-        )
+        given: dict[str, Any] = {"count": self.count, "overlap": self.overlap, "share": self.share}
+        return replace(for_test(side, size), **{key: value for key, value in given.items() if value is not None})
 
 
 def choice(count: int | None, overlap: float | None, share: float | None) -> Choice:
@@ -84,7 +79,7 @@ def localize(
     A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
     `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans.
     """
-    network = as_network(net) if device is None else placed(as_network(net), device)
+    network = as_network(net, device)
     options = LocalizeOptions(count, overlap, share, branch, target, method, side)
     medium = medium_of(network)
     refuse_unused([medium], asdict(options))

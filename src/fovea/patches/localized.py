@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.boxes import whole_pixels
 from fovea.basics.errors import BadChoice
 from fovea.basics.files import finite
 from fovea.pictures.placement import Placement, by_centres, middles
 from fovea.pictures.shown import Shown, about
 from fovea.results import drawing
-from fovea.results.results import Shows, renamed
+from fovea.results.results import ShowsBoxes, formerly
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 
@@ -48,7 +47,7 @@ class BranchAnswer:
 
 
 @dataclass(frozen=True, repr=False)
-class LocalizedPicture(Shows):
+class LocalizedPicture(ShowsBoxes):
     """One picture: what it was taken for, and the patches that speak for it, best first."""
 
     shown: Shown
@@ -61,27 +60,23 @@ class LocalizedPicture(Shows):
     attention: tuple[NDArray[np.float32], ...] = ()  # h,w per branch, Eq. 10
     note: str = ""
 
-    @property
-    def name(self) -> str:
-        return self.shown.name
+    overlay, row = formerly("overlay", "draw"), formerly("row", "to_dict")
+    picture = formerly("picture", "draw", titled=False)
 
     @property
     def boxes(self) -> list[Box]:
         return [patch.box for patch in self.patches]
-
-    def crops(self) -> list[Image.Image]:
-        """The patches, cut out of the user's own picture."""
-        image = self.shown.image()
-        return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
 
     def draw(self, titled: bool = True) -> Image.Image:
         """The patches on the picture, numbered, with what they say above it; what no patch shows is pale."""
         drawn = drawing.with_boxes(self.shown.image(), self.boxes)
         if not titled:
             return drawn
-        count = f"{len(self.patches)} patch{'es' if len(self.patches) != 1 else ''} of {self.side} x {self.side}"
-        below = f"{count} · {self.note}" if self.note else count
+        below = f"{self._count()} · {self.note}" if self.note else self._count()
         return drawing.titled(drawn, f"{self.label} {self.probability:.2f}", below)
+
+    def _count(self) -> str:
+        return f"{len(self.patches)} patch{'es' if len(self.patches) != 1 else ''} of {self.side} x {self.side}"
 
     def attentions(self) -> Image.Image:
         """Where each branch attends to (Fig. 11), with what it alone takes the picture for."""
@@ -98,9 +93,7 @@ class LocalizedPicture(Shows):
         return drawing.grid([parts])
 
     def line(self) -> str:
-        number = f"{len(self.patches)} {'patch' if len(self.patches) == 1 else 'patches'}"
-        size = f"{number} of {self.side} x {self.side} of the network's pixels"
-        return f"{self.label} {self.probability:.2f}, {size}"
+        return f"{self.label} {self.probability:.2f}, {self._count()} of the network's pixels"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -124,18 +117,6 @@ class LocalizedPicture(Shows):
             names["attention"] = f"{stem}.attention.png"
             self.attentions().save(folder / names["attention"])
         return names
-
-    def overlay(self) -> Image.Image:
-        renamed("overlay()", "draw()")
-        return self.draw()
-
-    def picture(self) -> Image.Image:
-        renamed("picture()", "draw(titled=False)")
-        return self.draw(titled=False)
-
-    def row(self) -> dict[str, Any]:
-        renamed("row()", "to_dict()")
-        return self.to_dict()
 
 
 def on_picture(box: Sequence[float], shown: Shown) -> Box:

@@ -3,13 +3,15 @@
 import glob
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fovea.basics.errors import BadChoice, BadText, nearest
+from fovea.basics.errors import BadChoice, BadText, FoveaError, nearest
 from fovea.pictures import is_picture_name
+from fovea.results.results import Results, Step, T
 
 if TYPE_CHECKING:
     from fovea.networks.network import Network
@@ -39,10 +41,7 @@ class Media:
 
 def sort_out(given: Sequence[str]) -> Media:
     """Files by what they hold, a .txt file as one text per line; words that look like no path are a text."""
-    pictures: list[str] = []
-    texts: list[str] = []
-    sounds: list[str] = []
-    missing: list[tuple[str, str]] = []
+    pictures, texts, sounds, missing = list[str](), list[str](), list[str](), list[tuple[str, str]]()
     for word in given:
         path = Path(word).expanduser()
         suffix = path.suffix.lower()
@@ -71,6 +70,18 @@ def refuse_unused(media: Collection[Medium], options: Mapping[str, Any]) -> None
         if value is not None and not any(name in TAKES[medium] for medium in media):
             takers = [medium for medium, names in TAKES.items() if name in names]
             raise BadChoice(f"{name} is for {' and '.join(takers)}, not for {' or '.join(media)}; leave {name} out")
+
+
+def collected(steps: Iterable[Step[T]], kind: str, bad: type[FoveaError], settings: Mapping[str, Any]) -> Results[T]:
+    """One result per text or sound; what cannot be read is warned about, and refused where there is nothing else."""
+    done = list(steps)
+    skipped = [pair for step in done for pair in step.skipped]
+    found = [result for step in done for result in step.results]
+    if not found:
+        raise bad(skipped[0][1] if skipped else f"no {kind} was given")
+    if skipped:
+        warnings.warn(f"{len(skipped)} {kind}(s) skipped: {skipped[0][1]}", stacklevel=4)
+    return Results(found, skipped, "localize", settings)
 
 
 def medium_of(network: "Network") -> Medium:

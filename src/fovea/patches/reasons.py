@@ -1,7 +1,7 @@
 """Why a network was wrong, to look at: patches beside one another, each branch's answer in a frame, and JSON."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fovea.basics.files import finite
 from fovea.data import Sample
 from fovea.patches.localized import Box
 from fovea.results import drawing
+from fovea.results.drawing import spaced
 from fovea.results.results import Shows
 
 RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the color-blind tell apart
@@ -57,7 +58,9 @@ class ClassReport(Shows):
     data: str
     pictures: tuple[int, int]  # how many of the class were looked at, and of others
     source: str  # where the heatmaps come from
-    skipped: tuple[tuple[str, str], ...] = field(default=())
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    saved_as = ("figure", "why.png")
 
     @property
     def name(self) -> str:
@@ -73,15 +76,12 @@ class ClassReport(Shows):
 
     def draw(self) -> Image.Image:
         own, others = self.pictures
-        name = _spaced(self.label)
-        parts = [
-            _strip(f"{name}: from {own} pictures of it", [(patch, "") for patch in self.representative]),
-            _strip(
-                f"confusing: from {others} pictures of other classes", [(patch, patch.true) for patch in self.confusing]
-            ),
-        ]
+        name = spaced(self.label)
+        right = _strip(f"{name}: from {own} pictures of it", [(patch, "") for patch in self.representative])
+        confusing = [(patch, patch.true) for patch in self.confusing]
+        wrong = _strip(f"confusing: from {others} pictures of other classes", confusing)
         below = f"{self.net} on {self.data}, {self.source}. Numbers: the evidence of the patch for {name}."
-        return drawing.framed(drawing.titled(drawing.grid([[strip] for strip in parts], 10), f"Why {name}?", below), 10)
+        return drawing.framed(drawing.titled(drawing.grid([[right], [wrong]], 10), f"Why {name}?", below), 10)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -93,10 +93,6 @@ class ClassReport(Shows):
             "representative": [patch.to_dict() for patch in self.representative],
             "confusing": [patch.to_dict() for patch in self.confusing],
         }
-
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.why.png")
-        return {"figure": f"{stem}.why.png"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ class BranchWhy:
         }
 
     def says(self) -> str:
-        return f"B{self.side}: {_spaced(self.label)} {self.probability:.2f}"
+        return f"B{self.side}: {spaced(self.label)} {self.probability:.2f}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,6 +132,8 @@ class PictureReport(Shows):
     branches: tuple[BranchWhy, ...]
     net: str
 
+    saved_as = ("figure", "why.png")
+
     @property
     def right(self) -> bool | None:
         return None if not self.true else self.label == self.true
@@ -145,14 +143,14 @@ class PictureReport(Shows):
         return [branch.patch.box for branch in self.branches]
 
     def draw(self) -> Image.Image:
-        about = f"true: {_spaced(self.true)}" if self.true else "its true class is not known"
-        decided = f"decided: {_spaced(self.label)} {self.probability:.2f}"
+        about = f"true: {spaced(self.true)}" if self.true else "its true class is not known"
+        decided = f"decided: {spaced(self.label)} {self.probability:.2f}"
         first = _tile(self.sample.read(), decided, about, self.right)
         columns = [[first]]
         for branch in self.branches:
             column = [_tile(branch.patch.on_picture(), branch.says(), _evidence(branch.patch), branch.right)]
             if (other := branch.mistaken_for) is not None:
-                title = f"{_spaced(branch.label)}, as B{branch.side} knows it"
+                title = f"{spaced(branch.label)}, as B{branch.side} knows it"
                 column.append(_tile(other.on_picture(), title, _evidence(other), None))
             columns.append(column)
         drawn = [drawing.grid([[tile] for tile in column], 10) for column in columns]
@@ -169,28 +167,18 @@ class PictureReport(Shows):
             "branches": [branch.to_dict() for branch in self.branches],
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.why.png")
-        return {"figure": f"{stem}.why.png"}
-
 
 def _strip(title: str, patches: Sequence[tuple[PatchOf, str]]) -> Image.Image:
     """Patches side by side, each with what it is of."""
     tiles = []
     for patch, name in patches:
         tile = patch.crop().resize((TILE, TILE), Image.Resampling.LANCZOS)
-        tiles.append(drawing.titled(tile, f"{patch.evidence:.1f}", _spaced(name) or f"patch of {patch.side}"))
+        tiles.append(drawing.titled(tile, f"{patch.evidence:.1f}", spaced(name) or f"patch of {patch.side}"))
     if not tiles:
         return drawing.titled(Image.new("RGB", (2 * TILE, 1), "white"), title, "none")
-    height = max(tile.height for tile in tiles)
-    return drawing.titled(drawing.grid([[_on_the_ground(tile, height) for tile in tiles]]), title)
-
-
-def _on_the_ground(tile: Image.Image, height: int) -> Image.Image:
-    """Captions differ in their lines: pictures in a row stand on one line all the same."""
-    canvas = Image.new("RGB", (tile.width, height), "white")
-    canvas.paste(tile, (0, height - tile.height))
-    return canvas
+    height = max(tile.height for tile in tiles)  # captions differ in their lines: pictures stand on one line even so
+    tiles = [drawing.padded(tile, (tile.width, height), (0, height - tile.height)) for tile in tiles]
+    return drawing.titled(drawing.grid([tiles]), title)
 
 
 def _tile(image: Image.Image, title: str, subtitle: str, right: bool | None) -> Image.Image:
@@ -200,8 +188,7 @@ def _tile(image: Image.Image, title: str, subtitle: str, right: bool | None) -> 
     framed = ImageOps.expand(small, MARGIN, ink)
     if right is not None:
         _mark(framed, right, ink)
-    canvas = Image.new("RGB", (WIDE + 2 * MARGIN, framed.height), "white")
-    canvas.paste(framed, (0, 0))
+    canvas = drawing.padded(framed, (WIDE + 2 * MARGIN, framed.height))
     word = "" if right is None else "right" if right else "wrong"
     return drawing.titled(canvas, title, f"{word} · {subtitle}" if word else subtitle)
 
@@ -214,11 +201,6 @@ def _mark(image: Image.Image, right: bool, ink: str) -> None:
     lines = [((8, 16), (13, 22), (23, 8))] if right else [((9, 8), (22, 22)), ((22, 8), (9, 22))]
     for line in lines:
         pen.line([(x + across, y + down) for across, down in line], fill="white", width=4, joint="curve")
-
-
-def _spaced(name: str) -> str:
-    """Names of folders have no spaces, where a line can end."""
-    return name.replace("_", " ")
 
 
 def _evidence(patch: PatchOf) -> str:

@@ -92,10 +92,8 @@ def look(
     `method` and `side` are for networks without branches: whose map it is, and how large its patches are.
     """
     if network.can("branches"):
-        if side is not None and side != branch:
-            branch = side if branch is None else branch
-        return _anchored(network, batch, label, branch)
-    return _ordinary(network, batch, label, method, side if side is not None else branch, shown)
+        return _anchored(network, batch, label, side if branch is None else branch)
+    return _ordinary(network, batch, label, method, branch if side is None else side, shown)
 
 
 def branches_of(network: Network) -> Anchored:
@@ -118,7 +116,7 @@ def seen_by_branches(network: Network, batch: Tensor) -> tuple[AnchorNetOutput, 
 
 def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int | None) -> Look:
     out, boxes, sides = seen_by_branches(network, batch)
-    shares = torch.stack([branch_output.logits.float().softmax(1) for branch_output in out.branches])  # J,N,classes
+    shares = torch.stack([seen.logits.float().softmax(1) for seen in out.branches])  # J,N,classes
     every = torch.arange(len(batch), device=batch.device)
     chosen, decided = out.decision.branch, out.decision.label
     if label is not None:
@@ -131,28 +129,21 @@ def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int
     scales = tuple(
         Scale(
             side,
-            branch_output.activation[every, decided].float(),
+            seen.activation[every, decided].float(),
             box,
-            branch_output.logits,
-            branch_output.activation[every, branch_output.logits.argmax(1)].float(),
-            branch_output.attention,
+            seen.logits,
+            seen.activation[every, seen.logits.argmax(1)].float(),
+            seen.attention,
         )
-        for side, branch_output, box in zip(sides, out.branches, boxes, strict=True)
+        for side, seen, box in zip(sides, out.branches, boxes, strict=True)
     )
     probability = shares[chosen, every, decided]
-    names = "/".join(map(str, sides))
-    return Look(
-        scales, chosen, decided, probability, out.logits, branches_of(network).proven, f"branches of {names} pixels"
-    )
+    source = f"branches of {'/'.join(map(str, sides))} pixels"
+    return Look(scales, chosen, decided, probability, out.logits, branches_of(network).proven, source)
 
 
 def _ordinary(
-    network: Network,
-    batch: Tensor,
-    label: Tensor | None,
-    method: str,
-    side: int | None,
-    shown: Sequence[Shown] | None,
+    network: Network, batch: Tensor, label: Tensor | None, method: str, side: int | None, shown: Sequence[Shown] | None
 ) -> Look:
     height, width = batch.shape[2], batch.shape[3]
     asked, side = side, round(SIDE * min(height, width) / 224) if side is None else side
@@ -170,17 +161,9 @@ def _ordinary(
     if boxes is None:
         boxes = squares((seen.grid[0], seen.grid[1]), (height, width), side)
     side = int(boxes[0, 2] - boxes[0, 0])
-    values = seen.values[:, 0].detach().float()
-    scale = Scale(side, values, boxes, output)
-    return Look(
-        (scale,),
-        torch.zeros(len(batch), dtype=torch.long, device=decided.device),
-        decided,
-        probability,
-        output,
-        proven,
-        f"{seen.method} at {seen.layer}",
-    )
+    scale = Scale(side, seen.values[:, 0].detach().float(), boxes, output)
+    chosen = torch.zeros(len(batch), dtype=torch.long, device=decided.device)
+    return Look((scale,), chosen, decided, probability, output, proven, f"{seen.method} at {seen.layer}")
 
 
 def own_patches(network: Network, layer: str, size: tuple[int, int]) -> Tensor | None:

@@ -1,7 +1,6 @@
 """The stretches of time that speak for what a sound is taken for."""
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from fovea.data.sounds import Sound
 from fovea.data.wav import BadSound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks.network import Network
+from fovea.patches.media import collected
 from fovea.results.drawing import COLORS
-from fovea.results.results import Results, Shows, Step, renamed
+from fovea.results.results import Results, Shows, Step, formerly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +40,9 @@ class LocalizedSound(Shows):
     network: Network
     heard: Heard
 
+    saved_as = ("picture", "spans.png")
+    picture, row = formerly("picture", "draw"), formerly("row", "to_dict")
+
     @property
     def boxes(self) -> list[tuple[float, float]]:
         """The spans, in seconds."""
@@ -59,39 +62,18 @@ class LocalizedSound(Shows):
             "label": self.label,
             "probability": finite(self.probability),
             "frames": self.frames,
-            "spans": [
-                {
-                    "seconds": [round(span.start, 4), round(span.stop, 4)],
-                    "evidence": finite(span.evidence),
-                    "activation": finite(span.activation),
-                }
-                for span in self.spans
-            ],
+            "spans": list(map(_row, self.spans)),
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.spans.png")
-        return {"picture": f"{stem}.spans.png"}
 
-    def picture(self) -> Image.Image:
-        renamed("picture()", "draw()")
-        return self.draw()
-
-    def row(self) -> dict[str, Any]:
-        renamed("row()", "to_dict()")
-        return self.to_dict()
+def _row(span: TimeSpan) -> dict[str, Any]:
+    seconds = [round(span.start, 4), round(span.stop, 4)]
+    return {"seconds": seconds, "evidence": finite(span.evidence), "activation": finite(span.activation)}
 
 
 def localize_sounds(network: Network, sounds: Sounds, count: int = 1) -> Results[LocalizedSound]:
     """One result per sound; one that cannot be read is warned about, and refused where there is no other."""
-    steps = list(sound_steps(network, sounds, count))
-    skipped = tuple(pair for step in steps for pair in step.skipped)
-    found = tuple(result for step in steps for result in step.results)
-    if not found:
-        raise BadSound(skipped[0][1] if skipped else "no sound was given")
-    if skipped:
-        warnings.warn(f"{len(skipped)} sound(s) skipped: {skipped[0][1]}", stacklevel=3)
-    return Results(found, skipped, "localize", {"net": network.name, "count": count})
+    return collected(sound_steps(network, sounds, count), "sound", BadSound, {"net": network.name, "count": count})
 
 
 def sound_steps(network: Network, sounds: Sounds, count: int = 1) -> Iterator[Step[LocalizedSound]]:
@@ -127,14 +109,8 @@ def draw_sound(sound: Sound | Tensor, network: Network, heard: Heard) -> Image.I
     # a frame is drawn around the middle of the samples that it sees
     first, last = (sum(spectrogram.seconds(i, 1)) / 2 for i in (0, values.shape[1] - 1))
     half = spectrogram.hop / spectrogram.rate / 2
-    shown = panel.imshow(
-        values,
-        origin="lower",
-        aspect="auto",
-        cmap=COLORS,
-        interpolation="nearest",
-        extent=(first - half, last + half, -0.5, len(values) - 0.5),
-    )
+    extent = (first - half, last + half, -0.5, len(values) - 0.5)
+    shown = panel.imshow(values, origin="lower", aspect="auto", cmap=COLORS, interpolation="nearest", extent=extent)
     sheet.colorbar(shown, ax=panel, label="dB", pad=0.01)
     for place, span in enumerate(heard.spans):
         _mark(panel, (span.start, span.stop), FOUND, "-", str(place + 1) if place else "found", 0.05, True)

@@ -1,7 +1,6 @@
 """The words that speak for what a text is taken for: the top-1 span of AnchorNet-T, marked in the user's own text."""
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,8 +18,9 @@ from fovea.data.texts import Read
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS
 from fovea.networks.network import Network, as_found, reading_of
+from fovea.patches.media import collected
 from fovea.results import drawing, pages
-from fovea.results.results import Results, Shows, Step, renamed
+from fovea.results.results import Results, Shows, Step, formerly
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MARKED, UNREAD = "bold reverse", "dim"  # styles on a terminal
@@ -42,12 +42,8 @@ class TextSpan:
     evidence: float
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "tokens": [self.start, self.stop],
-            "characters": list(self.place),
-            "words": self.words,
-            "evidence": finite(self.evidence),
-        }
+        places = {"tokens": [self.start, self.stop], "characters": list(self.place)}
+        return {**places, "words": self.words, "evidence": finite(self.evidence)}
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,8 @@ class LocalizedText(Shows):
     cut: int  # tokens that were not read
     read: int  # characters that were
     ignored: str  # what the network did not see, in words; nothing where it saw all
+
+    row = formerly("row", "to_dict")
 
     @property
     def name(self) -> str:
@@ -165,23 +163,13 @@ class LocalizedText(Shows):
     def _repr_html_(self) -> str:
         return f"<style>{STYLE}</style>{self.html()}"
 
-    def row(self) -> dict[str, Any]:
-        renamed("row()", "to_dict()")
-        return self.to_dict()
-
 
 def localize_texts(
     network: Network, texts: str | Iterable[str], target: str | int | None = None, branch: int | None = None
 ) -> Results[LocalizedText]:
     """One result per text; a text that cannot be read is warned about, and refused where there is no other."""
-    steps = list(text_steps(network, texts, target, branch))
-    skipped = tuple(pair for step in steps for pair in step.skipped)
-    found = tuple(result for step in steps for result in step.results)
-    if not found:
-        raise BadText(skipped[0][1] if skipped else "no text was given")
-    if skipped:
-        warnings.warn(f"{len(skipped)} text(s) skipped: {skipped[0][1]}", stacklevel=3)
-    return Results(found, skipped, "localize", {"net": network.name, "branch": branch, "target": target})
+    settings = {"net": network.name, "branch": branch, "target": target}
+    return collected(text_steps(network, texts, target, branch), "text", BadText, settings)
 
 
 def text_steps(
@@ -222,25 +210,18 @@ def _localized(
     label = out.decision.label if wanted is None else torch.full_like(out.decision.label, wanted)
     shares = torch.stack([seen.logits.float().softmax(1) for seen in out.branches])  # J,N,classes
     maps = [best_cells(seen, label) for seen in out.branches]
-    value = torch.stack([one for one, _ in maps])  # J,N
+    value = torch.stack([best for best, _ in maps])  # J,N
     chosen = value.argmax(0) if branch is None else torch.full_like(label, WINDOWS.index(branch))
-    own = [
-        (share.max(1), best_cells(seen, seen.logits.argmax(1)))
-        for seen, share in zip(out.branches, shares, strict=True)
-    ]
+    alone = [best_cells(seen, seen.logits.argmax(1)) for seen in out.branches]  # for what each branch says itself
     found = []
     for i, (text, read) in enumerate(part):
         j, c = int(chosen[i]), int(label[i])
         places = own_places(text, read)
-        answers = tuple(
-            TextAnswer(
-                window,
-                network.label(int(said.indices[i])),
-                float(said.values[i]),
-                _span(text, places, int(start[i]), window, float(worth[i])),
-            )
-            for window, (said, (worth, start)) in zip(WINDOWS, own, strict=True)
-        )
+        answers = []
+        for window, share, (worth, start) in zip(WINDOWS, shares[:, i], alone, strict=True):
+            span = _span(text, places, int(start[i]), window, float(worth[i]))
+            answers.append(TextAnswer(window, network.label(int(share.argmax())), float(share.max()), span))
+        span = _span(text, places, int(maps[j][1][i]), WINDOWS[j], float(value[j, i]))
         probability = out.decision.probability[i] if wanted is None else shares[:, i, c].max()
         found.append(
             LocalizedText(
@@ -249,8 +230,8 @@ def _localized(
                 network.label(c),
                 float(probability),
                 WINDOWS[j],
-                _span(text, places, int(maps[j][1][i]), WINDOWS[j], float(value[j, i])),
-                answers,
+                span,
+                tuple(answers),
                 dict(read.unknown),
                 read.cut,
                 places[-1][1] if read.cut else len(text),

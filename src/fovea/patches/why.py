@@ -16,9 +16,9 @@ from fovea.data import DataSet, Sample
 from fovea.networks.inputs import groups
 from fovea.networks.matching import Matching, match
 from fovea.networks.network import Network
-from fovea.patches.given import pictures_of
 from fovea.patches.localize import NOTE, LocalizeOptions
 from fovea.patches.localized import on_picture
+from fovea.patches.patching import pictures_of
 from fovea.patches.reasons import BranchWhy, ClassReport, PatchOf, PictureReport
 from fovea.patches.scales import branches_of, look, seen_by_branches
 from fovea.pictures import Given

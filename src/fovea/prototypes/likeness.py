@@ -10,7 +10,6 @@ from torch import Tensor
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of
-from fovea.networks.devices import placed
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.loading import NetworkLike, as_network
 from fovea.networks.network import Network, as_found
@@ -58,7 +57,7 @@ def nearest(
 ) -> Results[Prototype]:
     """What prototypes were projected on, and the `count` pictures of the data, their own left out, that have the most
     similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given."""
-    network = as_network(net) if device is None else placed(as_network(net), device)
+    network = as_network(net, device)
     module = prototypes_of(network)
     if count < 0:
         raise BadChoice(f"count is at least 0; got {count}")
@@ -102,8 +101,11 @@ def _most_similar(
             placements |= dict(zip(group.places, placed_at, strict=True))
             which = torch.tensor(group.places, device=network.device).expand(len(numbers), -1)  # Q,N
             similarity = out.similarity[:, wanted].T.masked_fill(which == pictures, -torch.inf)
-            new = similarity, which, out.maps[:, wanted].transpose(0, 1)
-            best = _first(new if best is None else _beside(best, new), count)
+            maps = out.maps[:, wanted].transpose(0, 1)
+            if best is not None:
+                pairs = zip(best, (similarity, which, maps), strict=True)
+                similarity, which, maps = (torch.cat(pair, 1) for pair in pairs)
+            best = _first(similarity, which, maps, count)
         progress(group.done, group.total)
     if best is None:
         reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
@@ -118,14 +120,8 @@ def _most_similar(
     }
 
 
-def _beside(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    similarity, which, maps = (torch.cat(both, 1) for both in zip(first, second, strict=True))
-    return similarity, which, maps
-
-
-def _first(found: tuple[Tensor, Tensor, Tensor], count: int) -> tuple[Tensor, Tensor, Tensor]:
+def _first(similarity: Tensor, which: Tensor, maps: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The most similar pictures of each prototype; of equal ones, those that came first."""
-    similarity, which, maps = found
     order = similarity.argsort(dim=1, descending=True, stable=True)[:, :count]  # Q,count
     rows = torch.arange(len(order), device=order.device).unsqueeze(1)
     return similarity[rows, order], which[rows, order], maps[rows, order]
@@ -147,7 +143,7 @@ def looks_like(
 
     `data` is what the network was trained on: the prototypes' own patches are read from it.
     """
-    network = as_network(net) if device is None else placed(as_network(net), device)
+    network = as_network(net, device)
     module = prototypes_of(network)
     if count < 1:
         raise BadChoice(f"count is at least 1; got {count}")

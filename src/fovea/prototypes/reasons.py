@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -34,6 +33,8 @@ class Prototype(Shows):
     nearest: tuple[PrototypePatch, ...]  # of other pictures, the most similar first
     shelf: Shelf = field(compare=False)
 
+    saved_as = ("sheet", "jpg")
+
     @property
     def name(self) -> str:
         return f"prototype-{self.number}"
@@ -54,10 +55,6 @@ class Prototype(Shows):
         known = {"number": self.number, "label": self.label, "weight": finite(self.weight)}
         nearest = [asdict(patch) for patch in self.nearest]
         return {**known, "own": None if self.own is None else asdict(self.own), "nearest": nearest}
-
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.jpg", quality=88)
-        return {"sheet": f"{stem}.jpg"}
 
 
 @dataclass(frozen=True)
@@ -88,6 +85,8 @@ class LooksLike(Shows):
     reasons: tuple[Likeness, ...]
     shelf: Shelf = field(compare=False)
 
+    saved_as = ("sheet", "jpg")
+
     @property
     def name(self) -> str:
         return self.picture.name
@@ -114,7 +113,3 @@ class LooksLike(Shows):
         reasons = [asdict(reason) | {"contribution": finite(reason.contribution)} for reason in self.reasons]
         share, logit = finite(self.probability), finite(self.logit)
         return {"picture": self.name, "label": self.label, "probability": share, "logit": logit, "reasons": reasons}
-
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.jpg", quality=88)
-        return {"sheet": f"{stem}.jpg"}
