@@ -176,11 +176,11 @@ def open_source(text: str, device: str | torch.device = "cpu") -> Opened:
         raise BadChoice(f"{kind} needs a network, as in {kind}:NAME or {kind}:FILE.safetensors; got {text!r}")
     if net and not opening.needs_network:
         raise BadChoice(f"{kind} takes no network; got {net!r} in {text!r}")
-    arguments, common = _typed(opening, options)
-    shape = Shape(**common)
+    values, common = _typed(opening, options), signature(Shape).parameters
+    shape = Shape(**{key: value for key, value in values.items() if key in common})
     network = _loaded(net, device) if net else None
-    given = {} if network is None else {"network": network}
-    find = opening.function(**given, **arguments)
+    given = {key: value for key, value in values.items() if key in opening.options}
+    find = opening.function(**given) if network is None else opening.function(network=network, **given)
     if not callable(find):
         raise BadChoice(f"patch source {kind}: its function returns a finder, a function of pictures; got {find!r}")
     return Opened(text, kind, network, find, shape)
@@ -214,19 +214,15 @@ def without_folders(text: str) -> str:
     return f"{kind}:{','.join(pieces)}" if pieces else kind
 
 
-def _typed(opening: Opening, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _typed(opening: Opening, given: Mapping[str, str]) -> dict[str, Any]:
     """The options of the source itself and those of every source, each of its type."""
-    common = {key: parameter.annotation for key, parameter in signature(Shape).parameters.items()}
-    types = {**opening.options, **common}
+    types = {**opening.options, **{key: option.annotation for key, option in signature(Shape).parameters.items()}}
     for key in given:
         if key not in types:
             raise BadChoice(
                 f"{opening.kind} has no option {key!r}{nearest(key, types)} (its options: {', '.join(types)})"
             )
-    values = {key: value_of(f"{opening.kind}: {key}=", text, types[key]) for key, text in given.items()}
-    return {key: values[key] for key in values if key in opening.options}, {
-        key: values[key] for key in values if key in common
-    }
+    return {key: value_of(f"{opening.kind}: {key}=", text, types[key]) for key, text in given.items()}
 
 
 def _loaded(net: str, device: str | torch.device) -> Network:

@@ -56,11 +56,10 @@ def for_class(
     source = ""
     for samples, tensors, shown in _batches(network, data, batch, skipped, progress):
         source, maps = _maps(network, tensors, shown, wanted, options)
-        for i, (sample, (side, values, evidence, boxes)) in enumerate(zip(samples, maps, strict=True)):
+        for sample, cells, place in zip(samples, maps, shown, strict=True):
             true = matching.outputs[sample.label]
             counts[true == wanted] += 1
-            patch = _best_patch(sample, network.label(true), side, values, evidence, boxes, shown[i])
-            best[true == wanted].append(patch)
+            best[true == wanted].append(_best_patch(sample, network.label(true), *cells, place))
         best = {kind: sorted(patches, key=lambda patch: -patch.evidence)[:most] for kind, patches in best.items()}
     if not sum(counts.values()):
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else "no pictures")
@@ -139,8 +138,8 @@ def disagreements(
     skipped: list[tuple[str, str]] = []
     for samples, tensors, shown in _batches(network, data, batch, skipped, progress):
         reports = _reports(network, samples, tensors, shown, matching.outputs)
-        found += [report for report in reports if _disagree(report)]
-    found.sort(key=_sureness, reverse=True)
+        found += [report for report in reports if bool(report.branches[0].right) != bool(report.branches[-1].right)]
+    found.sort(key=lambda report: -max(branch.probability for branch in report.branches if not branch.right))
     surest: dict[tuple[str, ...], int] = {}
     for report in found:
         wrong = (branch.label for branch in report.branches if not branch.right)
@@ -148,15 +147,6 @@ def disagreements(
     found.sort(key=lambda report: id(report) not in surest.values())  # stable: the surest of each pair first
     completed = _with_mistaken(network, found[:most], data, batch, progress)
     return Results(tuple(completed), tuple(skipped), "why", {"net": network.name, "data": data.name})
-
-
-def _disagree(report: PictureReport) -> bool:
-    narrow, wide = report.branches[0], report.branches[-1]
-    return bool(narrow.right) != bool(wide.right)
-
-
-def _sureness(report: PictureReport) -> float:
-    return max(branch.probability for branch in report.branches if not branch.right)
 
 
 def _reports(
@@ -171,8 +161,8 @@ def _reports(
         branches = []
         for share, branch, box, side in zip(shares, out.branches, boxes, sides, strict=True):
             taken = int(share.indices[i])
-            values, evidence = branch.activation[i, taken], branch.evidence[i, taken]
-            patch = _best_patch(sample, name, side, values, evidence, box, shown[i])
+            cells = branch.activation[i, taken], branch.evidence[i, taken]
+            patch = _best_patch(sample, name, side, *cells, box, shown[i])
             right = None if truth < 0 else taken == truth
             branches.append(BranchWhy(side, network.label(taken), float(share.values[i]), patch, right))
         label, probability = network.label(int(out.decision.label[i])), float(out.decision.probability[i])
@@ -215,8 +205,8 @@ def representatives(
             output = matching.outputs[sample.label]
             name = network.label(output)
             for branch, box, side in zip(out.branches, boxes, sides, strict=True):
-                values, evidence = branch.activation[i, output], branch.evidence[i, output]
-                patch = _best_patch(sample, name, side, values, evidence, box, shown[i])
+                cells = branch.activation[i, output], branch.evidence[i, output]
+                patch = _best_patch(sample, name, side, *cells, box, shown[i])
                 if (name, side) not in best or patch.evidence > best[name, side].evidence:
                     best[name, side] = patch
     return best

@@ -55,14 +55,12 @@ def prototype_sheet(prototypes: Sequence["Prototype"]) -> Image.Image:
 def _prototype_row(prototype: "Prototype") -> list[Image.Image]:
     shelf = prototype.shelf
     words, nothing = f"prototype {prototype.number}, weight {prototype.weight:.2f}", Image.new("RGB", (1, 1), "white")
-    if prototype.own is None:
-        row = [
-            drawing.named(nothing, PICTURE, prototype.label, words),
-            drawing.named(nothing, PART, "not projected", ""),
-        ]
+    own = prototype.own
+    row = [drawing.named(shelf.whole(own) if own else nothing, PICTURE, prototype.label, words)]
+    if own is None:
+        row.append(drawing.named(nothing, PART, "not projected", ""))
     else:
-        row = [drawing.named(shelf.whole(prototype.own), PICTURE, prototype.label, words)]
-        row.append(drawing.named(shelf.part(prototype.own), PART, "the prototype", prototype.own.name))
+        row.append(drawing.named(shelf.part(own), PART, "the prototype", own.name))
     for patch in prototype.nearest:
         row.append(drawing.named(shelf.part(patch), PART, patch.label, f"similarity {patch.similarity:.2f}"))
     return row
@@ -73,21 +71,12 @@ def answer_sheet(answer: "LooksLike") -> Image.Image:
     image = answer.image()
     rows = [_reason_row(image, reason, answer.shelf) for reason in answer.reasons]
     title = f"{answer.name.rpartition('/')[2]}: {answer.label} {answer.probability:.2f}"
-    shown = sum(reason.contribution for reason in answer.reasons)
-    below = f"logit {answer.logit:.2f}: {shown:.2f} of these prototypes, {answer.logit - shown:+.2f} of all others"
-    return drawing.framed(drawing.titled(drawing.grid(rows, 10), title, below))
+    return drawing.framed(drawing.titled(drawing.grid(rows, 10), title, answer.shares()))
 
 
 def _reason_row(image: Image.Image, reason: "Likeness", shelf: Shelf) -> list[Image.Image]:
-    row = [
-        drawing.named(
-            boxed(image, reason.box),
-            PICTURE,
-            f"{reason.similarity:.2f} x {reason.weight:.2f} = {reason.contribution:.2f}",
-            "",
-        ),
-        drawing.named(cropped(image, reason.box), PART, "this looks like", ""),
-    ]
+    row = [drawing.named(boxed(image, reason.box), PICTURE, str(reason), "")]
+    row.append(drawing.named(cropped(image, reason.box), PART, "this looks like", ""))
     if reason.own is not None:
         row.append(drawing.named(shelf.part(reason.own), PART, "that", f"prototype {reason.prototype}"))
         row.append(drawing.named(shelf.whole(reason.own), PICTURE, reason.label, reason.own.name))

@@ -1,26 +1,28 @@
 """What the prototypes of a ProtoPNet are, and what a picture has in common with them: "this looks like that"."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from fovea.basics import boxes as regions
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import DataSet
-from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of
+from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
 from fovea.networks.inputs import Inputs, groups
 from fovea.networks.loading import NetworkLike, as_network
 from fovea.networks.network import Network, as_found
 from fovea.pictures import MAX_PIXELS, Picture
-from fovea.pictures.placement import Placement
+from fovea.pictures.placement import Placement, on_pixels
 from fovea.pictures.shown import Shown
-from fovea.prototypes.figure import Shelf
-from fovea.prototypes.patches import box_of, patch_of, projected_on
+from fovea.prototypes.figure import Box, Shelf
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
 from fovea.results.results import Results, Step
 
+SAME = 1e-2  # squared distance: a prototype is as near as that to the cell that it was projected on
 CLASSES, EACH = 20, 3  # shown where nothing is asked for: so many classes, so many prototypes of each
 Progress = Callable[[int, int], None]
 
@@ -112,7 +114,7 @@ def _most_similar(
         raise BadPicture(reason)
     return {
         number: tuple(
-            patch_of(data, int(which), cells, placements[int(which)], float(similarity))
+            _patch_of(data, int(which), cells, placements[int(which)], float(similarity))
             for similarity, which, cells in zip(*(rows[place].cpu() for rows in best), strict=True)
             if similarity > -torch.inf
         )
@@ -189,7 +191,7 @@ def _answer(network: Network, out: ProtoPNetOutput, i: int, shown: Shown, count:
         Likeness(
             prototype=number,
             label=network.label(int(out.owner[number])),
-            box=box_of(out.maps[i, number].cpu(), cast(Placement, shown.placement)),
+            box=_box_of(out.maps[i, number].cpu(), cast(Placement, shown.placement)),
             similarity=float(out.similarity[i, number]),
             weight=float(weights[number]),
             own=None,
@@ -198,3 +200,54 @@ def _answer(network: Network, out: ProtoPNetOutput, i: int, shown: Shown, count:
     )
     chance, logit = float(out.logits[i].softmax(0)[label]), float(out.logits[i, label])
     return LooksLike(cast(Picture, shown.picture), network.label(label), chance, logit, reasons, shelf)
+
+
+def _patch_of(data: DataSet, picture: int, cells: Tensor, placement: Placement, similarity: float) -> PrototypePatch:
+    sample = data.samples[picture]
+    label = data.labels[sample.label] if sample.label < len(data.labels) else str(sample.label)
+    return PrototypePatch(Path(sample.name).name, picture, label, _box_of(cells, placement), similarity)
+
+
+def _box_of(cells: Tensor, placement: Placement) -> Box:
+    """The top 5 percent of what the network saw; all of it where the map is the same everywhere."""
+    left, top, right, bottom = (round(side) for side in placement.window)
+    seen = on_pixels(cells.float().numpy(), placement)[top:bottom, left:right]
+    x0, y0, x1, y1 = regions.percentile_box(seen).tolist()
+    return (left + x0, top + y0, left + x1, top + y1) if x1 > x0 else (left, top, right, bottom)
+
+
+def projected_on(
+    network: Network, data: DataSet, prototypes: Iterable[int], batch: int = 64
+) -> dict[int, PrototypePatch]:
+    """The patches that prototypes were projected on, by number; only their pictures are read."""
+    module = prototypes_of(network)
+    picture, cells = module.picture.flatten().tolist(), module.cell.flatten(0, 1).tolist()
+    on: dict[int, list[int]] = {}
+    for number in prototypes:
+        if picture[number] != NOWHERE:
+            on.setdefault(picture[number], []).append(number)
+    if not on:
+        return {}
+    other = (
+        f"the prototypes of {network.name or 'this network'} were not projected on pictures of {data.name} as it is "
+        "given here: give the data that it was trained on, with the same options"
+    )
+    if max(on) >= len(data):
+        raise BadChoice(other)
+    places = sorted(on)
+    part = replace(data, samples=tuple(data.samples[place] for place in places))
+    found: dict[int, PrototypePatch] = {}
+    least = float(similarity_of(torch.tensor(SAME)))
+    for group in groups(network, part, batch):
+        if group.batch is None:
+            continue
+        with as_found(network), torch.no_grad():
+            maps = module(group.batch).maps.cpu()  # N,P,h,w
+        for i, (shown, place) in enumerate(zip(group.shown, group.of(places), strict=True)):
+            assert shown.placement is not None
+            for number in on[place]:
+                row, column = cells[number]
+                if int(module.owner[number]) != data.samples[place].label or maps[i, number, row, column] < least:
+                    raise BadChoice(other)
+                found[number] = _patch_of(data, place, maps[i, number], shown.placement, float(maps[i, number].max()))
+    return found

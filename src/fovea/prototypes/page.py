@@ -9,7 +9,7 @@ from PIL import Image
 
 from fovea.basics.files import write_text
 from fovea.prototypes import figure
-from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
+from fovea.prototypes.reasons import Likeness, LooksLike, Prototype
 from fovea.results.pages import breaking, page
 from fovea.results.pages import figure as figure_of
 from fovea.results.results import Results
@@ -63,29 +63,22 @@ def _prototype(prototype: Prototype) -> str:
     else:
         own = figure_of(shelf.whole(prototype.own), f"{words}, {breaking(prototype.own.name)}")
         own += figure_of(shelf.part(prototype.own), "<b>the prototype</b><br>itself", "own")
-    near = "".join(_neighbor(patch, prototype.label, shelf) for patch in prototype.nearest)
-    return f'<div class="strip">{own}{near}</div>'
-
-
-def _neighbor(patch: PrototypePatch, label: str, shelf: figure.Shelf) -> str:
-    kind = ' class="same"' if patch.label == label else ""
-    return figure_of(
-        shelf.part(patch), f"<span{kind}>{breaking(patch.label)}</span><br>similarity {patch.similarity:.2f}"
-    )
+    for patch in prototype.nearest:
+        kind = ' class="same"' if patch.label == prototype.label else ""
+        words = f"<span{kind}>{breaking(patch.label)}</span><br>similarity {patch.similarity:.2f}"
+        own += figure_of(shelf.part(patch), words)
+    return f'<div class="strip">{own}</div>'
 
 
 def _answer(answer: LooksLike) -> str:
     image = answer.image()
-    shown = sum(reason.contribution for reason in answer.reasons)
     reasons = "".join(_reason(image, reason, answer.shelf) for reason in answer.reasons)
     return f"""<section><h2>{html.escape(answer.label)} {answer.probability:.2f}</h2>
-<p class="dim">{html.escape(Path(answer.name).name)}; logit {answer.logit:.2f}: {shown:.2f} of these prototypes,
-{answer.logit - shown:+.2f} of all others</p>{reasons}</section>"""
+<p class="dim">{html.escape(Path(answer.name).name)}; {answer.shares()}</p>{reasons}</section>"""
 
 
 def _reason(image: Image.Image, reason: Likeness, shelf: figure.Shelf) -> str:
-    sum_ = f"{reason.similarity:.2f} x {reason.weight:.2f} = {reason.contribution:.2f}"
-    this = figure_of(figure.boxed(image, reason.box), f"<b>{sum_}</b><br>similarity x weight")
+    this = figure_of(figure.boxed(image, reason.box), f"<b>{reason}</b><br>similarity x weight")
     this += figure_of(figure.cropped(image, reason.box), "<b>this</b><br>looks like", "own")
     if reason.own is None:
         which = f"prototype {reason.prototype} of {html.escape(reason.label)}"

@@ -73,6 +73,9 @@ class Likeness:
         """To the answer's logit."""
         return self.similarity * self.weight
 
+    def __str__(self) -> str:
+        return f"{self.similarity:.2f} x {self.weight:.2f} = {self.contribution:.2f}"
+
 
 @dataclass(frozen=True, repr=False)
 class LooksLike(Shows):
@@ -103,11 +106,13 @@ class LooksLike(Shows):
         return figure.answer_sheet(self)
 
     def line(self) -> str:
-        words = [
-            f"{reason.label} {reason.similarity:.2f} x {reason.weight:.2f} = {reason.contribution:.2f}"
-            for reason in self.reasons
-        ]
-        return f"{self.label} {self.probability:.2f} (logit {self.logit:.2f}: {', '.join(words)}, …)"
+        words = ", ".join(f"{reason.label} {reason}" for reason in self.reasons)
+        return f"{self.label} {self.probability:.2f} (logit {self.logit:.2f}: {words}, …)"
+
+    def shares(self) -> str:
+        """What the reasons have of the logit, in words."""
+        shown = sum(reason.contribution for reason in self.reasons)
+        return f"logit {self.logit:.2f}: {shown:.2f} of these prototypes, {self.logit - shown:+.2f} of all others"
 
     def to_dict(self) -> dict[str, Any]:
         reasons = [asdict(reason) | {"contribution": finite(reason.contribution)} for reason in self.reasons]
