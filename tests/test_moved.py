@@ -39,3 +39,15 @@ def test_an_old_name_warns() -> None:
 def test_a_name_that_never_was() -> None:
     with pytest.raises(AttributeError, match="no_such"):
         fovea.no_such  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_modules_of_measures_beside_the_function() -> None:
+    code = (
+        "import fovea, warnings\nwarnings.simplefilter('ignore')\n"
+        "from fovea.measure import classify\nfrom fovea.measure.wsol import measure\n"
+        "net = fovea.load('smallnet', classes=10)\n"
+        "old = classify.measure(net, 'digits:limit=4,split=test')\n"
+        "assert old.rows == fovea.measure('classify', net, 'digits:limit=4,split=test').rows\n"
+        "assert callable(measure)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

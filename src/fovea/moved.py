@@ -13,6 +13,7 @@ NAMES = {
     "PAPER": ("fovea.heatmaps.iterative", "PAPER", "fovea.Descent.paper()")
 }  # old name: module, attribute, new name
 PATHS = {  # old package or module: where it is now; what is below it keeps its name
+    "clips": "pictures.clips",
     "cutting": "networks.cutting",
     "demo": "cli.demo",
     "drawing": "results.drawing",
@@ -68,9 +69,12 @@ class _Finder(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, old = fullname.partition(".")
-        return ModuleSpec(fullname, self) if package == "fovea" and _new(old) is not None else None
+        known = old.partition(".")[0] == "measure" or _new(old) is not None
+        return ModuleSpec(fullname, self) if package == "fovea" and known else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        if spec.name.startswith("fovea.measure"):
+            return _Measure(spec.name)
         new = f"fovea.{_new(spec.name.partition('.')[2])}"
         _warn(spec.name, new)
         module = importlib.import_module(new)
@@ -79,9 +83,40 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """It has run under its new name, which it keeps."""
+        if isinstance(module, _Measure):
+            return
         module.__spec__ = self.true
         if not hasattr(module, "__path__"):
             module.__path__ = []  # what was below the old path is asked for, too
+
+
+class _Measure(ModuleType):
+    """What `fovea.measure` and `fovea.measure.NAME` were: modules. The first is a function now, and stays one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self.old = name.removeprefix("fovea.measure").removeprefix(".")
+        _warn(name, f"fovea.measures.{self.old}" if self.old else "fovea.measures")
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        return importlib.import_module("fovea.measures.runner").measure(*given, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not self.old:
+            return importlib.import_module(f"fovea.measure.{name}")
+        if name == "measure":
+            return self._measure
+        return getattr(importlib.import_module(f"fovea.measures.{self.old}"), name)
+
+    def _measure(self, net: Any, data: Any = None, methods: Any = None, **options: Any) -> Any:
+        """The one function that each of those modules had."""
+        options |= {} if methods is None else {"method": methods}
+        return importlib.import_module("fovea.measures.runner").measure(
+            self.old.replace("_", "-"), net, data, **options
+        )
 
 
 def _new(old: str) -> str | None:
