@@ -5,6 +5,7 @@ import pytest
 
 import fovea
 from fovea.data import open_data, open_folder
+from raising import raises
 
 Made = Callable[..., Path]
 
@@ -21,8 +22,7 @@ def test_train_may_be_a_class(made: Made) -> None:
     root = made("folder")
     (root / "test").rename(root / "bus")
     assert open_folder(root).labels == ("bus", "train")
-    with pytest.raises(fovea.BadChoice, match=r"no split 'train' \(it is not split\)"):
-        open_folder(root, split="train")
+    raises(fovea.BadChoice, r"no split 'train' \(it is not split\)", open_folder, root, split="train")
 
 
 @pytest.mark.parametrize("inside", ["", "train/"])
@@ -40,11 +40,9 @@ def test_boxes_beside_the_splits_or_inside_one(made: Made, inside: str) -> None:
 def test_boxes_that_fit_no_picture(made: Made) -> None:
     root = made("folder") / "train"
     (root / "boxes.csv").write_text("file,boxes\na.png,1 2 3 4\n")
-    with pytest.raises(fovea.BadChoice, match=r"names no picture that is there: it has 'a\.png'"):
-        open_folder(root)
+    raises(fovea.BadChoice, r"names no picture that is there: it has 'a\.png'", open_folder, root)
     (root / "boxes.csv").write_text("name,box\ncat/a.png,1 2 3 4\n")
-    with pytest.raises(fovea.BadChoice, match="lacks the columns boxes, file"):
-        open_folder(root)
+    raises(fovea.BadChoice, "lacks the columns boxes, file", open_folder, root)
 
 
 def test_numbers_names_hidden_files_and_nothing(tmp_path: Path, made: Made) -> None:
@@ -62,10 +60,8 @@ def test_numbers_names_hidden_files_and_nothing(tmp_path: Path, made: Made) -> N
     assert open_folder(root).labels == tuple(map(str, range(8)))
     for path in root.rglob("*.png"):
         path.unlink()
-    with pytest.raises(fovea.BadChoice, match="no picture in the class folders"):
-        open_folder(root)
-    with pytest.raises(fovea.BadChoice, match="neither manifest"):
-        open_folder(root / "3")
+    raises(fovea.BadChoice, "no picture in the class folders", open_folder, root)
+    raises(fovea.BadChoice, "neither manifest", open_folder, root / "3")
 
 
 def test_folders_without_pictures_beside_the_splits(made: Made) -> None:
@@ -93,8 +89,6 @@ def test_here_has_a_name(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_boxes_that_are_none(made: Made, text: str) -> None:
     root = made("folder") / "train"
     (root / "boxes.csv").write_text(f"file,boxes\ncat/a.png,1 2 3 4\ndog/b.png,{text}\n", encoding="utf-8-sig")
-    with pytest.raises(fovea.BadChoice, match=rf"boxes\.csv, line 3: a box is .*; got '{text}'"):
-        open_folder(root)
+    raises(fovea.BadChoice, rf"boxes\.csv, line 3: a box is .*; got '{text}'", open_folder, root)
     (root / "boxes.csv").write_text("file,boxes\ncat/a.png\n")
-    with pytest.raises(fovea.BadChoice, match=r"boxes\.csv, line 2 is cut short"):
-        open_folder(root)
+    raises(fovea.BadChoice, r"boxes\.csv, line 2 is cut short", open_folder, root)

@@ -11,6 +11,7 @@ import fovea
 from fovea.data import Below, layout, open_data
 from fovea.data.layouts import held_by, holding, opened
 from made_data import refused
+from raising import raises
 
 Made = Callable[..., Path]
 ENTRIES = layout.entries()
@@ -166,8 +167,7 @@ def test_what_a_set_holds_is_declared(name: str, made: Made, monkeypatch: pytest
     assert held_by(given) == holds
     assert entry.about
     for other in {"pictures", "texts", "sounds", "clips"} - {holds}:
-        with pytest.raises(fovea.BadChoice, match=f"holds {holds}, not {other}: open it with fovea.data.open_"):
-            opened(given, other)
+        raises(fovea.BadChoice, f"holds {holds}, not {other}: open it with fovea.data.open_", opened, given, other)
 
 
 def test_names_and_help_need_neither_torch_nor_the_files() -> None:

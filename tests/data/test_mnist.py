@@ -9,6 +9,7 @@ import fovea
 from fovea.data import open_data
 from fovea.data.mnist import read_idx
 from made_data import refused
+from raising import raises
 
 Made = Callable[..., Path]
 
@@ -20,8 +21,7 @@ def test_idx_by_hand(tmp_path: Path) -> None:
         assert read_idx(tmp_path / name).tolist() == [[1, 2, 3], [4, 5, 6]]
     for broken in (data[:-1], gzip.compress(data)[:-9], b"", b"PNG!" + data):
         (tmp_path / "plain").write_bytes(broken)
-        with pytest.raises(fovea.BadChoice, match="plain is damaged or cut short"):
-            read_idx(tmp_path / "plain")
+        raises(fovea.BadChoice, "plain is damaged or cut short", read_idx, tmp_path / "plain")
 
 
 def test_pixels_and_labels(made: Made) -> None:

@@ -4,6 +4,7 @@ import pytest
 import fovea
 from fovea.data.moving import MOTIONS, MovedFrame, Shot, Shots, boxes_of, make_moving
 from fovea.data.segments import open_clips
+from raising import raises
 
 
 def moving(text: str = "") -> Shots:
@@ -101,8 +102,7 @@ def test_one_frame_tells_next_to_nothing() -> None:
     ],
 )
 def test_bad_choices_are_refused(given: str, said: str) -> None:
-    with pytest.raises(fovea.BadChoice, match=said):
-        open_clips(given)
+    raises(fovea.BadChoice, said, open_clips, given)
 
 
 def test_in_python_it_is_the_same() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 import fovea
 from fovea.data.options import Size, numbers, parsed, typed
+from raising import raises
 
 
 def opener(
@@ -29,8 +30,7 @@ def test_text_becomes_the_functions_own_types() -> None:
     ],
 )
 def test_wrong_ones_say_what_was_expected(key: str, value: str, said: str) -> None:
-    with pytest.raises(fovea.BadChoice, match=said):
-        typed("set", opener, {key: value})
+    raises(fovea.BadChoice, said, typed, "set", opener, {key: value})
 
 
 def test_numbers() -> None:

@@ -8,6 +8,7 @@ from PIL import Image
 import fovea
 from fovea.data.moving import Shot
 from fovea.data.segments import VideoFrame, make_segments, open_clips
+from raising import raises
 
 av = pytest.importorskip("av")
 
@@ -87,11 +88,9 @@ def test_the_seed_draws_other_frames(film: Path) -> None:
 )
 def test_bad_choices_are_refused(options: str, said: str, film: Path) -> None:
     given = options.replace("FILM", str(film)).replace("FOLDER", str(film.parent))
-    with pytest.raises(fovea.BadChoice, match=said):
-        open_clips(f"segments:{given}")
+    raises(fovea.BadChoice, said, open_clips, f"segments:{given}")
 
 
 def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"none")
-    with pytest.raises(fovea.BadPicture, match=r"film\.mp4"):
-        make_segments(file=str(tmp_path / "film.mp4"))
+    raises(fovea.BadPicture, r"film\.mp4", make_segments, file=str(tmp_path / "film.mp4"))

@@ -6,6 +6,7 @@ import pytest
 
 import fovea
 from fovea.data import open_sentences, tokenize
+from raising import raises
 
 Made = Callable[..., Path]
 
@@ -66,10 +67,8 @@ def test_the_split_is_80_10_10_of_each_class_and_follows_from_the_seed(tmp_path:
 def test_what_cannot_be(tmp_path: Path, made: Made) -> None:
     root = made("mr")
     for wrong, said in {"split=dev": r"no split 'dev' \(it has: test, train, val\)", "seed=x": "whole number"}.items():
-        with pytest.raises(fovea.BadChoice, match=said):
-            open_sentences(f"{root}:{wrong}")
-    with pytest.raises(fovea.BadChoice, match="no option 'sed'; did you mean 'seed'"):
-        open_sentences(f"{root}:sed=1")
+        raises(fovea.BadChoice, said, open_sentences, f"{root}:{wrong}")
+    raises(fovea.BadChoice, "no option 'sed'; did you mean 'seed'", open_sentences, f"{root}:sed=1")
     (root / "rt-polarity.pos").unlink()
     with pytest.raises(fovea.BadChoice, match=r"mr is incomplete: rt-polarity\.pos not in .*there: rt-polarity\.neg"):
         open_sentences(root)

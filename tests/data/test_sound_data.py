@@ -5,6 +5,7 @@ import torch
 import fovea
 from fovea.data.sounds import EVENTS, Sound, make_sounds, open_sounds
 from fovea.models.anchornet_sound import Spectrogram
+from raising import raises
 
 
 def test_a_sound_follows_from_its_settings_alone() -> None:
@@ -69,5 +70,4 @@ def test_pitches_do_what_their_names_say() -> None:
     ],
 )
 def test_bad_choices_are_refused(given: str, said: str) -> None:
-    with pytest.raises(fovea.BadChoice, match=said):
-        open_sounds(given)
+    raises(fovea.BadChoice, said, open_sounds, given)

@@ -3,6 +3,7 @@ import torch
 
 from fovea.basics.errors import BadChoice, BadText
 from fovea.data.texts import Reading, forget
+from raising import raises
 
 READING = Reading(("the", "film", "is", "n't", "bad", "."), 8)
 
@@ -32,8 +33,7 @@ def test_another_language_still_gets_an_answer_with_a_warning() -> None:
 
 @pytest.mark.parametrize("text", ["", "  \t\n ", "\x85"])
 def test_a_text_without_words_is_refused(text: str) -> None:
-    with pytest.raises(BadText, match="has no words"):
-        READING(text)
+    raises(BadText, "has no words", READING, text)
 
 
 def test_one_bad_text_does_not_stop_the_rest() -> None:
@@ -50,10 +50,8 @@ def test_line_breaks_are_no_words_and_letters_that_grow_keep_their_places() -> N
 
 
 def test_a_vocabulary_is_checked() -> None:
-    with pytest.raises(BadChoice, match="'a' is there twice"):
-        Reading(("a", "b", "a"), 5)
-    with pytest.raises(BadChoice, match="at least 1 word; got 0"):
-        Reading((), 0)
+    raises(BadChoice, "'a' is there twice", Reading, ("a", "b", "a"), 5)
+    raises(BadChoice, "at least 1 word; got 0", Reading, (), 0)
 
 
 def test_forgotten_words_become_unknown_and_padding_stays() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import fovea
 from fovea.data import open_sentences, open_vectors
+from raising import raises
 
 ROWS = {"film": [1.0, 2.0, -0.5], "new_york": [0.25, 0.5, 4.0], "clichés": [3.0, 0.0, 1.0], "the": [9.0, 8.0, 7.0]}
 
@@ -78,8 +79,7 @@ def test_missing_words_may_have_no_row(tmp_path: Path) -> None:
 )
 def test_damaged_files(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_bytes(content)
-    with pytest.raises(fovea.BadChoice, match=said):
-        open_vectors(tmp_path / "v", ["film"])
+    raises(fovea.BadChoice, said, open_vectors, tmp_path / "v", ["film"])
 
 
 def test_files_larger_than_a_chunk(tmp_path: Path) -> None:
@@ -93,10 +93,8 @@ def test_files_larger_than_a_chunk(tmp_path: Path) -> None:
 
 
 def test_where_it_looked(tmp_path: Path) -> None:
-    with pytest.raises(fovea.BadChoice, match=r"no word vectors in .* \(looked for vectors\.txt\.gz"):
-        open_vectors(tmp_path, ["film"])
-    with pytest.raises(fovea.BadChoice, match="missing is random or unknown"):
-        open_vectors(tmp_path, ["film"], missing="zero")  # type: ignore[arg-type]
+    raises(fovea.BadChoice, r"no word vectors in .* \(looked for vectors\.txt\.gz", open_vectors, tmp_path, ["film"])
+    raises(fovea.BadChoice, "missing is random or unknown", open_vectors, tmp_path, ["film"], missing="zero")
 
 
 @pytest.mark.skipif(not Path(os.environ.get("FOVEA_DATA", "."), "mr").is_dir(), reason="needs the pack mr")

@@ -8,6 +8,7 @@ import torch
 from scipy.io import wavfile
 
 from fovea.data.wav import BadSound, read_sound
+from raising import raises
 
 
 def write(path: Path, data: bytes, width: int, channels: int = 1, rate: int = 8000) -> Path:
@@ -52,24 +53,17 @@ def test_another_rate_keeps_the_pitch(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BadSound, match="no sound"):
-        read_sound(tmp_path / "none.wav")
-    with pytest.raises(BadSound, match="is a folder"):
-        read_sound(tmp_path)
+    raises(BadSound, "no sound", read_sound, tmp_path / "none.wav")
+    raises(BadSound, "is a folder", read_sound, tmp_path)
     (tmp_path / "text.wav").write_text("not a sound at all, but long enough")
-    with pytest.raises(BadSound, match=r"not a \.wav file that can be read"):
-        read_sound(tmp_path / "text.wav")
+    raises(BadSound, r"not a \.wav file that can be read", read_sound, tmp_path / "text.wav")
     (tmp_path / "empty.wav").write_bytes(b"")
-    with pytest.raises(BadSound, match="cut short"):
-        read_sound(tmp_path / "empty.wav")
-    with pytest.raises(BadSound, match="holds no samples"):
-        read_sound(write(tmp_path / "a.wav", b"", 2))
+    raises(BadSound, "cut short", read_sound, tmp_path / "empty.wav")
+    raises(BadSound, "holds no samples", read_sound, write(tmp_path / "a.wav", b"", 2))
     whole = write(tmp_path / "b.wav", bytes(400), 2).read_bytes()
     (tmp_path / "b.wav").write_bytes(whole[:-100])
-    with pytest.raises(BadSound, match=r"cut short: .*finished at 344 bytes, expected 444"):
-        read_sound(tmp_path / "b.wav")
+    raises(BadSound, r"cut short: .*finished at 344 bytes, expected 444", read_sound, tmp_path / "b.wav")
     floats = bytearray(whole)
     floats[20] = 3  # the format's number: floats
     (tmp_path / "c.wav").write_bytes(floats)
-    with pytest.raises(BadSound, match=r"16-bit floating-point data.*; write it as .wav with 8, 16"):
-        read_sound(tmp_path / "c.wav")
+    raises(BadSound, r"16-bit floating-point data.*; write it as .wav with 8, 16", read_sound, tmp_path / "c.wav")

@@ -1,9 +1,8 @@
 from pathlib import Path
 
-import pytest
-
 import fovea
 from fovea.data.xmlboxes import XmlBoxes, read_marked
+from raising import raises
 
 OBJECT = (
     "<object><name>n01</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object>"
@@ -29,5 +28,4 @@ def test_a_size_of_nothing_limits_nothing(tmp_path: Path) -> None:
 def test_no_file_is_no_boxes_but_a_damaged_one_is_said(tmp_path: Path) -> None:
     assert XmlBoxes(tmp_path, "absent.xml").read() == ()
     note(tmp_path, ("a", 1, 2, 3))
-    with pytest.raises(fovea.BadPicture, match=r"the boxes in .*note\.xml cannot be read"):
-        XmlBoxes(tmp_path, "note.xml").read()
+    raises(fovea.BadPicture, r"the boxes in .*note\.xml cannot be read", XmlBoxes(tmp_path, "note.xml").read)

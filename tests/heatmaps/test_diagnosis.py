@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import Pooled
+from raising import raises
 
 
 def test_good_maps_have_none(pooled: nn.Module, batch: Tensor) -> None:
@@ -63,8 +64,7 @@ def test_one_cell(batch: Tensor) -> None:
         nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Conv2d(4, 4, 11), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3)
     ).eval()
     net = fovea.wrap(module, labels=3)
-    with pytest.raises(fovea.BadChoice, match="no spatial extent"):
-        fovea.explain(net, batch, layer="2")
+    raises(fovea.BadChoice, "no spatial extent", fovea.explain, net, batch, layer="2")
     assert fovea.explain(net, batch).grid == (11, 11)
 
 

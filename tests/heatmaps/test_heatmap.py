@@ -10,6 +10,7 @@ import fovea
 from fovea.pictures.placement import Placement, on_pixels
 from fovea.results import drawing
 from fovea.results.writing import read
+from raising import raises
 
 
 def test_cells_on_pixels_by_hand() -> None:
@@ -96,6 +97,5 @@ def test_title_has_the_label_and_its_probability(lite0: fovea.Network, photograp
 def test_maps_of_different_sizes_cannot_be_one(pooled: nn.Module) -> None:
     net = fovea.wrap(pooled, lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255, labels=5)
     pictures = [Image.new("RGB", size, "red") for size in ((24, 24), (48, 24))]
-    with pytest.raises(fovea.BadChoice, match="different sizes"):
-        fovea.explain(net, pictures)
+    raises(fovea.BadChoice, "different sizes", fovea.explain, net, pictures)
     assert fovea.explain(net, pictures[1]).grid == (6, 12)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import Pooled, seeded
+from raising import raises
 
 NAMES = ("tabby", "tiger cat", "lynx", "crane", "crane")
 
@@ -148,10 +149,7 @@ def test_what_cannot_be_explained_is_said(net: fovea.Network, pooled: nn.Module,
         (fovea.each([["lynx"], [0, 1], [2]]), "as many targets for every picture"),
         (lambda out: out, "one number per picture"),
     ):
-        with pytest.raises(fovea.BadChoice, match=words):
-            fovea.explain(net, batch, target=target)
-    with pytest.raises(fovea.BadChoice, match="no labels"):
-        fovea.explain(fovea.wrap(pooled), batch, target="tabby")
+        raises(fovea.BadChoice, words, fovea.explain, net, batch, target=target)
+    raises(fovea.BadChoice, "no labels", fovea.explain, fovea.wrap(pooled), batch, target="tabby")
     spatial = fovea.wrap(nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 5, 1)), labels=5)
-    with pytest.raises(fovea.BadChoice, match="give a callable"):
-        fovea.explain(spatial, batch, target=1)
+    raises(fovea.BadChoice, "give a callable", fovea.explain, spatial, batch, target=1)

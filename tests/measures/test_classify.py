@@ -17,6 +17,7 @@ from fovea.measures.confusion import Confusion
 from fovea.networks.matching import match
 from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 measure = partial(fovea.measure, "classify")
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -141,14 +142,12 @@ def test_a_name_that_stands_for_two_outputs_is_no_match() -> None:
 def test_names_of_which_the_network_knows_some_are_refused() -> None:
     data = coloured(("red", "red"), ("blue", "blue"))
     net = fovea.Network(nn.Identity(), labels=("red", "mauve", "lime"))
-    with pytest.raises(fovea.BadChoice, match="knows 1 of the 2 classes of colours by name, but not 'blue': leave"):
-        match(net, data, 3)
+    raises(fovea.BadChoice, "knows 1 of the 2 classes of colours by name, but not 'blue': leave", match, net, data, 3)
 
 
 def test_more_classes_than_outputs_are_refused() -> None:
     data = coloured(*SIX)
-    with pytest.raises(fovea.BadChoice, match="has 2 outputs and colours labels up to 2"):
-        measure(network("left", "right"), data)
+    raises(fovea.BadChoice, "has 2 outputs and colours labels up to 2", measure, network("left", "right"), data)
     part = data.only([0, 1])  # as many as the network knows
     assert measure(network("left", "right"), part).rows[0]["images"] == 4
 
@@ -156,16 +155,13 @@ def test_more_classes_than_outputs_are_refused() -> None:
 def test_an_embedding_is_refused() -> None:
     net = network(*COLOURS)
     net.labels = None
-    with pytest.raises(fovea.BadChoice, match="measure retrieval"):
-        measure(net, coloured(*SIX))
+    raises(fovea.BadChoice, "measure retrieval", measure, net, coloured(*SIX))
 
 
 def test_nothing_to_read() -> None:
     data = DataSet("bad", (Sample("x", 0, Unreadable("x is cut short")),), tuple(COLOURS))
-    with pytest.raises(fovea.BadPicture, match="no picture of bad could be read: x is cut short"):
-        measure(network(*COLOURS), data)
-    with pytest.raises(fovea.BadPicture, match="bad is empty"):
-        measure(network(*COLOURS), DataSet("bad", (), tuple(COLOURS)))
+    raises(fovea.BadPicture, "no picture of bad could be read: x is cut short", measure, network(*COLOURS), data)
+    raises(fovea.BadPicture, "bad is empty", measure, network(*COLOURS), DataSet("bad", (), tuple(COLOURS)))
 
 
 def test_ties_and_what_is_not_a_number_are_taken_for_another() -> None:
@@ -215,5 +211,4 @@ class Doubled(nn.Module):
 
 def test_an_output_that_is_no_row_of_classes() -> None:
     net = fovea.wrap(Doubled(), Prepare((8, 8)), labels=3)
-    with pytest.raises(fovea.BadChoice, match=r"this network gives \(1, 3\) a picture"):
-        measure(net, coloured(*SIX))
+    raises(fovea.BadChoice, r"this network gives \(1, 3\) a picture", measure, net, coloured(*SIX))

@@ -17,6 +17,7 @@ from fovea.measures.figures import giga
 from fovea.networks.cost import WARM_UP, macs, parameters, seconds, statistics
 from fovea.networks.devices import placed
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 measure = partial(fovea.measure, "cost")
 
@@ -155,8 +156,7 @@ def test_own_size_is_the_transforms() -> None:
     row = measure(net, rounds=1).rows[0]
     assert (row["size"], row["pixels"], row["macs"]) == ("20 x 30", 600, 9 * 2 * 18 * 28)
     assert measure(fovea.wrap(module), size=12, rounds=1).rows[0]["macs"] == 9 * 2 * 10 * 10
-    with pytest.raises(fovea.BadChoice, match="size=224"):
-        measure(fovea.wrap(module))
+    raises(fovea.BadChoice, "size=224", measure, fovea.wrap(module))
 
 
 def test_the_network_is_left_as_found() -> None:
@@ -230,11 +230,9 @@ def test_command_with_other_classes(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
-    with pytest.raises(fovea.BadChoice, match="auto, cpu, cuda; got 'gpu'"):
-        placed(net, "gpu")
+    raises(fovea.BadChoice, "auto, cpu, cuda; got 'gpu'", placed, net, "gpu")
     if not torch.cuda.is_available():
-        with pytest.raises(fovea.BadChoice, match="no GPU"):
-            placed(net, "cuda")
+        raises(fovea.BadChoice, "no GPU", placed, net, "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -323,8 +321,7 @@ def test_locations(tmp_path: Path) -> None:
     assert done.output.count("locations read") == 2
     net = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32, "glimpses": 3})
     assert measure(net, rounds=1).rows[0]["locations"] == 3  # its own
-    with pytest.raises(fovea.BadChoice, match="reads 0 to 90 glimpses; got 91"):
-        measure(net, rounds=1, glimpses=[91])
+    raises(fovea.BadChoice, "reads 0 to 90 glimpses; got 91", measure, net, rounds=1, glimpses=[91])
     whole = fovea.load("timm/test_resnet", pretrained=False)
     assert "locations" not in measure(whole, size=64, rounds=1).rows[0]
     with pytest.raises(fovea.BadChoice, match="reads whole pictures: leave the number of locations out"):

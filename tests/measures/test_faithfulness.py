@@ -18,6 +18,7 @@ from fovea.measures.curve_kinds import filling, kind_of
 from fovea.measures.curves import area_under, best, curve, places
 from fovea.measures.faithfulness import draw
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 measure = partial(fovea.measure, "faithfulness")
 SURE, UNSURE = 1 / (1 + math.exp(-6)), 1 / (1 + math.exp(6))  # the answer to a white square, and to a black one
@@ -198,16 +199,11 @@ def test_the_area_is_the_trapezoid_rules() -> None:
 
 def test_wrong_names_are_told(net: fovea.Network) -> None:
     data = held((square_of(255), 1))
-    with pytest.raises(fovea.BadChoice, match="no method 'randm'; did you mean 'random'"):
-        measure(net, data, method=["randm"])
-    with pytest.raises(fovea.BadChoice, match="no kind of curve 'coverge'; did you mean 'coverage'"):
-        kind_of("coverge")
-    with pytest.raises(fovea.BadChoice, match="no filling 'blak'; did you mean 'black'"):
-        kind_of("deletion:blak")
-    with pytest.raises(fovea.BadChoice, match="each once"):
-        measure(net, data, method=["random"], kinds=["deletion", "deletion:black"])
-    with pytest.raises(fovea.BadChoice, match="at least 2 steps"):
-        measure(net, data, method=["random"], steps=1)
+    raises(fovea.BadChoice, "no method 'randm'; did you mean 'random'", measure, net, data, method=["randm"])
+    raises(fovea.BadChoice, "no kind of curve 'coverge'; did you mean 'coverage'", kind_of, "coverge")
+    raises(fovea.BadChoice, "no filling 'blak'; did you mean 'black'", kind_of, "deletion:blak")
+    raises(fovea.BadChoice, "each once", measure, net, data, method=["random"], kinds=["deletion", "deletion:black"])
+    raises(fovea.BadChoice, "at least 2 steps", measure, net, data, method=["random"], steps=1)
     with pytest.raises(fovea.BadChoice, match="has 2 outputs and squares labels up to 7"):
         measure(net, held((square_of(255), 7)), method=["random"])
 

@@ -4,6 +4,7 @@ import fovea
 from fovea.measures.families import WAYS, Timed, draw, family
 from fovea.measures.figures import Figures
 from fovea.measures.registry import find
+from raising import raises
 
 
 def test_seconds_of_any_number_of_iterations() -> None:
@@ -51,5 +52,4 @@ def test_progress_and_no_rounds() -> None:
     seen: list[tuple[int, int]] = []
     fovea.measure("bench families", "timm/test_resnet", rounds=1, progress=lambda *now: seen.append(now))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    with pytest.raises(fovea.BadChoice, match="one or more networks"):
-        fovea.measure("bench families", rounds=0)
+    raises(fovea.BadChoice, "one or more networks", fovea.measure, "bench families", rounds=0)

@@ -14,6 +14,7 @@ from fovea.measures.figures import Figures
 from fovea.pictures.shown import Shown
 from fovea.streams.reading import Read, Streams
 from made_twostream import STEPS, made, planted_image, scrambled
+from raising import raises
 
 LABELS = ("red_bird", "green_bird")
 
@@ -54,10 +55,7 @@ def test_interval_of_means() -> None:
     values = np.random.default_rng(0).normal(0.3, 0.1, (400, 1))
     (low,), (high,) = interval_of_means(values, 0)
     half = 1.96 * values.std() / 20
-    assert (low, high) == (
-        pytest.approx(values.mean() - half, abs=1e-3),
-        pytest.approx(values.mean() + half, abs=1e-3),
-    )
+    assert (low, high) == (pytest.approx(values.mean() - half, abs=1e-3), pytest.approx(values.mean() + half, abs=1e-3))
     some = np.concatenate([values, np.full((100, 1), np.nan)])
     (lower,), (higher,) = interval_of_means(some, 0)
     assert (lower, higher) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
@@ -144,14 +142,10 @@ def test_steps_are_right_as_often_as_their_own_answers() -> None:
 
 
 def test_wrong_choices() -> None:
-    with pytest.raises(fovea.BadChoice, match="not 'cam'"):
-        fovea.measure("finer", made(), data(0), method=["cam"])
-    with pytest.raises(fovea.BadChoice, match="each once"):
-        fovea.measure("finer", made(), data(0), method=["gradcam", "gradcam"])
-    with pytest.raises(fovea.BadChoice, match="single step"):
-        fovea.measure("finer", made(steps=1), data(0))
-    with pytest.raises(fovea.BadPicture, match="bad is empty"):
-        fovea.measure("finer", made(), data(bad=True))
+    raises(fovea.BadChoice, "not 'cam'", fovea.measure, "finer", made(), data(0), method=["cam"])
+    raises(fovea.BadChoice, "each once", fovea.measure, "finer", made(), data(0), method=["gradcam", "gradcam"])
+    raises(fovea.BadChoice, "single step", fovea.measure, "finer", made(steps=1), data(0))
+    raises(fovea.BadPicture, "bad is empty", fovea.measure, "finer", made(), data(bad=True))
 
 
 def test_the_picture_has_a_line_and_a_band_a_method() -> None:

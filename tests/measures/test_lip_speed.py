@@ -1,10 +1,10 @@
-import pytest
 import torch
 
 import fovea
 from fovea import BadChoice
 from fovea.measures import lip_speed
 from fovea.patches.lip import Settings
+from raising import raises
 
 
 def test_iou_by_hand() -> None:
@@ -37,5 +37,4 @@ def test_a_row_for_each_setting_with_equal_picks() -> None:
 
 
 def test_no_rounds() -> None:
-    with pytest.raises(BadChoice, match="at least one round"):
-        fovea.measure("bench lip", rounds=0)
+    raises(BadChoice, "at least one round", fovea.measure, "bench lip", rounds=0)

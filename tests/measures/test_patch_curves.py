@@ -13,6 +13,7 @@ from fovea.measures import patch_curves
 from fovea.measures.figures import Figures
 from fovea.models.glimpsing import Pixels, Scene, Walk
 from fovea.networks.network import Network
+from raising import raises
 
 
 @pytest.fixture
@@ -75,10 +76,8 @@ def test_batches_do_not_matter(localizer: Network, mean: Network) -> None:
 
 
 def test_what_is_refused(localizer: Network, mean: Network) -> None:
-    with pytest.raises(fovea.BadChoice, match="each at least 1; got \\[0, 2\\]"):
-        measured(localizer, mean, (0, 2))
-    with pytest.raises(fovea.BadChoice, match="must be an AnchorNet"):
-        measured(mean, mean)
+    raises(fovea.BadChoice, "each at least 1; got \\[0, 2\\]", measured, localizer, mean, (0, 2))
+    raises(fovea.BadChoice, "must be an AnchorNet", measured, mean, mean)
 
 
 def test_the_figure(localizer: Network, mean: Network) -> None:
@@ -120,5 +119,4 @@ def test_a_rivals_glimpses_are_its_patches(localizer: Network, mean: Network) ->
     found = measured(localizer, mean, (1, 2, 3), rival=rival)
     areas = {row["patches"]: row["area"] for row in found.rows if row["method"] == "first" and "kind" in row}
     assert areas == {0: 0, 1: 0.25, 2: 0.5, 3: 0.5}  # there is no third
-    with pytest.raises(fovea.BadChoice, match="glimpses"):
-        measured(localizer, mean, (1,), rival=mean)
+    raises(fovea.BadChoice, "glimpses", measured, localizer, mean, (1,), rival=mean)

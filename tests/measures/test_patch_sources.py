@@ -13,6 +13,7 @@ from fovea.measures import patch_sources
 from fovea.patches.opening import Opened, Shape
 from fovea.patches.patching import Patches
 from fovea.patches.sources import Scored
+from raising import raises
 
 BLACK = Pixels(np.zeros((10, 20), dtype=np.uint8))
 
@@ -58,8 +59,7 @@ def test_figures_by_hand(data: DataSet) -> None:
 def test_data_without_boxes_and_no_source_are_refused(data: DataSet) -> None:
     with pytest.raises(BadChoice, match="no boxes"):
         fovea.measure("patch-sources", data=DataSet("bare", data.samples[2:3], ("thing",)), source=["whole"])
-    with pytest.raises(BadChoice, match="no patch source"):
-        fovea.measure("patch-sources", data=data)
+    raises(BadChoice, "no patch source", fovea.measure, "patch-sources", data=data)
 
 
 def test_centers_on_the_far_edge_are_outside() -> None:

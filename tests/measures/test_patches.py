@@ -24,6 +24,7 @@ from fovea.networks.inputs import groups
 from fovea.networks.network import Network
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
 NAMES = ("red", "green", "blue")
@@ -260,14 +261,11 @@ def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
 
 
 def test_what_is_refused(localizer: Network, mean: Network) -> None:
-    with pytest.raises(fovea.BadChoice, match=r"must be an AnchorNet.*mean has no branches"):
-        measured(mean, mean)
+    raises(fovea.BadChoice, r"must be an AnchorNet.*mean has no branches", measured, mean, mean)
     with pytest.raises(fovea.BadChoice, match="knows other classes than squares: cat, dog, cow … instead of red"):
         measured(localizer, replace(mean, labels=("cat", "dog", "cow")))
-    with pytest.raises(fovea.BadChoice, match="at least one share"):
-        sensitivity(localizer, mean, shares=())
-    with pytest.raises(fovea.BadChoice, match=r"overlap \(T\)"):
-        sensitivity(localizer, mean, overlaps=(1.5,))
+    raises(fovea.BadChoice, "at least one share", sensitivity, localizer, mean, shares=())
+    raises(fovea.BadChoice, r"overlap \(T\)", sensitivity, localizer, mean, overlaps=(1.5,))
     with pytest.raises(fovea.BadChoice, match="ε is above 0"):
         fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.2, -1))
 

@@ -10,6 +10,7 @@ from fovea.cli.common import shortened
 from fovea.measures.figures import Figures
 from fovea.measures.results import page, trained
 from fovea.networks import loading as zoo
+from raising import raises
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,13 +86,11 @@ def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
 def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
     text = '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
     (small(tmp_path) / "papers.toml").write_text(text.replace(*changed))
-    with pytest.raises(fovea.BadChoice, match=words):
-        page(tmp_path)
+    raises(fovea.BadChoice, words, page, tmp_path)
 
 
 def test_nothing_measured_yet(tmp_path: Path) -> None:
-    with pytest.raises(fovea.BadChoice, match="no results"):
-        page(tmp_path)
+    raises(fovea.BadChoice, "no results", page, tmp_path)
 
 
 def test_details_are_written_beside_the_rows(tmp_path: Path) -> None:

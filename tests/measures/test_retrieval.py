@@ -15,6 +15,7 @@ from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
 from fovea.pictures.transforms import Prepare
 from fovea.retrieval.recall import lengths, nmi, ranks
+from raising import raises
 
 measure, measure_boxes = partial(fovea.measure, "retrieval"), partial(fovea.measure, "retrieval-loc")
 LINE = np.array([[0.0], [1.0], [2.5], [3.0], [9.0]])
@@ -191,8 +192,7 @@ def test_output_when_asked_or_without_labels() -> None:
     assert embedding(colours_net())[1] == "output"
     own, features = embedding(colours_net(2), "output")
     assert (features, own(blank(own)).shape) == ("output", (1, 2))
-    with pytest.raises(fovea.BadChoice, match="did you mean 'pooled'"):
-        embedding(colours_net(2), "poled")
+    raises(fovea.BadChoice, "did you mean 'pooled'", embedding, colours_net(2), "poled")
 
 
 class TwoHeads(nn.Module):
@@ -206,11 +206,9 @@ class TwoHeads(nn.Module):
 
 def test_no_single_last_layer() -> None:
     net = fovea.wrap(TwoHeads(), Prepare((8, 8)), labels=4)
-    with pytest.raises(fovea.BadNetwork, match="does more after its last layer 'two'"):
-        embedding(net)
+    raises(fovea.BadNetwork, "does more after its last layer 'two'", embedding, net)
     net = fovea.wrap(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), Prepare((8, 8)), labels=3)
-    with pytest.raises(fovea.BadNetwork, match="has no last linear layer"):
-        embedding(net)
+    raises(fovea.BadNetwork, "has no last linear layer", embedding, net)
 
 
 def test_boxes_of_a_retrieval_network() -> None:
@@ -240,8 +238,7 @@ def test_a_right_box_counts_only_with_a_right_neighbour() -> None:
 
 def test_no_boxes() -> None:
     bare = [Sample(one.name, one.label, one.source) for one in spots().samples]
-    with pytest.raises(fovea.BadChoice, match="no boxes"):
-        measure_boxes(colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
+    raises(fovea.BadChoice, "no boxes", measure_boxes, colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")

@@ -15,6 +15,7 @@ from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_o
 from fovea.measures.robustness import draw
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 measure = partial(fovea.measure, "robustness")
 PREPARE = Prepare((8, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.1), None)
@@ -203,10 +204,8 @@ def gamma(image: Image.Image) -> Tensor:
 
 @pytest.mark.parametrize("transform", [standardised, backwards, gamma])
 def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
-    with pytest.raises(fovea.BadChoice, match="must normalize each channel"):
-        normalization_of(net_of(weights(), transform))
-    with pytest.raises(fovea.BadChoice, match="no transform"):
-        normalization_of(fovea.wrap(Linear(weights())))
+    raises(fovea.BadChoice, "must normalize each channel", normalization_of, net_of(weights(), transform))
+    raises(fovea.BadChoice, "no transform", normalization_of, fovea.wrap(Linear(weights())))
 
 
 @pytest.mark.parametrize(
@@ -222,16 +221,14 @@ def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
     ],
 )
 def test_attacks_that_cannot_be(given: str, message: str, net: fovea.Network) -> None:
-    with pytest.raises(fovea.BadChoice, match=message):
-        measure(net, noise_set(1), attacks=[given])
+    raises(fovea.BadChoice, message, measure, net, noise_set(1), attacks=[given])
 
 
 def test_attacks_by_name(net: fovea.Network) -> None:
     assert parsed(" fgsm:0.007 ") == ("fgsm", 0.007)
     for text, kind in (("fgsm:1", FGSM), ("noise:1", Noise), ("jpeg:1", JPEG), ("texture:1", Texture)):
         assert isinstance(attack_of(*parsed(text), net, net, 0), kind)
-    with pytest.raises(fovea.BadChoice, match="at least one attack"):
-        measure(net, noise_set(1), attacks=[])
+    raises(fovea.BadChoice, "at least one attack", measure, net, noise_set(1), attacks=[])
     with pytest.raises(fovea.BadChoice, match="the surrogate must have the network's classes: it has 0 labels"):
         measure(net, noise_set(1), attacks=["fgsm:1"], surrogate=fovea.wrap(net.module, PREPARE))
 
@@ -249,8 +246,7 @@ def test_a_texture_net_that_is_not_at_hand(net: fovea.Network, monkeypatch: pyte
         raise fovea.BadNetwork("no connection")
 
     monkeypatch.setattr("fovea.networks.loading.load", load)
-    with pytest.raises(fovea.BadNetwork, match="--texture-net efficientnet_lite0"):
-        measure(net, noise_set(1), attacks=["texture:2"])
+    raises(fovea.BadNetwork, "--texture-net efficientnet_lite0", measure, net, noise_set(1), attacks=["texture:2"])
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")

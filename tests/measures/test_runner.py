@@ -20,6 +20,7 @@ from fovea.measures.figures import Figures, cell, giga, printed
 from fovea.measures.registry import Declared, find, measure, titles
 from fovea.measures.runner import Given, Run, part_of
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 ROOT = Path(__file__).parents[2]
 DEMANDED = {  # keys that others read
@@ -120,8 +121,7 @@ def test_a_strangers_measure_in_one_file(stranger: Path) -> None:
     ],
 )
 def test_an_authors_mistakes(stranger: Path, name: str, words: str) -> None:
-    with pytest.raises(fovea.BadChoice, match=words):
-        fovea.measure(f"redness:{name}", nn.Linear(1, 1), "data")
+    raises(fovea.BadChoice, words, fovea.measure, f"redness:{name}", nn.Linear(1, 1), "data")
 
 
 def test_what_is_wrong_is_told() -> None:
@@ -129,10 +129,8 @@ def test_what_is_wrong_is_told() -> None:
         fovea.measure("clasify", nn.Linear(1, 1), "data")
     with pytest.raises(fovea.BadChoice, match="'classify' has no option 'sead'; did you mean 'seed'"):
         fovea.measure("classify", nn.Linear(1, 1), "data", sead=1)
-    with pytest.raises(fovea.BadChoice, match="is of one network, and 2 are given"):
-        fovea.measure("classify", ["a", "b"], "data")
-    with pytest.raises(fovea.BadChoice, match="'classify' needs data"):
-        fovea.measure("classify", fovea.wrap(nn.Linear(1, 2), labels=2))
+    raises(fovea.BadChoice, "is of one network, and 2 are given", fovea.measure, "classify", ["a", "b"], "data")
+    raises(fovea.BadChoice, "'classify' needs data", fovea.measure, "classify", fovea.wrap(nn.Linear(1, 2), labels=2))
 
 
 @pytest.mark.parametrize("name", measure)

@@ -8,6 +8,7 @@ from fovea.measures import sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.networks.network import Network
 from fovea.patches.sound import draw_sound
+from raising import raises
 
 
 def untrained(**options: int) -> Network:
@@ -51,8 +52,7 @@ def test_other_classes_and_rates_are_refused() -> None:
     with pytest.raises(fovea.BadChoice, match="open it with rate=8000"):
         fovea.measure("sounds", network, make_sounds(count=1, rate=16000))
     network.labels = tuple("abcdef")
-    with pytest.raises(fovea.BadChoice, match="other classes than the data: a, b"):
-        fovea.measure("sounds", network, make_sounds(count=1))
+    raises(fovea.BadChoice, "other classes than the data: a, b", fovea.measure, "sounds", network, make_sounds(count=1))
 
 
 def test_a_picture_has_the_spans_where_they_are() -> None:

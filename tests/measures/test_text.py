@@ -6,6 +6,7 @@ import torch
 
 import fovea
 from fovea.measures.text import average, mean_with_interval
+from raising import raises
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -59,5 +60,4 @@ def test_both_tables(reviews: Path, tmp_path: Path) -> None:
     assert not any("weights" in one for one in card["changes"])  # where they lay is nobody's business
     again = fovea.measure("text", **asked)  # nothing is trained again
     assert again.rows == found.rows
-    with pytest.raises(fovea.BadChoice, match="at least one seed"):
-        fovea.measure("text", seeds=0)
+    raises(fovea.BadChoice, "at least one seed", fovea.measure, "text", seeds=0)

@@ -7,6 +7,7 @@ from fovea.measures.attacks import Texture, Victims
 from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesise
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 
 class Narrowing(nn.Module):
@@ -61,8 +62,7 @@ def test_the_layers_are_the_last_of_each_resolution_but_the_coarsest(net: fovea.
     alone = fovea.wrap(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()), net.transform, 4)
     assert stages(alone, torch.zeros(1, 3, 16, 16)) == ("1",)
     flat = fovea.wrap(nn.Sequential(nn.Flatten(), nn.Linear(768, 4)), net.transform, 4)
-    with pytest.raises(fovea.BadNetwork, match="no layer whose output has rows and columns"):
-        stages(flat, torch.zeros(1, 3, 16, 16))
+    raises(fovea.BadNetwork, "no layer whose output has rows and columns", stages, flat, torch.zeros(1, 3, 16, 16))
 
 
 def test_features_are_those_before_they_are_written_over_and_nothing_is_run_after_them(net: fovea.Network) -> None:
@@ -137,7 +137,5 @@ def test_the_network_is_left_as_found(net: fovea.Network, stripes: Tensor) -> No
 def test_what_cannot_be_is_refused(net: fovea.Network, stripes: Tensor) -> None:
     with pytest.raises(fovea.BadChoice, match="no layer 'secnd' in Narrowing; did you mean 'second'"):
         synthesise(net, stripes, 2, ["secnd"])
-    with pytest.raises(fovea.BadChoice, match="layer 'last' gives no map"):
-        synthesise(net, stripes, 2, ["last"])
-    with pytest.raises(fovea.BadChoice, match="at least 1 iteration"):
-        synthesise(net, stripes, 0)
+    raises(fovea.BadChoice, "layer 'last' gives no map", synthesise, net, stripes, 2, ["last"])
+    raises(fovea.BadChoice, "at least 1 iteration", synthesise, net, stripes, 0)

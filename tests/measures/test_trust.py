@@ -20,6 +20,7 @@ from fovea.measures.trust_maps import Part
 from fovea.measures.trust_rules import Measured, advise, compare
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 COUNT = 12
 
@@ -181,14 +182,10 @@ def test_the_network_is_left_as_found() -> None:
 
 
 def test_wrong_choices_are_told() -> None:
-    with pytest.raises(fovea.BadChoice, match="no method 'l2ca'; did you mean 'l2caf'"):
-        measured(network(), squares(), ["l2ca"])
-    with pytest.raises(fovea.BadChoice, match="each once"):
-        measured(network(), squares(), ["cam", "cam"])
-    with pytest.raises(fovea.BadChoice, match="at least 2 pictures"):
-        measured(network(), squares(), ["cam"], curve_pictures=1)
-    with pytest.raises(fovea.BadChoice, match="not for this head"):
-        measured(network(), squares(), [Refusing()], curve_pictures=2)
+    raises(fovea.BadChoice, "no method 'l2ca'; did you mean 'l2caf'", measured, network(), squares(), ["l2ca"])
+    raises(fovea.BadChoice, "each once", measured, network(), squares(), ["cam", "cam"])
+    raises(fovea.BadChoice, "at least 2 pictures", measured, network(), squares(), ["cam"], curve_pictures=1)
+    raises(fovea.BadChoice, "not for this head", measured, network(), squares(), [Refusing()], curve_pictures=2)
 
 
 def made(method: str, hits: float, insertion: float, deletion: float, **more: float | str | None) -> Measured:

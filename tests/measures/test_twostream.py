@@ -13,6 +13,7 @@ from fovea.basics.errors import BadChoice
 from fovea.measures import twostream
 from fovea.models.twostream import TwoStream, Views
 from fovea.networks.network import Network
+from raising import raises
 
 OPTIONS = {"side": 40, "size": 32, "patch": 32, "hidden": 6, "steps": 3, "source": "whole"}
 
@@ -91,5 +92,4 @@ def test_seeds_are_compared_with_their_own(pictures: Path) -> None:
 
 def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
-    with pytest.raises(BadChoice, match="has not two streams"):
-        fovea.measure("twostream", [other], str(pictures))
+    raises(BadChoice, "has not two streams", fovea.measure, "twostream", [other], str(pictures))

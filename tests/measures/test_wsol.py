@@ -22,6 +22,7 @@ from fovea.data import open_data, open_folder, open_pack
 from fovea.measures.localized import localised
 from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare, placement_of
+from raising import raises
 
 measure = partial(fovea.measure, "wsol")
 
@@ -117,22 +118,18 @@ def test_folders_with_boxes(net: fovea.Network, tmp_path: Path) -> None:
 
 def test_data_that_is_not_there(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOVEA_DATA", str(pack.parent))
-    with pytest.raises(fovea.BadChoice, match="no data 'nowhere'"):
-        open_data("nowhere")
+    raises(fovea.BadChoice, "no data 'nowhere'", open_data, "nowhere")
     assert len(open_data(pack.name)) == 4
-    with pytest.raises(fovea.BadChoice, match="no split 'tset'; did you mean 'test'"):
-        open_pack(pack, "tset")
+    raises(fovea.BadChoice, "no split 'tset'; did you mean 'test'", open_pack, pack, "tset")
     (pack / "00.tar").unlink()
-    with pytest.raises(fovea.BadChoice, match=r"incomplete: 00\.tar"):
-        open_pack(pack)
+    raises(fovea.BadChoice, r"incomplete: 00\.tar", open_pack, pack)
 
 
 def test_nothing_to_measure_against(net: fovea.Network, pack: Path) -> None:
     text = (pack / "manifest.csv").read_text().splitlines()
     kept = [",".join([*line.split(",")[:3], "", "test"]) for line in text[1:]]
     (pack / "manifest.csv").write_text("\n".join([text[0], *kept]))
-    with pytest.raises(fovea.BadChoice, match="no boxes"):
-        measure(net, open_pack(pack), method=["cam"])
+    raises(fovea.BadChoice, "no boxes", measure, net, open_pack(pack), method=["cam"])
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")
@@ -185,10 +182,8 @@ def test_a_plain_script_measures(tmp_path: Path) -> None:
 
 
 def test_no_method_and_no_batch(net: fovea.Network, pack: Path) -> None:
-    with pytest.raises(fovea.BadChoice, match="no method was named"):
-        measure(net, open_pack(pack), method=[])
-    with pytest.raises(fovea.BadChoice, match="at least one picture; got 0"):
-        measure(net, open_pack(pack), method=["cam"], batch=0)
+    raises(fovea.BadChoice, "no method was named", measure, net, open_pack(pack), method=[])
+    raises(fovea.BadChoice, "at least one picture; got 0", measure, net, open_pack(pack), method=["cam"], batch=0)
 
 
 @pytest.mark.parametrize("where", [".", "00.tar/found.json"])

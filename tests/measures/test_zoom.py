@@ -13,6 +13,7 @@ from fovea.models.glimpsing import Scene, Walk, boxes_of, running_mean
 from fovea.networks.cost import macs
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 CLASSES = 7
 FIRST, SECOND = (0.0, 0.0, 4.0, 4.0), (6.0, 6.0, 10.0, 10.0)  # the second reaches over the edge of 8 x 8
@@ -139,8 +140,7 @@ def test_pictures_that_cannot_be_read_are_told() -> None:
 def test_wrong_choices() -> None:
     with pytest.raises(fovea.BadChoice, match=r"peeking reads 0 to 2 glimpses of a picture; none of \[5\]"):
         fovea.measure("zoom", [peeking()], made(0), glimpses=[5])
-    with pytest.raises(fovea.BadChoice, match="each by another name"):
-        fovea.measure("zoom", [peeking(), peeking()], made(0))
+    raises(fovea.BadChoice, "each by another name", fovea.measure, "zoom", [peeking(), peeking()], made(0))
 
 
 def test_the_network_is_left_as_found() -> None:

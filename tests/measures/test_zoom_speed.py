@@ -3,6 +3,7 @@ import torch
 
 import fovea
 from fovea.networks.cost import macs
+from raising import raises
 
 
 def test_glimpses_against_the_full_picture() -> None:
@@ -37,5 +38,4 @@ def test_wrong_choices() -> None:
     with pytest.raises(fovea.BadChoice, match="name one that reads glimpses, as tnet-b0"):
         fovea.measure("bench zoom", whole, against=whole)
     reads = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32})
-    with pytest.raises(fovea.BadChoice, match="are at least 1"):
-        fovea.measure("bench zoom", reads, against=whole, batches=())
+    raises(fovea.BadChoice, "are at least 1", fovea.measure, "bench zoom", reads, against=whole, batches=())

@@ -10,6 +10,7 @@ import fovea
 from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, decide, output_of
 from fovea.models.anchornet import AnchorNet, AnchorNetOptions
 from fovea.networks import cost, geometry
+from raising import raises
 
 
 def calibrated(se: str, classes: int = 3) -> AnchorNet:
@@ -166,12 +167,9 @@ def test_the_outputs_maximum_is_the_decision() -> None:
 
 
 def test_a_picture_too_small_is_told_the_size_needed() -> None:
-    with pytest.raises(fovea.BadChoice, match=r"at least 111 x 111 .* got 200 x 110"):
-        AnchorNet(2)(torch.zeros(1, 3, 110, 200))
-    with pytest.raises(fovea.BadChoice, match="at least 111 pixels"):
-        AnchorNetOptions(side=64)
-    with pytest.raises(fovea.BadChoice, match="did you mean 'local'"):
-        AnchorNetOptions(se="locl")  # type: ignore[arg-type]
+    raises(fovea.BadChoice, r"at least 111 x 111 .* got 200 x 110", AnchorNet(2), torch.zeros(1, 3, 110, 200))
+    raises(fovea.BadChoice, "at least 111 pixels", AnchorNetOptions, side=64)
+    raises(fovea.BadChoice, "did you mean 'local'", AnchorNetOptions, se="locl")
 
 
 def test_a_branch_of_any_medium() -> None:

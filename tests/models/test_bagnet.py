@@ -7,6 +7,7 @@ from fovea.basics.errors import BadChoice
 from fovea.models.bagnet import Bag, BagNet, Same
 from fovea.networks import geometry
 from fovea.networks.cost import macs, parameters
+from raising import raises
 
 
 def small(classes: int = 3, side: int = 93) -> "fovea.Network":
@@ -64,7 +65,5 @@ def test_heatmaps_and_patches_of_it() -> None:
 
 
 def test_too_small_a_picture_is_refused() -> None:
-    with pytest.raises(BadChoice, match="29 x 29"):
-        BagNet(2, 0.0625)(torch.zeros(1, 3, 20, 20))
-    with pytest.raises(BadChoice, match="width"):
-        fovea.load("bagnet77", options={"width": 0})
+    raises(BadChoice, "29 x 29", BagNet(2, 0.0625), torch.zeros(1, 3, 20, 20))
+    raises(BadChoice, "width", fovea.load, "bagnet77", options={"width": 0})

@@ -11,6 +11,7 @@ import fovea
 from fovea.models.dram import Dram, DramOptions, build, log_normal
 from fovea.models.glimpsing import Glimpsing, Pixels
 from fovea.networks import cost
+from raising import raises
 
 TINY = 0.03125
 
@@ -125,8 +126,7 @@ def test_fewer_glimpses_are_the_first_ones() -> None:
     assert torch.equal(few.after, all_of_them.after[:, :2])
     assert torch.equal(few.boxes, all_of_them.boxes[:, :2])
     for glimpses in (0, 4):
-        with pytest.raises(fovea.BadChoice, match=rf"1 to 3 glimpses; got {glimpses}"):
-            net.walk(Pixels(pictures()), glimpses)
+        raises(fovea.BadChoice, rf"1 to 3 glimpses; got {glimpses}", net.walk, Pixels(pictures()), glimpses)
 
 
 def test_a_normal_distribution_by_hand() -> None:
@@ -163,8 +163,7 @@ def touched(net: Dram) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("row", "parts"),
-    [("policy", {"steer", "emit"}), ("answer", {"eye", "recognise", "classifier"})],
+    ("row", "parts"), [("policy", {"steer", "emit"}), ("answer", {"eye", "recognise", "classifier"})]
 )
 def test_the_policy_and_the_answer_train_their_own(row: str, parts: set[str]) -> None:
     net = net_of().train()
@@ -214,8 +213,7 @@ def test_pixels_are_told_where_they_are() -> None:
     ],
 )
 def test_options_are_checked(options: dict[str, object], words: str) -> None:
-    with pytest.raises(fovea.BadChoice, match=words):
-        DramOptions(**{"width": TINY, **options})  # type: ignore[arg-type]
+    raises(fovea.BadChoice, words, DramOptions, **{"width": TINY, **options})
 
 
 def test_built_as_a_network() -> None:
@@ -224,7 +222,6 @@ def test_built_as_a_network() -> None:
     network.module.reset_classifier(6)  # type: ignore[operator]
     assert network.module(pictures(1)).logits.shape == (1, 6)
     network.labels = None
-    with pytest.raises(fovea.BadChoice, match="color pictures"):
-        network.module(torch.zeros(1, 1, 96, 96))
+    raises(fovea.BadChoice, "color pictures", network.module, torch.zeros(1, 1, 96, 96))
     with pytest.raises(fovea.BadNetwork, match=r"fovea\.zoom tells"):  # its layers run for every glimpse
         fovea.explain(network, pictures(1))

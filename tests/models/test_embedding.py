@@ -8,6 +8,7 @@ import torch
 import fovea
 from fovea.models.embedding import Embedding, embedding_of
 from fovea.networks import loading as zoo
+from raising import raises
 
 
 def small(**options: object) -> fovea.Network:
@@ -61,14 +62,10 @@ def test_frozen_features_are_in_eval_mode() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(fovea.BadChoice, match="at least 1 dimension"):
-        small(dimensions=0)
-    with pytest.raises(fovea.BadChoice, match="dimensions and no classes"):
-        fovea.load("embedding/smallnet", pretrained=False, classes=3)
-    with pytest.raises(fovea.BadChoice, match="takes pictures"):
-        small()(torch.zeros(2, 3, 3, 32, 32))
-    with pytest.raises(fovea.BadChoice, match="no embedding network"):
-        embedding_of(fovea.wrap(torch.nn.Identity()))
+    raises(fovea.BadChoice, "at least 1 dimension", small, dimensions=0)
+    raises(fovea.BadChoice, "dimensions and no classes", fovea.load, "embedding/smallnet", pretrained=False, classes=3)
+    raises(fovea.BadChoice, "takes pictures", small(), torch.zeros(2, 3, 3, 32, 32))
+    raises(fovea.BadChoice, "no embedding network", embedding_of, fovea.wrap(torch.nn.Identity()))
     assert isinstance(small().module, Embedding)
 
 
@@ -87,8 +84,7 @@ def test_a_file_does_without_frozen_features(tmp_path: Path, monkeypatch: pytest
     again = fovea.load(tmp_path / "net.safetensors")
     assert torch.equal(network(x), again(x))
     (tmp_path / "known.safetensors").write_bytes((tmp_path / "known-half.safetensors").read_bytes())
-    with pytest.raises(fovea.BadNetwork, match="have changed since"):
-        fovea.load(tmp_path / "net.safetensors")
+    raises(fovea.BadNetwork, "have changed since", fovea.load, tmp_path / "net.safetensors")
     with pytest.raises(fovea.BadChoice, match="is a file: leave frozen out"):
         fovea.load(f"embedding/{tmp_path}/known.safetensors", options={"frozen": True})
 

@@ -9,6 +9,7 @@ import fovea
 from fovea.basics.errors import BadChoice
 from fovea.models.protopnet import EPSILON, ProtoPNet, ProtoPNetOutput, similarity_of
 from fovea.models.trunks import Trunk
+from raising import raises
 
 TINY = {"channels": [8, 8, 16, 16], "stem_width": 8, "width": 4, "prototypes": 2}
 
@@ -125,9 +126,6 @@ def test_distances_do_not_follow_autocast() -> None:
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(BadChoice, match="at least 2"):
-        tiny(classes=1)
-    with pytest.raises(BadChoice, match="prototypes is at least 1"):
-        tiny(prototypes=0)
-    with pytest.raises(BadChoice, match="N,C,H,W"):
-        tiny().module(torch.zeros(3, 64, 64))
+    raises(BadChoice, "at least 2", tiny, classes=1)
+    raises(BadChoice, "prototypes is at least 1", tiny, prototypes=0)
+    raises(BadChoice, "N,C,H,W", tiny().module, torch.zeros(3, 64, 64))

@@ -11,6 +11,7 @@ import fovea
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.networks.registry import described, is_untrained, model
 from fovea.networks.running import ABILITIES
+from raising import raises
 
 SMALL: dict[str, dict[str, object]] = {  # options that make a network small
     "anchornet_text": {"words": ["a", "b"], "width": 8},
@@ -71,12 +72,10 @@ def test_every_model_builds_states_its_abilities_and_answers(kind: str, tmp_path
 
 
 def test_options_that_nobody_takes_are_refused_with_the_nearest() -> None:
-    with pytest.raises(BadChoice, match="smallnet has no option 'sid'; did you mean 'side'"):
-        fovea.load("smallnet", options={"sid": 64})
+    raises(BadChoice, "smallnet has no option 'sid'; did you mean 'side'", fovea.load, "smallnet", options={"sid": 64})
     with pytest.raises(BadChoice, match="saccader has no option 'locatons'; did you mean 'locations'"):
         fovea.load("saccader", options={"locatons": 2})
-    with pytest.raises(BadChoice, match="tnet is built over another network: give tnet/NAME"):
-        fovea.load("tnet")
+    raises(BadChoice, "tnet is built over another network: give tnet/NAME", fovea.load, "tnet")
 
 
 def test_what_only_says_how_a_network_is_built_is_untrained() -> None:
@@ -149,7 +148,6 @@ def test_a_weights_file_imports_no_code(
     monkeypatch.setattr(model, "_given", {})
     monkeypatch.setattr(model, "_made", {})
     monkeypatch.delitem(sys.modules, strangers)
-    with pytest.raises(BadNetwork, match=r"import the module that declares it first, or fovea\.load"):
-        fovea.load(file)
+    raises(BadNetwork, r"import the module that declares it first, or fovea\.load", fovea.load, file)
     assert strangers not in sys.modules
     assert torch.equal(fovea.load(f"{strangers}:{name}", weights=file)(x), network(x))

@@ -13,18 +13,12 @@ from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream
 from fovea.models.selfattention import SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.models.twostream import (
-    GlobalStream,
-    TwoStream,
-    TwoStreamOptions,
-    TwoStreamOutput,
-    Views,
-    add_local_stream,
-)
+from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions, TwoStreamOutput, Views, add_local_stream
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 from fovea.pictures.windows import cut, inside, middle
 from made_twostream import give_boxes
+from raising import raises
 
 GREY = (0.5,) * 3
 
@@ -348,10 +342,8 @@ def test_trunks_have_no_layers_of_the_head() -> None:
 def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
     net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "source": "whole"})
     grey = Image.new("RGB", (80, 70), "grey")
-    with pytest.raises(BadChoice, match="look_longer"):
-        fovea.explain(net, grey)
-    with pytest.raises(BadChoice, match="look_longer"):
-        fovea.localize(net, grey)
+    raises(BadChoice, "look_longer", fovea.explain, net, grey)
+    raises(BadChoice, "look_longer", fovea.localize, net, grey)
 
 
 @pytest.mark.parametrize(("options", "said"), [
@@ -365,14 +357,12 @@ def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
     ({"self_attention": True, "keys": 9999}, "keys are some of the map's"),
 ])  # fmt: skip
 def test_refusals(options: dict[str, object], said: str) -> None:
-    with pytest.raises(BadChoice, match=said):
-        fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options=options)
+    raises(BadChoice, said, fovea.load, "twostream/timm/resnet10t", pretrained=False, classes=3, options=options)
 
 
 def test_without_a_source_the_error_says_how_to_give_one() -> None:
     net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64})
-    with pytest.raises(BadChoice, match="source=KIND:NET"):
-        net(torch.zeros(1, 3, 64, 64))
+    raises(BadChoice, "source=KIND:NET", net, torch.zeros(1, 3, 64, 64))
 
 
 def test_windows() -> None:

@@ -7,6 +7,7 @@ from fovea.basics.errors import BadChoice
 from fovea.models.videonet import Features, VideoNet, VideoNetOutput, VideoOptions, build, video_of
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 TINY = {"channels": [8, 8, 16, 16], "stem_width": 8, "width": 6, "narrow": 2, "hidden": 5, "dimensions": 4, "size": 64}
 
@@ -148,8 +149,7 @@ def test_what_it_refuses() -> None:
         (clips()[0], r"clips, N,T,C,H,W"),
         (clips()[:, :0], r"clips, N,T,C,H,W"),
     ):
-        with pytest.raises(BadChoice, match=said):
-            tiny().module(wrong)
+        raises(BadChoice, said, tiny().module, wrong)
     for options, said in (
         ({"layer": "layr2"}, "no layer 'layr2'.*did you mean 'layer2'"),
         ({"size": 32}, r"gives? \(16, 1, 1\) for frames of 32 x 32.*an earlier layer=, or take a larger size="),
@@ -157,14 +157,10 @@ def test_what_it_refuses() -> None:
         ({"hidden": "many"}, "hidden is a whole number"),
         ({"drop": 1.0}, "below 1; got 1.0"),
     ):
-        with pytest.raises(BadChoice, match=said):
-            tiny(**options)
-    with pytest.raises(BadChoice, match="dimensions and no classes"):
-        fovea.load("video/timm/resnet10t", pretrained=False, classes=3)
-    with pytest.raises(BadChoice, match="give a video/NAME"):
-        video_of(fovea.wrap(nn.Identity()))
+        raises(BadChoice, said, tiny, **options)
+    raises(BadChoice, "dimensions and no classes", fovea.load, "video/timm/resnet10t", pretrained=False, classes=3)
+    raises(BadChoice, "give a video/NAME", video_of, fovea.wrap(nn.Identity()))
 
 
 def test_networks_whose_pictures_size_is_unknown_are_refused() -> None:
-    with pytest.raises(fovea.FoveaError, match="no transform that tells how large"):
-        build(fovea.wrap(nn.Conv2d(3, 4, 3)), VideoOptions())
+    raises(fovea.FoveaError, "no transform that tells how large", build, fovea.wrap(nn.Conv2d(3, 4, 3)), VideoOptions())

@@ -11,6 +11,7 @@ from conftest import Pooled, seeded
 from fovea.networks.cutting import Cut, cut
 from fovea.networks.layout import Layout, layout_of
 from fovea.networks.network import as_found
+from raising import raises
 
 CUTS = {
     "timm/resnet10t": ("timm", "forward_features", "channels first", (2, 2), 0),
@@ -202,13 +203,10 @@ def test_wrong_layers_are_named(pooled: Pooled, branching: nn.Module, batch: Ten
         fovea.explain(net, batch, layer="trunk.9")
     for one in (net, fovea.wrap(branching, labels=5)):
         name = "fc" if one is net else "inner.fc"
-        with pytest.raises(fovea.BadChoice, match="no spatial extent"):
-            fovea.explain(one, batch, layer=name)
-    with pytest.raises(fovea.BadChoice, match="not part of this network"):
-        fovea.explain(net, batch, layer=nn.Conv2d(3, 3, 1))
+        raises(fovea.BadChoice, "no spatial extent", fovea.explain, one, batch, layer=name)
+    raises(fovea.BadChoice, "not part of this network", fovea.explain, net, batch, layer=nn.Conv2d(3, 3, 1))
     flat = fovea.wrap(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 4)), labels=4)
-    with pytest.raises(fovea.BadNetwork, match="no layer of Sequential gives a spatial map"):
-        fovea.explain(flat, batch)
+    raises(fovea.BadNetwork, "no layer of Sequential gives a spatial map", fovea.explain, flat, batch)
     with pytest.raises(fovea.BadChoice, match="not one map"):
         fovea.explain(fovea.wrap(seeded(Recurrent), labels=3), torch.randn(1, 3, 8, 8), layer="rnn")
 

@@ -16,6 +16,7 @@ from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.networks import geometry
 from fovea.networks.geometry import Field, Geometry
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 
 class Through(nn.Module):
@@ -286,8 +287,7 @@ def test_several_tensors_from_one_run() -> None:
     assert [one.stride for one in found] == [(2, 2)] * 3
     assert module.runs == 1
     assert geometry.of(module, size=31, output=lambda out: out["evidence"][1]) == found[1]
-    with pytest.raises(BadNetwork, match="gives a dict, not a tensor"):
-        geometry.of(module, size=31)
+    raises(BadNetwork, "gives a dict, not a tensor", geometry.of, module, size=31)
 
 
 def test_words_of_a_sentence() -> None:
@@ -380,8 +380,7 @@ def test_module_is_left_as_found(fails: bool) -> None:
     module.conv.eval()
     rng = torch.get_rng_state()
     if fails:
-        with pytest.raises(BadNetwork, match="does not run on an input of 3 x 9 x 9: no"):
-            geometry.of(module, "conv", size=9)
+        raises(BadNetwork, "does not run on an input of 3 x 9 x 9: no", geometry.of, module, "conv", size=9)
     else:
         geometry.of(module, "conv", size=9)
     assert (module.training, module.conv.training, module.drop.training) == (True, False, True)
@@ -393,11 +392,8 @@ def test_module_is_left_as_found(fails: bool) -> None:
 
 def test_bad_choices() -> None:
     module = torchvision.models.resnet18(weights=None)
-    with pytest.raises(BadChoice, match="no layer 'layer5'; did you mean 'layer4'"):
-        geometry.of(module, "layer5", size=32)
+    raises(BadChoice, "no layer 'layer5'; did you mean 'layer4'", geometry.of, module, "layer5", size=32)
     with pytest.raises(BadChoice, match=r"no cell \(0, 7\) in a grid of 7 x 7: the last cell is \(6, 6\)"):
         geometry.of(first(3), size=9).region((0, 7))
-    with pytest.raises(BadChoice, match="at least one channel and one position"):
-        geometry.of(module, size=0)
-    with pytest.raises(BadNetwork, match=r"does not run on an input of 3 x 2 x 2"):
-        geometry.of(first(3), size=2)
+    raises(BadChoice, "at least one channel and one position", geometry.of, module, size=0)
+    raises(BadNetwork, r"does not run on an input of 3 x 2 x 2", geometry.of, first(3), size=2)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 import fovea
 from conftest import Pooled, seeded
 from fovea.pictures.transforms import Prepare
+from raising import raises
 
 
 class Returning(nn.Module):
@@ -43,27 +44,21 @@ def test_labels_by_name_and_number() -> None:
     net = fovea.wrap(nn.Identity(), labels=["tabby", "Egyptian cat", "crane", "lynx", "crane"])
     assert net.index("egyptian CAT") == net.index(1) == net.index("1") == 1
     assert net.label(3) == "lynx"
-    with pytest.raises(fovea.BadChoice, match=r"no class 'tabbi' among the network's 5; did you mean 'tabby'"):
-        net.index("tabbi")
-    with pytest.raises(fovea.BadChoice, match=r"did you mean .*'Egyptian cat'"):
-        net.index("cat")
-    with pytest.raises(fovea.BadChoice, match=r"'crane' names classes 2 and 4: give the index"):
-        net.index("crane")
+    raises(fovea.BadChoice, r"no class 'tabbi' among the network's 5; did you mean 'tabby'", net.index, "tabbi")
+    raises(fovea.BadChoice, r"did you mean .*'Egyptian cat'", net.index, "cat")
+    raises(fovea.BadChoice, r"'crane' names classes 2 and 4: give the index", net.index, "crane")
     for wrong in (5, -1, "99"):
-        with pytest.raises(fovea.BadChoice, match=r"does not exist: the network has classes 0 to 4"):
-            net.index(wrong)
+        raises(fovea.BadChoice, r"does not exist: the network has classes 0 to 4", net.index, wrong)
 
 
 def test_labels_that_are_only_a_number(pooled: nn.Module) -> None:
     assert fovea.wrap(pooled, labels=3).labels == ("0", "1", "2")
-    with pytest.raises(fovea.BadChoice, match=r"this network has no labels; give a class index"):
-        fovea.wrap(pooled).index("cat")
+    raises(fovea.BadChoice, r"this network has no labels; give a class index", fovea.wrap(pooled).index, "cat")
 
 
 def test_a_class_out_of_range_is_refused_by_explain(pooled: nn.Module, batch: Tensor) -> None:
     for target in (5, "5", [0, -1], torch.tensor([0, 1, 5])):
-        with pytest.raises(fovea.BadChoice, match="classes 0 to 4"):
-            fovea.explain(fovea.wrap(pooled, labels=5), batch, target=target)
+        raises(fovea.BadChoice, "classes 0 to 4", fovea.explain, fovea.wrap(pooled, labels=5), batch, target=target)
 
 
 def test_layers_that_do_not_exist_or_have_no_map(pooled: nn.Module, batch: Tensor) -> None:
@@ -72,8 +67,7 @@ def test_layers_that_do_not_exist_or_have_no_map(pooled: nn.Module, batch: Tenso
         fovea.explain(net, batch, layer="trunc")
     with pytest.raises(fovea.BadChoice, match=r"layer 'fc' gives \(5,\) per picture: no spatial extent"):
         fovea.explain(net, batch, layer="fc")
-    with pytest.raises(fovea.BadChoice, match="not part of this network"):
-        fovea.explain(net, batch, layer=nn.ReLU())
+    raises(fovea.BadChoice, "not part of this network", fovea.explain, net, batch, layer=nn.ReLU())
 
 
 def test_a_network_with_no_map_anywhere(batch: Tensor) -> None:
@@ -88,10 +82,8 @@ def test_pictures_need_a_transform(pooled: nn.Module) -> None:
 
 
 def test_wrapping_what_is_no_module() -> None:
-    with pytest.raises(fovea.BadChoice, match=r"takes a torch.nn.Module; got function"):
-        fovea.wrap(lambda x: x)  # type: ignore[arg-type]
-    with pytest.raises(fovea.BadChoice, match="transform must be callable"):
-        fovea.wrap(nn.Identity(), transform=3)  # type: ignore[arg-type]
+    raises(fovea.BadChoice, r"takes a torch.nn.Module; got function", fovea.wrap, lambda x: x)
+    raises(fovea.BadChoice, "transform must be callable", fovea.wrap, nn.Identity(), transform=3)
 
 
 def test_weights_that_are_not_numbers_are_named(batch: Tensor) -> None:
@@ -130,8 +122,7 @@ def test_labels_must_fit_the_outputs(pooled: nn.Module, batch: Tensor) -> None:
     for count in (4, 6):
         with pytest.raises(fovea.BadNetwork, match=f"gives 5 numbers per picture and has {count} labels"):
             fovea.wrap(pooled, labels=count)(batch)
-    with pytest.raises(fovea.BadChoice, match="an embedding has no classes"):
-        fovea.wrap(pooled, labels=5, embedding=True)
+    raises(fovea.BadChoice, "an embedding has no classes", fovea.wrap, pooled, labels=5, embedding=True)
 
 
 def test_a_network_prints_in_one_line(pooled: nn.Module) -> None:
@@ -150,8 +141,7 @@ def test_the_whole_picture_in_its_proportions(pooled: nn.Module) -> None:
     assert placement.window == (0, 0, 60, 30)
     assert net.fitted("squash").transform == net.squashed().transform
     assert net.fitted("crop") is net
-    with pytest.raises(fovea.BadChoice, match="no fit 'squish'; did you mean 'squash'"):
-        net.fitted("squish")
+    raises(fovea.BadChoice, "no fit 'squish'; did you mean 'squash'", net.fitted, "squish")
     with pytest.raises(fovea.BadChoice, match="transform is not fovea's own"):
         fovea.wrap(pooled, lambda image: torch.zeros(3, 24, 24)).fitted("whole")
 

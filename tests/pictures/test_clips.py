@@ -12,6 +12,7 @@ from fovea.basics.errors import BadChoice, BadPicture
 from fovea.pictures import footage
 from fovea.pictures.clips import Clip, Taken, choose, is_clip, is_clip_name, read_clip, spread, take
 from made_clips import make_clip, picture, told
+from raising import raises
 
 
 @pytest.fixture
@@ -69,8 +70,7 @@ def test_more_frames_than_there_are(clip: Path) -> None:
     ],
 )
 def test_wrong_choices(clip: Path, options: dict[str, int], words: str) -> None:
-    with pytest.raises(BadChoice, match=words):
-        read_clip(clip, **options)  # type: ignore[arg-type]
+    raises(BadChoice, words, read_clip, clip, **options)
 
 
 def test_spread() -> None:
@@ -259,8 +259,7 @@ def sound(path: Path) -> None:
 )
 def test_unreadable(tmp_path: Path, make: object, words: str) -> None:
     make(tmp_path / "a.mp4")  # type: ignore[operator]
-    with pytest.raises(BadPicture, match=rf"a\.mp4.*{words}"):
-        read_clip(tmp_path / "a.mp4")
+    raises(BadPicture, rf"a\.mp4.*{words}", read_clip, tmp_path / "a.mp4")
 
 
 def test_damaged_animation(tmp_path: Path) -> None:

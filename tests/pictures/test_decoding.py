@@ -9,6 +9,7 @@ from PIL import Image
 
 import fovea
 from fovea.pictures import Picture, from_array, gather, read, read_all
+from raising import raises
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -169,8 +170,7 @@ def test_pictures_in_memory_get_names_of_their_own() -> None:
 
 def test_what_is_no_picture_at_all() -> None:
     for wrong in (3, b"bytes", [None]):
-        with pytest.raises(fovea.BadChoice, match="a picture is a path, a folder, a glob"):
-            gather(wrong)  # type: ignore[arg-type]
+        raises(fovea.BadChoice, "a picture is a path, a folder, a glob", gather, wrong)
 
 
 def reason(path: Path) -> str:
@@ -231,8 +231,7 @@ def test_a_huge_picture_is_refused_before_decoding(tmp_path: Path) -> None:
 
 def test_the_limit_can_be_raised_and_lowered(tmp_path: Path) -> None:
     two_halves(30, 20).save(tmp_path / "a.png")
-    with pytest.raises(fovea.BadPicture, match=r"30 x 20 pixels, over the limit of 599"):
-        read(tmp_path / "a.png", max_pixels=599)
+    raises(fovea.BadPicture, r"30 x 20 pixels, over the limit of 599", read, tmp_path / "a.png", max_pixels=599)
     assert read(tmp_path / "a.png", max_pixels=600).size == (30, 20)
 
 

@@ -9,6 +9,7 @@ from torchvision.transforms import v2
 import fovea
 from fovea.pictures.placement import Placement, on_pixels
 from fovea.pictures.transforms import Prepare, placement_of, probe
+from raising import raises
 
 SIZES = [(300, 200), (200, 300), (96, 96), (640, 130)]
 NORMAL = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -75,13 +76,7 @@ def test_a_transform_that_knows_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    "random",
-    [
-        T.RandomHorizontalFlip(0.3),
-        T.RandomCrop(48),
-        T.RandomResizedCrop(48),
-        T.ColorJitter(brightness=0.5),
-    ],
+    "random", [T.RandomHorizontalFlip(0.3), T.RandomCrop(48), T.RandomResizedCrop(48), T.ColorJitter(brightness=0.5)]
 )
 def test_random_transforms_are_refused(random: nn.Module) -> None:
     for _ in range(5):
@@ -99,13 +94,11 @@ def test_random_transforms_are_refused(random: nn.Module) -> None:
     ],
 )
 def test_transforms_that_cannot_be_followed_are_refused(transform: object) -> None:
-    with pytest.raises(fovea.BadChoice, match="only crops, pads, flips, resizes and normalizes"):
-        probe(transform, 90, 64)  # type: ignore[arg-type]
+    raises(fovea.BadChoice, "only crops, pads, flips, resizes and normalizes", probe, transform, 90, 64)
 
 
 def test_a_transform_returns_one_tensor() -> None:
-    with pytest.raises(fovea.BadChoice, match=r"returns a C,H,W tensor; this one returned Image"):
-        probe(lambda image: image, 30, 30)  # type: ignore[arg-type, return-value]
+    raises(fovea.BadChoice, r"returns a C,H,W tensor; this one returned Image", probe, lambda image: image, 30, 30)
     with pytest.raises(fovea.BadChoice, match=r"this one returned \(1, 3, 30, 30\)"):
         probe(lambda image: T.ToTensor()(image)[None], 30, 30)
 

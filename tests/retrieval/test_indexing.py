@@ -19,6 +19,7 @@ import fovea
 from fovea import BadChoice, BadNetwork, BadPicture, FoveaError
 from fovea.networks.network import Network
 from fovea.retrieval import Index, index, open_index, store
+from raising import raises
 
 
 @pytest.fixture
@@ -93,8 +94,7 @@ def test_the_folder_may_move(pictures: Path, tmp_path: Path) -> None:
     assert index(net, tmp_path / "moved", file).already == 5
     assert net.module.seen - seen == 3  # two blank pictures and the one searched for
     assert open_index(file, net).paths[0] == tmp_path / "moved/cold/blue.png"
-    with pytest.raises(BadPicture, match="no folder"):
-        open_index(file, net, folder=tmp_path / "nowhere")
+    raises(BadPicture, "no folder", open_index, file, net, folder=tmp_path / "nowhere")
 
 
 def test_the_folder_and_the_index_may_move_together(pictures: Path, tmp_path: Path) -> None:
@@ -147,16 +147,13 @@ def test_a_picture_over_the_limit_is_tried_again_with_a_higher_one(pictures: Pat
 
 def test_no_picture_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
-    with pytest.raises(BadPicture, match="no pictures in the folder"):
-        index(colours(), tmp_path / "set", tmp_path / "a.fovea")
-    with pytest.raises(BadPicture, match="no file or folder"):
-        index(colours(), tmp_path / "sett", tmp_path / "a.fovea")
+    raises(BadPicture, "no pictures in the folder", index, colours(), tmp_path / "set", tmp_path / "a.fovea")
+    raises(BadPicture, "no file or folder", index, colours(), tmp_path / "sett", tmp_path / "a.fovea")
     assert not (tmp_path / "a.fovea").exists()
     (tmp_path / "set/bad.png").write_bytes(b"no picture")
     with pytest.raises(BadPicture, match=r"could be read.*bad.png is not a picture"):
         index(colours(), tmp_path / "set", tmp_path / "a.fovea")
-    with pytest.raises(FoveaError, match="holds no picture"):
-        open_index(tmp_path / "a.fovea", colours())
+    raises(FoveaError, "holds no picture", open_index, tmp_path / "a.fovea", colours())
 
 
 def other(net: Network) -> Network:
@@ -167,29 +164,24 @@ def other(net: Network) -> Network:
 def test_another_network_is_refused(pictures: Path, tmp_path: Path) -> None:
     file = index(colours(), pictures, tmp_path / "a.fovea").file
     before = file.read_bytes()
-    with pytest.raises(BadNetwork, match=r"another network.*weights.*--fresh"):
-        index(other(colours()), pictures, file)
-    with pytest.raises(BadNetwork, match="another network"):
-        open_index(file, other(colours()))
+    raises(BadNetwork, r"another network.*weights.*--fresh", index, other(colours()), pictures, file)
+    raises(BadNetwork, "another network", open_index, file, other(colours()))
     cropped = Network(colours().module, fovea.load("smallnet", pretrained=False).transform)
-    with pytest.raises(BadNetwork, match=r"transform.*--fresh"):
-        index(cropped, pictures, file)
+    raises(BadNetwork, r"transform.*--fresh", index, cropped, pictures, file)
     assert file.read_bytes() == before
     assert index(other(colours()), pictures, file, fresh=True).added == 5
 
 
 def test_a_network_without_a_name_must_be_given(pictures: Path, tmp_path: Path) -> None:
     file = index(colours(), pictures, tmp_path / "a.fovea").file
-    with pytest.raises(BadNetwork, match="net=that_network"):
-        open_index(file)
+    raises(BadNetwork, "net=that_network", open_index, file)
 
 
 def test_a_file_never_says_what_to_import(pictures: Path, tmp_path: Path) -> None:
     file = index(colours(), pictures, tmp_path / "a.fovea").file
     with store.writing(file) as opened:
         opened.write(opened.read().about | {"net": "this:network"}, {})
-    with pytest.raises(BadNetwork, match=r"of your own \(this:network\)"):
-        open_index(file)
+    raises(BadNetwork, r"of your own \(this:network\)", open_index, file)
 
 
 def test_a_weights_file_loads_again(pictures: Path, tmp_path: Path) -> None:
@@ -201,8 +193,7 @@ def test_a_weights_file_loads_again(pictures: Path, tmp_path: Path) -> None:
     assert opened.known.identity["features"] == "pooled"  # it is a classifier
     next(iter(net.module.state_dict().values())).add_(1)
     net.save(tmp_path / "mine.safetensors")
-    with pytest.raises(BadNetwork, match="another network"):
-        open_index(file)
+    raises(BadNetwork, "another network", open_index, file)
 
 
 def test_values_that_are_not_numbers_are_told(pictures: Path, tmp_path: Path) -> None:
@@ -275,10 +266,8 @@ def test_damage_is_told_and_fresh_mends_it(pictures: Path, tmp_path: Path, what:
         at = content.index(needle) + len(needle) // 2
         content[at if what != "page" else at // 4096 * 4096] ^= 0x15  # a page's first byte tells what it is
     file.write_bytes(content)
-    with pytest.raises(FoveaError, match=r"is damaged.*--fresh"):
-        open_index(file, net)
-    with pytest.raises(FoveaError, match="is damaged"):
-        index(net, pictures, file)
+    raises(FoveaError, r"is damaged.*--fresh", open_index, file, net)
+    raises(FoveaError, "is damaged", index, net, pictures, file)
     assert index(net, pictures, file, fresh=True).added == 5
 
 
@@ -286,8 +275,7 @@ def test_an_index_of_the_version_before_is_made_anew(pictures: Path, tmp_path: P
     file = tmp_path / "a.fovea"
     file.write_bytes(b'fovea index 1\n0badcafe 16 0 12345678\n{"is":"network"}\n')
     for refused in (lambda: open_index(file, colours()), lambda: index(colours(), pictures, file)):
-        with pytest.raises(FoveaError, match=r"is an index of an older version: make it anew.*--fresh"):
-            refused()
+        raises(FoveaError, r"is an index of an older version: make it anew.*--fresh", refused)
     assert index(colours(), pictures, file, fresh=True).added == 5
 
 
@@ -301,10 +289,8 @@ def test_what_is_no_index_is_not_written_over(pictures: Path, tmp_path: Path, ki
             other.execute("CREATE TABLE pictures (name)")
     before = file.read_bytes()
     for fresh in (False, True):
-        with pytest.raises(FoveaError, match="is no index"):
-            index(colours(), pictures, file, fresh=fresh)
-    with pytest.raises(FoveaError, match="is no index"):
-        open_index(file, colours())
+        raises(FoveaError, "is no index", index, colours(), pictures, file, fresh=fresh)
+    raises(FoveaError, "is no index", open_index, file, colours())
     assert file.read_bytes() == before
 
 
@@ -334,13 +320,10 @@ def test_killed_it_keeps_every_finished_batch(pictures: Path, tmp_path: Path) ->
 
 
 def test_wrong_options(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadChoice, match="at least one picture"):
-        index(colours(), pictures, tmp_path / "a.fovea", batch=0)
-    with pytest.raises(BadChoice, match="at least one folder"):
-        index(colours(), [], tmp_path / "a.fovea")
+    raises(BadChoice, "at least one picture", index, colours(), pictures, tmp_path / "a.fovea", batch=0)
+    raises(BadChoice, "at least one folder", index, colours(), [], tmp_path / "a.fovea")
     index(colours(), pictures, tmp_path / "a.fovea")
-    with pytest.raises(BadChoice, match=r"no index.*did you mean 'a.fovea'.*fovea index DIR"):
-        open_index(tmp_path / "b.fovea")
+    raises(BadChoice, r"no index.*did you mean 'a.fovea'.*fovea index DIR", open_index, tmp_path / "b.fovea")
 
 
 def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None:
@@ -349,5 +332,4 @@ def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None
     for net in (colours(), tmp_path / "mine.safetensors"):
         with pytest.warns(DeprecationWarning, match="network first"):
             assert index(str(pictures), net, file, fresh=True).added == 5  # type: ignore[arg-type]
-    with pytest.raises(BadChoice, match="a network, then pictures"):
-        index(colours())
+    raises(BadChoice, "a network, then pictures", index, colours())

@@ -18,6 +18,7 @@ from fovea.results.results import Result
 from fovea.results.writing import read
 from fovea.retrieval import Index, alike, index, open_index
 from fovea.retrieval.figure import over
+from raising import raises
 
 
 @pytest.fixture
@@ -61,17 +62,14 @@ def test_itself_if_it_is_all_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 6, -1])
 def test_more_than_the_index_holds(opened: Index, tmp_path: Path, count: int) -> None:
-    with pytest.raises(BadChoice, match="1 to 5"):
-        opened.search(tmp_path / "set/warm/red.png", count=count)
+    raises(BadChoice, "1 to 5", opened.search, tmp_path / "set/warm/red.png", count=count)
     assert len(opened.search(draw(tmp_path / "q.png", RED))[0].neighbors) == 5  # eight, or all of fewer
 
 
 def test_a_query_that_cannot_be_read(opened: Index, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(BadPicture, match="is not a picture"):
-        opened.search(tmp_path / "bad.png")
-    with pytest.raises(BadPicture, match="no file or folder"):
-        opened.search(tmp_path / "nowhere.png")
+    raises(BadPicture, "is not a picture", opened.search, tmp_path / "bad.png")
+    raises(BadPicture, "no file or folder", opened.search, tmp_path / "nowhere.png")
     with pytest.warns(UserWarning, match=r"1 picture.*skipped"):
         found = opened.search([tmp_path / "bad.png", tmp_path / "set"], count=1)
     assert [Path(one.name).name for one in found] == ["blue.png", "green.png", "half.png", "mostly.png", "red.png"]

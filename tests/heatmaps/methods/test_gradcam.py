@@ -6,6 +6,7 @@ from torch import Tensor, nn
 import fovea
 from conftest import Pooled
 from fovea.heatmaps.methods import names
+from raising import raises
 
 
 def by_hand(module: Pooled, batch: Tensor, score: Tensor | None, absolute: bool = False) -> Tensor:
@@ -50,8 +51,7 @@ def test_cam_is_the_weighted_sum_of_the_channels(pooled: Pooled, batch: Tensor) 
 
 
 def test_cam_refuses_a_head_that_is_not_pooling(stacked: nn.Module, batch: Tensor) -> None:
-    with pytest.raises(fovea.BadNetwork, match="cam needs a head"):
-        fovea.explain(fovea.wrap(stacked, labels=5), batch, method="cam")
+    raises(fovea.BadNetwork, "cam needs a head", fovea.explain, fovea.wrap(stacked, labels=5), batch, method="cam")
 
 
 @pytest.mark.parametrize("name", names())

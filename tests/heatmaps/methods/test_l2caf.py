@@ -9,6 +9,7 @@ from fovea.heatmaps.look import Look
 from fovea.heatmaps.methods.l2caf import different
 from fovea.networks.cutting import cut
 from fovea.networks.network import as_found
+from raising import raises
 
 
 def through_the_whole_network(module: Pooled, x: Tensor, f: Tensor) -> Tensor:
@@ -117,8 +118,7 @@ def test_any_output_can_be_explained(name: str) -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(fovea.BadChoice, match="did you mean 'softmax'"):
-        fovea.L2CAF(constraint="sotfmax")
+    raises(fovea.BadChoice, "did you mean 'softmax'", fovea.L2CAF, constraint="sotfmax")
 
 
 def test_differentiable_maps_reach_the_weights(pooled: Pooled, batch: Tensor) -> None:

@@ -14,6 +14,7 @@ import fovea
 from fovea.heatmaps.look import Finding, Look, score_of
 from fovea.heatmaps.methods import find, method, names, usual
 from fovea.heatmaps.targets import Aim
+from raising import raises
 
 OWN = """
 from fovea.heatmaps.methods import method
@@ -160,5 +161,4 @@ def with_loss(look: Look, aim: Aim) -> Finding:
     ],
 )
 def test_a_mistake_is_told_its_author(given: Any, words: str, pooled: nn.Module, batch: Tensor) -> None:
-    with pytest.raises(fovea.BadChoice, match=words):
-        fovea.explain(fovea.wrap(pooled, labels=5), batch, method=given)
+    raises(fovea.BadChoice, words, fovea.explain, fovea.wrap(pooled, labels=5), batch, method=given)
