@@ -3,8 +3,17 @@
 import sys
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from fovea import cli
+
+
+def ran(line: str) -> Result:
+    """A command that succeeds: what it printed."""
+    done = CliRunner().invoke(cli.app, line.split())
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done
 
 
 class Run:

@@ -1,9 +1,11 @@
 """A few small pictures of every data set, in its published layout: the real names and formats of the files."""
 
 import gzip
+import io
 import json
 import struct
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from scipy.io import savemat
 
 import fovea
 from fovea.data import open_data
+
+Made = Callable[..., Path]  # what the fixture `made` gives
 
 
 def refused(said: str, given: str | Path, *more: str, **how: str) -> None:
@@ -66,21 +70,27 @@ def make_folder(root: Path) -> None:
         save(root / f"{name}.png")
 
 
-def make_pack(root: Path) -> None:
-    import io
-    import tarfile
-
+def write_pack(root: Path, rows: Iterable[tuple[str, Image.Image | bytes, str, str, str]]) -> None:
+    """One shard and its manifest, of (name, picture, label, boxes, split)."""
     lines = ["file,shard,label,boxes,split"]
     with tarfile.open(root / "00.tar", "w") as tar:
-        for name, label, split in (("a.png", "cat", "train"), ("b.png", "ant", "train"), ("c.png", "cat", "test")):
+        for name, picture, label, boxes, split in rows:
             buffer = io.BytesIO()
-            Image.new("RGB", (30, 20)).save(buffer, "png")
+            if isinstance(picture, bytes):
+                buffer.write(picture)
+            else:
+                picture.save(buffer, "png")
             info = tarfile.TarInfo(name)
             info.size = buffer.tell()
             buffer.seek(0)
             tar.addfile(info, buffer)
-            lines.append(f"{name},00.tar,{label},1 2 3 4;5 6 7 8,{split}")
+            lines.append(f"{name},00.tar,{label},{boxes},{split}")
     write(root / "manifest.csv", "\n".join(lines))
+
+
+def make_pack(root: Path) -> None:
+    parts = (("a.png", "cat", "train"), ("b.png", "ant", "train"), ("c.png", "cat", "test"))
+    write_pack(root, [(one, Image.new("RGB", (30, 20)), name, "1 2 3 4;5 6 7 8", split) for one, name, split in parts])
 
 
 def make_cub(root: Path) -> None:
@@ -201,7 +211,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Path]:
+def made(tmp_path: Path) -> Made:
     def make(kind: str, called: str = "some-set") -> Path:
         root = tmp_path / called
         root.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,6 @@
-from collections.abc import Callable
-from pathlib import Path
-
 from fovea.data import open_data
-from made_data import refused
+from made_data import Made, refused
 
-Made = Callable[..., Path]
 BOXES = [((0, 0, 30, 20),), ((2, 3, 8, 9),)]  # 1 to 30 and 1 to 20, 3 to 8 and 4 to 9, counted from 1
 
 

@@ -1,10 +1,5 @@
-from collections.abc import Callable
-from pathlib import Path
-
 from fovea.data import open_data
-from made_data import refused
-
-Made = Callable[..., Path]
+from made_data import Made, refused
 
 
 def test_labels_boxes_and_the_official_split(made: Made) -> None:

@@ -1,10 +1,5 @@
-from collections.abc import Callable
-from pathlib import Path
-
 from fovea.data import open_data
-from made_data import refused
-
-Made = Callable[..., Path]
+from made_data import Made, refused
 
 
 def test_breeds_and_boxes(made: Made) -> None:

@@ -1,12 +1,9 @@
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import fovea
 from fovea.data import open_data
-from made_data import refused
+from made_data import Made, refused
 
-Made = Callable[..., Path]
 NOTE = "train/airport/airport_0/airport_0_1_rgb.json"
 
 

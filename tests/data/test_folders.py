@@ -1,13 +1,11 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data import open_data, open_folder
-from raising import raises
-
-Made = Callable[..., Path]
+from made_data import Made
 
 
 def test_classes_are_numbered_alike_in_every_split(made: Made) -> None:

@@ -1,5 +1,4 @@
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,7 @@ from scipy.io import savemat
 import fovea
 from fovea.data import open_data
 from fovea.data.classes import imagenet_labels
-from made_data import refused
-
-Made = Callable[..., Path]
+from made_data import Made, refused
 
 
 def test_labels_are_in_the_usual_order(made: Made) -> None:

@@ -2,18 +2,17 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data import Below, layout, open_data
 from fovea.data.layouts import held_by, holding, opened
-from made_data import refused
-from raising import raises
+from made_data import Made, refused
 
-Made = Callable[..., Path]
 ENTRIES = layout.entries()
 ON_DISK = [name for name, entry in ENTRIES.items() if "recognizes" in entry.traits and holding(entry) == "pictures"]
 MADE = {"segments": "segments:file=clip.mp4"}  # what a set that is made cannot do without

@@ -1,17 +1,14 @@
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data import open_data
 from fovea.data.mnist import read_idx
-from made_data import refused
-from raising import raises
-
-Made = Callable[..., Path]
+from made_data import Made, refused
 
 
 def test_idx_by_hand(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data.moving import MOTIONS, MovedFrame, Shot, Shots, boxes_of, make_moving
 from fovea.data.segments import open_clips
-from raising import raises
 
 
 def moving(text: str = "") -> Shots:

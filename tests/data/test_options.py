@@ -3,8 +3,8 @@ from typing import Literal
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data.options import Size, numbers, parsed, typed
-from raising import raises
 
 
 def opener(

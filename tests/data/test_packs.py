@@ -41,6 +41,9 @@ def test_manifests_that_cannot_be(made: Callable[..., Path]) -> None:
     refused(r"label 99999999999 in manifest\.csv is too large", root)
     (root / "manifest.csv").write_text("file,shard,label\n")
     refused("lists no picture", root)
+    (root / "manifest.csv").write_text(text)
+    (root / "00.tar").unlink()
+    refused(r"incomplete: 00\.tar", root)
 
 
 @needs_packs

@@ -1,14 +1,12 @@
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data import open_sentences, tokenize
-from raising import raises
-
-Made = Callable[..., Path]
+from made_data import Made
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ import pytest
 import torch
 
 import fovea
+from checks import raises
 from fovea.data.sounds import EVENTS, Sound, make_sounds, open_sounds
 from fovea.models.anchornet_sound import Spectrogram
-from raising import raises
 
 
 def test_a_sound_follows_from_its_settings_alone() -> None:

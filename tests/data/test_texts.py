@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from checks import raises
 from fovea.basics.errors import BadChoice, BadText
 from fovea.data.texts import Reading, forget
-from raising import raises
 
 READING = Reading(("the", "film", "is", "n't", "bad", "."), 8)
 

@@ -1,10 +1,7 @@
-from collections.abc import Callable
 from pathlib import Path
 
 from fovea.data import open_data
-from made_data import refused
-
-Made = Callable[..., Path]
+from made_data import Made, refused
 
 
 def test_labels_follow_the_sorted_wnids(made: Made) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fovea
+from checks import raises
 from fovea.data import open_sentences, open_vectors
-from raising import raises
 
 ROWS = {"film": [1.0, 2.0, -0.5], "new_york": [0.25, 0.5, 4.0], "clichés": [3.0, 0.0, 1.0], "the": [9.0, 8.0, 7.0]}
 

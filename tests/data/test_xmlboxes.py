@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import fovea
+from checks import raises
 from fovea.data.xmlboxes import XmlBoxes, read_marked
-from raising import raises
 
 OBJECT = (
     "<object><name>n01</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object>"

@@ -8,30 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import left_as_found, raises
 from fovea.heatmaps.methods import names
-
-
-def state(module: nn.Module) -> dict[str, Any]:
-    return {
-        "modes": [one.training for one in module.modules()],
-        "grads": [None if p.grad is None else p.grad.clone() for p in module.parameters()],
-        "requires": [p.requires_grad for p in module.parameters()],
-        "hooks": [len(one._forward_hooks) + len(one._backward_hooks) for one in module.modules()],
-        "buffers": [b.clone() for b in module.buffers()],
-        "weights": [p.detach().clone() for p in module.parameters()],
-        "rng": torch.get_rng_state(),
-        "grad mode": torch.is_grad_enabled(),
-    }
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor):
-        return isinstance(b, Tensor) and torch.equal(a, b)
-    if isinstance(a, dict):
-        return all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
 
 
 def in_training(traceable: bool) -> nn.Module:
@@ -62,27 +40,22 @@ def in_training(traceable: bool) -> nn.Module:
 @pytest.mark.parametrize("name", names())
 def test_nothing_is_changed(name: str, traceable: bool, batch: Tensor) -> None:
     module = in_training(traceable)
-    before = state(module)
-    fovea.explain(fovea.wrap(module, labels=3), batch, method=name)
-    assert same(before, state(module))
+    with left_as_found(module):
+        fovea.explain(fovea.wrap(module, labels=3), batch, method=name)
 
 
 @pytest.mark.parametrize("traceable", [True, False])
 def test_nothing_is_changed_by_an_error(traceable: bool, batch: Tensor) -> None:
     module = in_training(traceable)
     net = fovea.wrap(module, labels=3)
-    before = state(module)
 
     def broken(out: Tensor) -> Tensor:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        fovea.explain(net, batch, target=broken)
-    with pytest.raises(fovea.BadChoice):
-        fovea.explain(net, batch, layer="nowhere")
-    with pytest.raises(RuntimeError):
-        fovea.explain(net, batch[:, :2])
-    assert same(before, state(module))
+    with left_as_found(module):
+        raises(ZeroDivisionError, "", fovea.explain, net, batch, target=broken)
+        raises(fovea.BadChoice, "no layer 'nowhere'", fovea.explain, net, batch, layer="nowhere")
+        raises(RuntimeError, "", fovea.explain, net, batch[:, :2])
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
@@ -98,9 +71,8 @@ def test_works_frozen_and_without_gradients(context: Any, pooled: nn.Module, bat
 
 
 def test_sanity_never_touches_the_network(pooled: nn.Module, batch: Tensor) -> None:
-    before = state(pooled)
-    fovea.sanity(fovea.wrap(pooled, labels=5), batch)
-    assert same(before, state(pooled))
+    with left_as_found(pooled):
+        fovea.sanity(fovea.wrap(pooled, labels=5), batch)
 
 
 def test_one_trunk_pass_serves_all(pooled: nn.Module, batch: Tensor) -> None:

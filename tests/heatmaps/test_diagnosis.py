@@ -3,8 +3,8 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from conftest import Pooled
-from raising import raises
 
 
 def test_good_maps_have_none(pooled: nn.Module, batch: Tensor) -> None:
@@ -14,7 +14,6 @@ def test_good_maps_have_none(pooled: nn.Module, batch: Tensor) -> None:
 def test_all_negative(pooled: Pooled, batch: Tensor) -> None:
     pooled.fc.weight.data[2] = -1
     (words,) = fovea.explain(fovea.wrap(pooled, labels=5), batch[0], method="gradcam", target=[2]).diagnosis[0]
-    assert words is not None
     assert "contribution is negative" in words
 
 
@@ -26,7 +25,6 @@ def test_saturated(pooled: Pooled, batch: Tensor) -> None:
         return out.softmax(1).amax(1)
 
     (words,) = fovea.explain(net, batch[0], method="gradcam", target=probability).diagnosis[0]
-    assert words is not None
     assert "saturated" in words
 
 
@@ -36,7 +34,6 @@ def test_not_a_number_names_the_weights(method: str, pooled: Pooled, batch: Tens
     seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, method=method)
     assert bool(seen.values.isfinite().all())
     words = seen.diagnosis[0][0]
-    assert words is not None
     assert "not numbers" in words
     assert "trunk.2.weight" in words
 
@@ -74,5 +71,4 @@ def test_dead_features(batch: Tensor) -> None:
     ).eval()
     module[0].bias.data -= 100
     words = fovea.explain(fovea.wrap(module, labels=3), batch, method="gradcam", layer="1").diagnosis[0][0]
-    assert words is not None
     assert "features are all zero" in words

@@ -7,10 +7,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.pictures.placement import Placement, on_pixels
 from fovea.results import drawing
 from fovea.results.writing import read
-from raising import raises
 
 
 def test_cells_on_pixels_by_hand() -> None:

@@ -5,8 +5,8 @@ import torchvision
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from conftest import Pooled, seeded
-from raising import raises
 
 NAMES = ("tabby", "tiger cat", "lynx", "crane", "crane")
 

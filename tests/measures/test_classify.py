@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
+from checks import left_as_found, raises
 from fovea.basics.intervals import interval
 from fovea.data import DataSet, Sample, Unreadable
 from fovea.measures.classify import taken_for
@@ -17,7 +18,6 @@ from fovea.measures.confusion import Confusion
 from fovea.networks.matching import match
 from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 measure = partial(fovea.measure, "classify")
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -179,10 +179,8 @@ def test_outputs_that_are_not_numbers_are_counted() -> None:
 def test_the_network_is_left_as_found() -> None:
     net = network(*COLOURS)
     net.module.append(nn.Dropout(0.9)).train()
-    state = torch.get_rng_state()
-    assert measure(net, coloured(*SIX)).rows[0]["top1"] == 0.5  # dropout was off
-    assert net.module.training
-    assert torch.equal(state, torch.get_rng_state())
+    with left_as_found(net.module):
+        assert measure(net, coloured(*SIX)).rows[0]["top1"] == 0.5  # dropout was off
 
 
 @pytest.mark.parametrize("classes", [3, 30, 70])

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 import fovea
-from fovea import cli
+from commands import ran
 from fovea.measures.registry import find
 
 ANCHORED = "--localizer {finder} --data {data} --limit 2"
@@ -112,9 +111,8 @@ def test_commands(name: str, files: dict[str, Path], tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)  # patches of two streams are kept below it
     (words, check), declared = COMMANDS[name], find(name)
     line = name if name.startswith("bench") else f"measure {name}"
-    out = ["--out", "new/f.png"] if declared.figure else []
-    done = CliRunner().invoke(cli.app, [*line.split(), *words.format(**files).split(), *out, "--json", "new/f.json"])
-    assert done.exit_code == 0, (done.output, done.exception)
+    out = "--out new/f.png" if declared.figure else ""
+    done = ran(f"{line} {words.format(**files)} {out} --json new/f.json")
     content = json.loads(Path("new/f.json").read_text())
     assert content["what"] == name
     assert check(content), content

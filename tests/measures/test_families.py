@@ -1,10 +1,10 @@
 import pytest
 
 import fovea
+from checks import raises
 from fovea.measures.families import WAYS, Timed, draw, family
 from fovea.measures.figures import Figures
 from fovea.measures.registry import find
-from raising import raises
 
 
 def test_seconds_of_any_number_of_iterations() -> None:

@@ -1,10 +1,10 @@
 import torch
 
 import fovea
+from checks import raises
 from fovea import BadChoice
 from fovea.measures import lip_speed
 from fovea.patches.lip import Settings
-from raising import raises
 
 
 def test_iou_by_hand() -> None:

@@ -8,12 +8,12 @@ from test_patches import Colours, Mean, named, squares
 from typer.testing import CliRunner
 
 import fovea
+from checks import raises
 from fovea import cli
 from fovea.measures import patch_curves
 from fovea.measures.figures import Figures
 from fovea.models.glimpsing import Pixels, Scene, Walk
 from fovea.networks.network import Network
-from raising import raises
 
 
 @pytest.fixture

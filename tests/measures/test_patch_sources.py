@@ -7,13 +7,13 @@ import pytest
 from PIL import Image
 
 import fovea
+from checks import raises
 from fovea import BadChoice
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_sources
 from fovea.patches.opening import Opened, Shape
 from fovea.patches.patching import Patches
 from fovea.patches.sources import Scored
-from raising import raises
 
 BLACK = Pixels(np.zeros((10, 20), dtype=np.uint8))
 

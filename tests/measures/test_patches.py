@@ -1,7 +1,7 @@
 """Pictures of 64 pixels, which the localiser takes at 32: every figure below can be worked out by hand."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fovea
-from fovea.data import DataSet, Sample
+from checks import raises
+from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_attack, patches
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.figures import Figures
@@ -24,7 +25,6 @@ from fovea.networks.inputs import groups
 from fovea.networks.network import Network
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
 NAMES = ("red", "green", "blue")
@@ -79,24 +79,11 @@ class Mean(nn.Module):
         return 10 * self.colours(x).mean((2, 3))
 
 
-@dataclass(frozen=True)
-class Held:
-    image: Image.Image
-
-    def read(self) -> Image.Image:
-        return self.image
-
-
-class Broken:
-    def read(self) -> Any:
-        raise fovea.BadPicture("cut short")
-
-
-def picture(colour: int, box: tuple[int, int, int, int], background: tuple[int, int, int] = (0, 0, 0)) -> Held:
+def picture(colour: int, box: tuple[int, int, int, int], background: tuple[int, int, int] = (0, 0, 0)) -> Pixels:
     pixels = np.full((64, 64, 3), background, dtype=np.uint8)
     x0, y0, x1, y1 = box
     pixels[y0:y1, x0:x1] = np.eye(3, dtype=np.uint8)[colour] * 255
-    return Held(Image.fromarray(pixels))
+    return Pixels(pixels)
 
 
 def squares() -> DataSet:
@@ -190,7 +177,8 @@ def test_rescaled_pictures_stay_between_black_and_white(localizer: Network) -> N
 
 def test_batches_do_not_matter_and_what_cannot_be_read_is_told(localizer: Network, mean: Network) -> None:
     data = squares()
-    bad = (Sample("x", 0, Broken()), Sample("y", 0, data.samples[0].source, Broken()))
+    cut = Unreadable("cut short")
+    bad = (Sample("x", 0, cut), Sample("y", 0, data.samples[0].source, cut))
     mixed = replace(data, samples=(bad[0], *data.samples[:3], bad[1], data.samples[3]))
     seen: list[tuple[int, int]] = []
     whole = measured(localizer, mean, data)
@@ -233,7 +221,6 @@ def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> No
 
 def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
     tensors = next(groups(mean, squares(), 4)).batch
-    assert tensors is not None
     labels, normal = torch.tensor([0, 1, 2, 1]), normalization_of(mean)
     victims = Victims(normal.to_pixels(tensors), labels, range(4))
     for epsilon, found in zip((0.2, 2, 300), patch_attack.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import fovea
+from checks import raises
 from fovea.basics.provenance import commit, processor
 from fovea.cli.common import shortened
 from fovea.measures.figures import Figures
 from fovea.measures.results import page, trained
 from fovea.networks import loading as zoo
-from raising import raises
 
 ROOT = Path(__file__).parents[2]
 

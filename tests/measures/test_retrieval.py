@@ -10,12 +10,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.data import DataSet, Sample, Unreadable, open_data
 from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
 from fovea.pictures.transforms import Prepare
 from fovea.retrieval.recall import lengths, nmi, ranks
-from raising import raises
 
 measure, measure_boxes = partial(fovea.measure, "retrieval"), partial(fovea.measure, "retrieval-loc")
 LINE = np.array([[0.0], [1.0], [2.5], [3.0], [9.0]])

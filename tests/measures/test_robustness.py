@@ -1,5 +1,4 @@
 import os
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -10,12 +9,12 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 
 import fovea
-from fovea.data import DataSet, Sample, open_data
+from checks import left_as_found, raises
+from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
 from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
 from fovea.measures.robustness import draw
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 measure = partial(fovea.measure, "robustness")
 PREPARE = Prepare((8, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.1), None)
@@ -34,14 +33,6 @@ class Linear(nn.Module):
         return torch.stack([torch.zeros_like(score), score], 1)
 
 
-@dataclass(frozen=True)
-class Held:
-    image: Image.Image
-
-    def read(self) -> Image.Image:
-        return self.image
-
-
 def weights() -> Tensor:
     return torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -57,7 +48,7 @@ def net() -> fovea.Network:
 
 def noise_set(count: int, size: int = 8) -> DataSet:
     pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    samples = (Sample(f"{i}.png", i % 2, Held(Image.fromarray(one))) for i, one in enumerate(pixels))
+    samples = (Sample(f"{i}.png", i % 2, Pixels(one)) for i, one in enumerate(pixels))
     return DataSet("noise", tuple(samples), ("dark", "bright"))
 
 
@@ -91,11 +82,8 @@ def test_fgsm_of_a_surrogate_follows_the_surrogates_gradient(net: fovea.Network)
 
 def test_fgsm_leaves_the_network_as_found(net: fovea.Network) -> None:
     net.module.train().requires_grad_(False)
-    with torch.inference_mode():
+    with torch.inference_mode(), left_as_found(net.module):
         FGSM(1.0, net)(victims_of(torch.full((1, 3, 8, 8), 9.0)), quiet)
-    assert net.module.training
-    assert net.module.weights.grad is None
-    assert not net.module.weights.requires_grad
 
 
 def test_noise_is_the_pictures_own_whatever_its_batch() -> None:
@@ -142,12 +130,9 @@ def test_rows_before_and_after(net: fovea.Network) -> None:
 
 
 def test_batches_do_not_matter_and_bad_pictures_are_reported(net: fovea.Network) -> None:
-    class Broken:
-        def read(self) -> Image.Image:
-            raise fovea.BadPicture("cut short")
-
     data = noise_set(5)
-    data = DataSet(data.name, (*data.samples[:2], Sample("bad.png", 0, Broken()), *data.samples[2:]), data.labels)
+    bad = Sample("bad.png", 0, Unreadable("cut short"))
+    data = DataSet(data.name, (*data.samples[:2], bad, *data.samples[2:]), data.labels)
     attacks = ["fgsm:3", "noise:40", "jpeg:20"]
     one, two = (measure(net, data, attacks=attacks, batch=batch) for batch in (1, 4))
     assert one.rows == two.rows
@@ -155,12 +140,8 @@ def test_batches_do_not_matter_and_bad_pictures_are_reported(net: fovea.Network)
 
 
 def test_the_network_is_left_as_found(net: fovea.Network) -> None:
-    net.module.train()
-    state = torch.get_rng_state()
-    measure(net, noise_set(2), attacks=["fgsm:2", "noise:5"])
-    assert net.module.training
-    assert net.module.weights.grad is None
-    assert torch.equal(torch.get_rng_state(), state)
+    with left_as_found(net.module.train()):
+        measure(net, noise_set(2), attacks=["fgsm:2", "noise:5"])
 
 
 def test_examples_are_shown_in_every_version(net: fovea.Network) -> None:

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 import fovea
-from fovea.cli import app
+from checks import raises
+from commands import ran
 from fovea.cli.glossary import OPTIONS
 from fovea.data import open_data
 from fovea.measures.figures import Figures, cell, giga, printed
 from fovea.measures.registry import Declared, find, measure, titles
 from fovea.measures.runner import Given, Run, part_of
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 ROOT = Path(__file__).parents[2]
 DEMANDED = {  # keys that others read
@@ -36,7 +35,7 @@ DEMANDED = {  # keys that others read
         "max_box_acc",
         "max_box_acc_v2",
         "threshold",
-    ],
+    ],  # fmt: skip
     "bench explain": ["library", "method", "net", "batch", "x_forward", "ms_per_picture"],
     "cost": ["net", "params", "macs", "ms_per_picture", "peak_mb"],
     "classify": ["net", "data", "images", "top1", "top5", "low", "high"],
@@ -98,8 +97,7 @@ def test_a_strangers_measure_in_one_file(stranger: Path) -> None:
     assert found.rows == [{"net": "network", "red": 0.5, "hidden": 1}]
     assert found.settings == {"data": "data", "input": "cropped", "power": 0.5, "skipped": 0, "part": "limit=1"}
     line = "measure redness:share-of-red --data data --net timm/test_resnet,timm/test_vit --untrained --power 2"
-    done = CliRunner().invoke(app, [*line.split(), "--names", "red,dark", "--json", "red.json"])
-    assert done.exit_code == 0, done.output
+    done = ran(f"{line} --names red,dark --json red.json")
     assert "Redness, data, squashed" in done.stdout
     assert "hidden" not in done.stdout
     assert "of red,dark" in done.stdout
@@ -179,17 +177,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("retrieval --seed 2 --squash", 2, "squashed", "features: pooled"),
         ("retrieval-loc --method gradcam --features output", 0, "squashed", "R@1"),
         (
-            "faithfulness --steps 2 --method cam,random --kinds masking --out curves.png",
+            "faithfulness --steps 2 --method cam,random --kinds masking --out a.png",
             0,
             "cropped",
             "good maps: insertion and coverage high",
         ),
-        (
-            "robustness --batch 2 --seed 3 --attacks fgsm:0.2,noise:5,jpeg:30 --out pictures.png",
-            3,
-            "cropped",
-            "unchanged",
-        ),
+        ("robustness --batch 2 --seed 3 --attacks fgsm:0.2,noise:5,jpeg:30 --out a.png", 3, "cropped", "unchanged"),
     ],
 )
 def test_commands(
@@ -198,8 +191,7 @@ def test_commands(
     """Tables and notes are printed, what cannot be read is told, figures and pictures are written."""
     monkeypatch.chdir(tmp_path)
     line = f"measure {words} --net timm/test_resnet --untrained --data {folder}:limit=5 --json new/figures.json"
-    done = CliRunner().invoke(app, line.split())
-    assert done.exit_code == 0, done.output
+    done = ran(line)
     assert told in done.stdout
     content = json.loads(Path("new/figures.json").read_text())
     limited = "--limit" in words
@@ -241,7 +233,8 @@ def test_tables() -> None:
     ]
     change = {"loc_change": 0.1, "loc_change_low": -0.1, "loc_change_high": 0.3}
     assert cell(change, "loc_change") == "+0.100 (-0.100 to +0.300)"
-    assert [giga(number) for number in (25_557_032, 1_820_000_000, 999)] == ["25.56 M", "1.82 G", "999 "]
+    numbers = {25_557_032: "25.56 M", 4_089_184_256: "4.09 G", 1_820_000_000: "1.82 G", 1500: "1.50 k", 999: "999 "}
+    assert {number: giga(number) for number in numbers} == numbers
 
 
 def test_figures_show_tables_alone_or_after_the_columns(capsys: pytest.CaptureFixture[str]) -> None:

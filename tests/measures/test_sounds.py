@@ -3,12 +3,12 @@ import pytest
 import torch
 
 import fovea
+from checks import raises
 from fovea.data.sounds import make_sounds
 from fovea.measures import sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.networks.network import Network
 from fovea.patches.sound import draw_sound
-from raising import raises
 
 
 def untrained(**options: int) -> Network:

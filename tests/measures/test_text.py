@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import fovea
+from checks import raises
 from fovea.measures.text import average, mean_with_interval
-from raising import raises
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -3,11 +3,11 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import left_as_found, raises
 from fovea.measures.attacks import Texture, Victims
 from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesise
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 
 class Narrowing(nn.Module):
@@ -124,14 +124,8 @@ def test_a_flat_picture_stays_finite(net: fovea.Network) -> None:
 
 
 def test_the_network_is_left_as_found(net: fovea.Network, stripes: Tensor) -> None:
-    net.module.train()
-    state = torch.get_rng_state()
-    with torch.inference_mode():
+    with torch.inference_mode(), left_as_found(net.module.train()):
         synthesise(net, stripes.clone(), 2)
-    assert net.module.training
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(one.grad is None and one.requires_grad for one in net.module.parameters())
-    assert not any(one._forward_hooks for one in net.module.modules())
 
 
 def test_what_cannot_be_is_refused(net: fovea.Network, stripes: Tensor) -> None:

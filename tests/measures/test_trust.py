@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from made_maps import Known
 from torch import Tensor, nn
 
 import fovea
-from fovea.data import DataSet, Sample
+from checks import left_as_found, raises
+from fovea.data import DataSet, Pixels, Sample
 from fovea.data.samples import Box
 from fovea.heatmaps.look import Finding, Look
 from fovea.heatmaps.methods import names
@@ -20,7 +21,6 @@ from fovea.measures.trust_maps import Part
 from fovea.measures.trust_rules import Measured, advise, compare
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 COUNT = 12
 
@@ -42,34 +42,11 @@ class Square(nn.Module):
 
 
 @dataclass(frozen=True)
-class Known:
-    """A map that is told what to show, whatever the network is."""
-
-    name: str
-    sign: float = 1.0
-    oblivious: bool = True
-
-    def __call__(self, look: Look, aim: Aim) -> Finding:
-        cells = 0.01 * torch.rand(12, 12, generator=torch.Generator().manual_seed(0))
-        cells[2:6, 4:8] += self.sign
-        values = cells.flatten().repeat(len(look.output), 1)
-        return Finding(values, values)
-
-
-@dataclass(frozen=True)
 class Refusing:
     name: str = "refusing"
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
         raise fovea.BadNetwork("not for this head")
-
-
-@dataclass(frozen=True)
-class Held:
-    image: Image.Image
-
-    def read(self) -> Image.Image:
-        return self.image
 
 
 def squares(boxes: tuple[Box, ...] = ((8, 4, 16, 12),), count: int = COUNT) -> DataSet:
@@ -78,7 +55,7 @@ def squares(boxes: tuple[Box, ...] = ((8, 4, 16, 12),), count: int = COUNT) -> D
     for i in range(count):
         pixels = generator.integers(0, 90, (24, 24, 3), dtype=np.uint8)
         pixels[4:12, 8:16] = 255
-        samples.append(Sample(f"{i}.png", 1, Held(Image.fromarray(pixels)), boxes))
+        samples.append(Sample(f"{i}.png", 1, Pixels(pixels), boxes))
     return DataSet("squares", tuple(samples), ("no", "yes"))
 
 
@@ -93,7 +70,11 @@ def measured(net: Network, data: DataSet, method: Sequence[Any] | None, **more: 
 @pytest.fixture(scope="module")
 def found() -> Figures:
     return measured(
-        network(), squares(), ["l2caf", "gradcam", Refusing(), Known("fixed")], curve_pictures=COUNT, steps=6
+        network(),
+        squares(),
+        ["l2caf", "gradcam", Refusing(), Known("fixed", 1.0, 0.01)],
+        curve_pictures=COUNT,
+        steps=6,
     )
 
 
@@ -172,13 +153,8 @@ def test_scores_under_masks() -> None:
 
 def test_the_network_is_left_as_found() -> None:
     net = network()
-    net.module.train()
-    before = {name: value.clone() for name, value in net.module.state_dict().items()}
-    state = torch.get_rng_state()
-    measured(net, squares(), ["gradcam"], curve_pictures=2, steps=2)
-    assert net.module.training
-    assert all(torch.equal(before[name], value) for name, value in net.module.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), state)
+    with left_as_found(net.module.train()):
+        measured(net, squares(), ["gradcam"], curve_pictures=2, steps=2)
 
 
 def test_wrong_choices_are_told() -> None:

@@ -1,10 +1,7 @@
 import copy
-import csv
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +14,14 @@ from torch import nn
 from typer.testing import CliRunner
 
 import fovea
+from checks import raises
+from commands import ran
 from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
 from fovea.measures.localized import localised
 from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare, placement_of
-from raising import raises
+from made_data import write_pack
 
 measure = partial(fovea.measure, "wsol")
 
@@ -54,27 +53,19 @@ BOXES = [(8, 8, 32, 28), (40, 20, 72, 52), (20, 4, 60, 24)]
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
-    rows = []
-    with tarfile.open(tmp_path / "00.tar", "w") as tar:
-        for i, box in enumerate(BOXES):
-            buffer = io.BytesIO()
-            picture(box, i).save(buffer, "png")
-            info = tarfile.TarInfo(f"{i}/a.png")
-            info.size = buffer.tell()
-            buffer.seek(0)
-            tar.addfile(info, buffer)
-            rows.append(
-                {"file": f"{i}/a.png", "shard": "00.tar", "label": i, "boxes": " ".join(map(str, box)), "split": "test"}
-            )
-        broken = tarfile.TarInfo("broken.png")
-        broken.size = 4
-        tar.addfile(broken, io.BytesIO(b"oops"))
-    rows.append({"file": "broken.png", "shard": "00.tar", "label": 0, "boxes": "0 0 1 1", "split": "test"})
-    with open(tmp_path / "manifest.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    rows = [(f"{i}/a.png", picture(box, i), str(i), " ".join(map(str, box)), "test") for i, box in enumerate(BOXES)]
+    write_pack(tmp_path, [*rows, ("broken.png", b"oops", "0", "0 0 1 1", "test")])
     return tmp_path
+
+
+def class_folders(root: Path, **places: int) -> None:
+    """A picture with its box in the folder of each color."""
+    lines = ["file,boxes"]
+    for name, i in places.items():
+        (root / name).mkdir()
+        picture(BOXES[i], i).save(root / name / "one.png")
+        lines.append(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}")
+    (root / "boxes.csv").write_text("\n".join(lines))
 
 
 def test_maps_on_the_object_score_one_and_bad_pictures_are_reported(net: fovea.Network, pack: Path) -> None:
@@ -104,25 +95,11 @@ def test_a_tie_is_not_a_hit() -> None:
 
 
 def test_folders_with_boxes(net: fovea.Network, tmp_path: Path) -> None:
-    with open(tmp_path / "boxes.csv", "w") as file:
-        file.write("file,boxes\n")
-        for i, name in enumerate(("red", "green", "blue")):
-            (tmp_path / name).mkdir()
-            picture(BOXES[i], i).save(tmp_path / name / "one.png")
-            file.write(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}\n")
+    class_folders(tmp_path, red=0, green=1, blue=2)
     found = open_folder(tmp_path, net.labels)
     assert sorted(sample.label for sample in found.samples) == [0, 1, 2]
     rows = measure(net, found, method=["l2caf"]).rows
     assert (rows[0]["top1"], rows[0]["gt_known"]) == (1, 1)
-
-
-def test_data_that_is_not_there(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOVEA_DATA", str(pack.parent))
-    raises(fovea.BadChoice, "no data 'nowhere'", open_data, "nowhere")
-    assert len(open_data(pack.name)) == 4
-    raises(fovea.BadChoice, "no split 'tset'; did you mean 'test'", open_pack, pack, "tset")
-    (pack / "00.tar").unlink()
-    raises(fovea.BadChoice, r"incomplete: 00\.tar", open_pack, pack)
 
 
 def test_nothing_to_measure_against(net: fovea.Network, pack: Path) -> None:
@@ -144,12 +121,7 @@ def test_real_pictures(lite0: fovea.Network) -> None:
 
 def test_classes_are_matched_by_name(net: fovea.Network, tmp_path: Path) -> None:
     """Sorted, blue is the folders' class 0; the network has it last."""
-    lines = ["file,boxes"]
-    for i, name in ((2, "blue"), (1, "green")):
-        (tmp_path / name).mkdir()
-        picture(BOXES[i], i).save(tmp_path / name / "one.png")
-        lines.append(f"{name}/one.png,{' '.join(map(str, BOXES[i]))}")
-    (tmp_path / "boxes.csv").write_text("\n".join(lines))
+    class_folders(tmp_path, blue=2, green=1)
     found = measure(net, open_folder(tmp_path), method=["cam"])
     assert found.settings["labels"] == "matched by name"
     assert (found.rows[0]["top1"], found.rows[0]["gt_known"]) == (1, 1)
@@ -199,8 +171,7 @@ def test_a_network_for_other_classes_is_told(tmp_path: Path) -> None:
     picture(BOXES[0], 0).save(tmp_path / "data/mauve/one.png")
     (tmp_path / "data/boxes.csv").write_text("file,boxes\nmauve/one.png,8 8 32 28")
     words = f"measure wsol --net timm/test_resnet --untrained --data {tmp_path}/data --method cam"
-    done = CliRunner().invoke(cli.app, words.split())
-    assert done.exit_code == 0, done.output
+    done = ran(words)
     assert "the network knows no 'mauve'" in done.stderr
 
 
@@ -228,9 +199,7 @@ def test_networks_side_by_side(net: fovea.Network, pack: Path, tmp_path: Path) -
 
 def test_the_command_takes_several_networks(pack: Path) -> None:
     words = f"measure wsol --net timm/test_resnet --net timm/test_vit --untrained --data {pack} --method gradcam"
-    done = CliRunner().invoke(cli.app, words.split())
-    assert done.exit_code == 0, done.output
-    assert "top1_loc_change" in done.output
+    assert "top1_loc_change" in ran(words).output
     done = CliRunner().invoke(cli.app, [*words.split(), "--weights", "x.safetensors"])
     assert isinstance(done.exception, fovea.BadChoice)
     assert "--weights is for one network" in str(done.exception)

@@ -5,6 +5,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
+from checks import left_as_found, raises
 from fovea.basics.intervals import student
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import zoom
@@ -13,7 +14,6 @@ from fovea.models.glimpsing import Scene, Walk, boxes_of, running_mean
 from fovea.networks.cost import macs
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 CLASSES = 7
 FIRST, SECOND = (0.0, 0.0, 4.0, 4.0), (6.0, 6.0, 10.0, 10.0)  # the second reaches over the edge of 8 x 8
@@ -145,8 +145,5 @@ def test_wrong_choices() -> None:
 
 def test_the_network_is_left_as_found() -> None:
     net = tiny("tnet")
-    net.module.train()
-    before = {name: value.clone() for name, value in net.module.state_dict().items()}
-    fovea.measure("zoom", [net], made(0, 1), glimpses=[1])
-    assert net.module.training
-    assert all(torch.equal(value, before[name]) for name, value in net.module.state_dict().items())
+    with left_as_found(net.module.train()):
+        fovea.measure("zoom", [net], made(0, 1), glimpses=[1])

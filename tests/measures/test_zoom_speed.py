@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import fovea
+from checks import raises
 from fovea.networks.cost import macs
-from raising import raises
 
 
 def test_glimpses_against_the_full_picture() -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, decide, output_of
 from fovea.models.anchornet import AnchorNet, AnchorNetOptions
-from fovea.networks import cost, geometry
-from raising import raises
+from fovea.networks import geometry
 
 
 def calibrated(se: str, classes: int = 3) -> AnchorNet:
@@ -33,10 +33,8 @@ def nets() -> dict[str, AnchorNet]:
 
 def test_the_papers_table() -> None:
     network = fovea.load("anchornet", pretrained=False, classes=1000, options={"se": "global"})
-    assert 1.55e6 <= cost.parameters(network.module) <= 1.56e6  # auxiliary heads counted
     without = sum(p.numel() for name, p in network.module.named_parameters() if "auxiliary" not in name)
     assert 1.261e6 <= without <= 1.269e6
-    assert 0.485e9 <= cost.macs(network, torch.zeros(1, 3, 224, 224)) <= 0.493e9
 
 
 def test_patches_are_63_95_and_111_pixels_8_apart() -> None:

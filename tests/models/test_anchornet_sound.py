@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 import fovea
+from checks import raises
 from fovea.data.sounds import open_sounds
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, Decision
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, located, spans
 from fovea.networks.network import Network
-from raising import raises
 
 
 def seeded(classes: int = 4) -> Network:

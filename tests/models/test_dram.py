@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.models.dram import Dram, DramOptions, build, log_normal
 from fovea.models.glimpsing import Glimpsing, Pixels
 from fovea.networks import cost
-from raising import raises
 
 TINY = 0.03125
 
@@ -111,7 +111,6 @@ def test_the_overview_is_forgotten_by_the_answer() -> None:
     assert first.boxes[0, 1:].tolist() == [[32, 32, 65, 65]] * 3  # 31.5 rounded to even
     assert torch.equal(first.after[:, 1:], second.after[:, 1:])
     assert not torch.equal(first.after[:, 0], second.after[:, 0])
-    assert first.share is not None
     assert torch.allclose(first.share, torch.tensor([[0, 1 / 3, 1 / 3, 1 / 3]]))
     assert first.each is first.after
     assert torch.equal(first.logits, first.after[:, -1])

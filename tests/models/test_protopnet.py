@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.basics.errors import BadChoice
-from fovea.models.protopnet import EPSILON, ProtoPNet, ProtoPNetOutput, similarity_of
+from fovea.models.protopnet import EPSILON, ProtoPNet, similarity_of
 from fovea.models.trunks import Trunk
-from raising import raises
 
 TINY = {"channels": [8, 8, 16, 16], "stem_width": 8, "width": 4, "prototypes": 2}
 
@@ -59,7 +59,6 @@ def test_distances_are_exact_where_prototypes_are_met() -> None:
 
 def test_prototypes_begin_in_the_unit_cube_and_classes_with_their_own() -> None:
     module = tiny().module
-    assert isinstance(module, ProtoPNet)
     assert module.prototypes.shape == (3, 2, 4)
     start = module.prototypes.detach()
     assert 0 <= float(start.min()) <= float(start.max()) <= 1
@@ -73,7 +72,6 @@ def test_a_map_for_each_prototype_whose_maxima_are_weighed() -> None:
     network, x = tiny(), torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         out = network.module(x)
-    assert isinstance(out, ProtoPNetOutput)
     assert out.maps.shape == (2, 6, 2, 2)
     assert torch.equal(out.maps.flatten(2).amax(2), out.similarity)
     assert torch.allclose(out.logits, out.similarity @ out.weights.T)

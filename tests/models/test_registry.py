@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.networks.registry import described, is_untrained, model
 from fovea.networks.running import ABILITIES
-from raising import raises
 
 SMALL: dict[str, dict[str, object]] = {  # options that make a network small
     "anchornet_text": {"words": ["a", "b"], "width": 8},

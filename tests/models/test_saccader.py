@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.models.glimpsing import Glimpsing, Pixels
 from fovea.models.saccader import Cell, Cells, CellWalk, Policy, Saccader, SaccaderOptions, build, most_probable
 from fovea.networks import cost, geometry
-from raising import raises
 
 TINY = 0.125
 SIDE = 101  # 4 x 4 cells

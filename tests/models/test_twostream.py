@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream
@@ -18,7 +19,6 @@ from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 from fovea.pictures.windows import cut, inside, middle
 from made_twostream import give_boxes
-from raising import raises
 
 GREY = (0.5,) * 3
 
@@ -68,7 +68,6 @@ def test_the_thesis_network_has_44_461_584_parameters() -> None:
     by_hand = 2 * vgg + lstm + 10 * 512 + 2 * (512 * 200 + 200)
     assert by_hand == 44_461_584
     assert sum(one.numel() for one in net.module.parameters()) == by_hand
-    assert isinstance(net.module, TwoStream)
     assert net.module.size == 448
     assert net.module.features(torch.zeros(1, 3, 224, 224)).shape == (1, 512, 14, 14)  # without the last max-pool
 
@@ -107,8 +106,6 @@ def test_zero_attention_weights_are_mean_pooling() -> None:
 @pytest.mark.parametrize("ask", [False, True])
 def test_the_first_steps_do_not_change_with_their_number(ask: bool) -> None:
     few, many = local_stream(steps=3, ask=ask), local_stream(steps=9, ask=ask)
-    assert few.recurrent is not None
-    assert many.recurrent is not None
     few.recurrent.load_state_dict(many.recurrent.state_dict())
     assert torch.allclose(few(a_map()).features, many(a_map()).features[:, :3], atol=1e-6)
 
@@ -166,7 +163,6 @@ def test_self_attention_splits_channels_and_knows_places() -> None:
 
 def test_self_attention_maps_come_with_the_steps() -> None:
     maps = local_stream(ask=True)(a_map()).maps
-    assert maps is not None
     assert maps.shape == (2, 4, 3, 3)
 
 
@@ -176,10 +172,8 @@ def test_streams_see_what_they_should() -> None:
     pictures[:, 0, :4, :4] = 1
     out = two_streams().answer(pictures)
     assert out.whole[0].tolist() == pytest.approx([0.25, 0, 0])
-    assert out.local is not None
     assert out.local[0].tolist() == pytest.approx([1, 0, 0])
     assert out.logits[0].tolist() == pytest.approx([1.25, 0, 0])
-    assert out.boxes is not None
     assert out.boxes[0, 0].tolist() == [0, 0, 0.5, 0.5]
 
 
@@ -222,7 +216,6 @@ def test_the_answer_is_the_same_every_time() -> None:
 def test_shared_trunk_has_statistics_for_each_stream() -> None:
     options = {"side": 64, "patch": 64, "share": True, "hidden": 8}
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options=options).module
-    assert isinstance(net, TwoStream)
     names = {name for name, _ in net.named_parameters()}
     assert not any(name.startswith("trunk.") for name in names)
     net.train()
@@ -230,7 +223,6 @@ def test_shared_trunk_has_statistics_for_each_stream() -> None:
     dark = torch.randn(4, 3, 64, 64)
     dark[:, :, :32, :32] *= 5
     net(Views(dark, box))
-    assert net.statistics is not None
     assert (net.statistics.mean[0, 0] - net.statistics.mean[0, 1]).abs().max() > 1e-3
 
 
@@ -246,7 +238,6 @@ def test_embedded_localizer_starts_with_nearly_everything_and_learns_from_the_pa
     options = {"side": 64, "patch": 64, "hidden": 8, "source": "embedded", "share": True}
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options=options).module
     out: TwoStreamOutput = net(torch.randn(2, 3, 64, 64))
-    assert out.local is not None
     out.local.square().sum().backward()
     gradient = net.localizer.score.weight.grad  # type: ignore[union-attr]
     assert gradient.abs().max() > 0  # through the patch that was cut
@@ -281,8 +272,6 @@ def test_local_stream_for_any_classifier() -> None:
 def test_local_stream_takes_features_of_another_network() -> None:
     classifier, other = (fovea.load(f"timm/{one}", pretrained=False, classes=7) for one in ("resnet10t", "resnet14t"))
     net = add_local_stream(classifier, "whole", backbone=other, hidden=16, patch=64, steps=3)
-    assert isinstance(net.module, TwoStream)
-    assert net.module.trunk is not None
     of_other = sum(one.numel() for one in trunk_of(other).parameters())
     assert sum(one.numel() for one in net.module.trunk.parameters()) == of_other
 

@@ -7,11 +7,11 @@ import torchvision
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from conftest import Pooled, seeded
 from fovea.networks.cutting import Cut, cut
 from fovea.networks.layout import Layout, layout_of
 from fovea.networks.network import as_found
-from raising import raises
 
 CUTS = {
     "timm/resnet10t": ("timm", "forward_features", "channels first", (2, 2), 0),

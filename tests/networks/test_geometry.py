@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fovea
+from checks import raises
 from conftest import Branching, seeded
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.networks import geometry
 from fovea.networks.geometry import Field, Geometry
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 
 class Through(nn.Module):

@@ -10,10 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 import fovea
+from checks import raises
 from fovea.networks import loading as zoo
 from fovea.networks.heads import new_head
-from fovea.pictures.transforms import Prepare
-from raising import raises
 
 SMALL = "timm/resnet18"
 
@@ -46,9 +45,7 @@ def test_a_file_in_a_folder_called_like_a_builder(tmp_path: Path, monkeypatch: p
 def test_offline_weights_labels_and_transform(lite0: fovea.Network) -> None:
     assert lite0.name == "efficientnet_lite0"
     assert not lite0.module.training
-    assert lite0.labels is not None
     assert [lite0.labels[i] for i in (0, 281, 285, 999)] == ["tench", "tabby", "Egyptian cat", "toilet tissue"]
-    assert isinstance(lite0.transform, Prepare)
     assert lite0.transform.size == (224, 224)
     assert lite0.transform.crop == pytest.approx(0.875)
 
@@ -70,7 +67,6 @@ def test_random_weights_need_no_hub(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("socket.getaddrinfo", refuse)
     net = fovea.load(name, pretrained=False)
     assert (net.name, net.module.training, net.label(281)) == (name, False, "tabby")
-    assert isinstance(net.transform, Prepare)
     assert net.transform.size == (224, 224)
 
 

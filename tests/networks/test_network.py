@@ -4,9 +4,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from conftest import Pooled, seeded
 from fovea.pictures.transforms import Prepare
-from raising import raises
 
 
 class Returning(nn.Module):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from checks import raises
 from fovea.basics.errors import BadChoice, BadPicture
 from fovea.pictures import footage
 from fovea.pictures.clips import Clip, Taken, choose, is_clip, is_clip_name, read_clip, spread, take
 from made_clips import make_clip, picture, told
-from raising import raises
 
 
 @pytest.fixture

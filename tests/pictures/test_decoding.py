@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 import fovea
+from checks import raises
 from fovea.pictures import Picture, from_array, gather, read, read_all
-from raising import raises
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 

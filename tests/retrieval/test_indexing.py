@@ -16,10 +16,10 @@ from made_colours import BLUE, GREEN, RED, Colours, colours, draw, folder, slow,
 from PIL import Image
 
 import fovea
+from checks import raises
 from fovea import BadChoice, BadNetwork, BadPicture, FoveaError
 from fovea.networks.network import Network
 from fovea.retrieval import Index, index, open_index, store
-from raising import raises
 
 
 @pytest.fixture
@@ -254,7 +254,6 @@ def test_damage_is_told_and_fresh_mends_it(pictures: Path, tmp_path: Path, what:
     content = bytearray(index(net, pictures, file, batch=1).file.read_bytes())
     rows = store.read(file).rows
     vector = rows["warm/half.png"].vector
-    assert vector is not None
     needle = {
         "vector": vector.tobytes(), "name": b"warm/mostly.png", "reason": b"is not a picture",
         "stamp": str(rows["cold/blue.png"].stamp[1]).encode(), "about": b"dimensions", "page": b"warm/red.png",

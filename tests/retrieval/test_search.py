@@ -11,6 +11,7 @@ from made_colours import BLUE, GREEN, RED, SIDE, colours, draw, folder
 from PIL import Image
 
 import fovea
+from checks import raises
 from commands import Run
 from fovea import BadChoice, BadPicture
 from fovea.networks.network import Network
@@ -18,7 +19,6 @@ from fovea.results.results import Result
 from fovea.results.writing import read
 from fovea.retrieval import Index, alike, index, open_index
 from fovea.retrieval.figure import over
-from raising import raises
 
 
 @pytest.fixture
@@ -39,7 +39,6 @@ def test_the_nearest_first_by_cosine(opened: Index, tmp_path: Path) -> None:
 def test_the_picture_itself_is_no_neighbor(opened: Index, tmp_path: Path) -> None:
     found = opened.search(tmp_path / "set/warm/red.png", count=2)[0]
     assert [one.name for one in found.neighbors] == ["warm/mostly.png", "warm/half.png"]
-    assert found.itself is not None
     assert found.itself.name == "warm/red.png"
     assert found.itself.similarity == pytest.approx(1)
     assert found.label == "warm"
@@ -81,7 +80,6 @@ def test_maps_lie_where_the_two_are_alike(opened: Index, tmp_path: Path) -> None
     found = opened.search(draw(tmp_path / "query.png", RED, BLUE), count=5)[0]
     maps = found.maps
     assert maps.neighbors == found.neighbors
-    assert maps.pairs is not None
     assert maps.pairs.values.shape == (10, 1, 6, 6)
     for k, one in enumerate(maps.neighbors):
         part = maps.pairs.map(2 * k)
@@ -100,11 +98,9 @@ def test_maps_are_those_of_explain(opened: Index, tmp_path: Path) -> None:
     given = [path for one in found.neighbors for path in (query, one.path)]
     net = opened.known.network
     pairs = fovea.explain(net, given, target="pair")
-    assert found.maps.pairs is not None
     torch.testing.assert_close(found.maps.pairs.values, pairs.values)
     assert [one.name for one in found.maps.pairs.shown[::2]] == [str(query)] * 3
     own = fovea.explain(net, query, method="l2caf-oblivious", target="output")
-    assert found.maps.own is not None
     torch.testing.assert_close(found.maps.own.values, own.values)
 
 
@@ -114,7 +110,6 @@ def test_networks_whose_head_takes_its_own_batch_only(branching: torch.nn.Module
     query = tmp_path / "set/warm/half.png"
     found = opened.search(query, count=2)[0]
     pairs = fovea.explain(net, [path for one in found.neighbors for path in (query, one.path)], target="pair")
-    assert found.maps.pairs is not None
     torch.testing.assert_close(found.maps.pairs.values, pairs.values)
 
 
@@ -151,9 +146,7 @@ def test_a_network_without_a_map_has_a_page_all_the_same(tmp_path: Path) -> None
 
 def test_a_map_drawn_at_another_size_lies_on_the_same_part(opened: Index, tmp_path: Path) -> None:
     found = opened.search(draw(tmp_path / "query.png", RED, BLUE), count=1)[0]
-    assert found.maps.own is not None
     placement = found.maps.own.shown[0].placement
-    assert placement is not None
     twice = placement.at_size((2 * SIDE, 2 * SIDE))
     assert twice.window == (0, 0, 2 * SIDE, 2 * SIDE)
     assert twice.scale == (2 * placement.scale[0], 2 * placement.scale[1])

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from checks import raises
 from conftest import Pooled
 from fovea.heatmaps.methods import names
-from raising import raises
 
 
 def by_hand(module: Pooled, batch: Tensor, score: Tensor | None, absolute: bool = False) -> Tensor:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fovea
+from checks import raises
 from fovea.heatmaps.look import Finding, Look, score_of
 from fovea.heatmaps.methods import find, method, names, usual
 from fovea.heatmaps.targets import Aim
-from raising import raises
 
 OWN = """
 from fovea.heatmaps.methods import method
