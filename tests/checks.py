@@ -2,17 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import fovea
+
 
 def raises(error: type[Exception], words: str, call: Callable[..., object], /, *given: object, **how: object) -> None:
     """The call is refused, in words that match."""
     with pytest.raises(error, match=words):
         call(*given, **how)
+
+
+refused = partial(raises, fovea.BadChoice)
 
 
 @contextmanager

@@ -13,16 +13,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-import fovea
-from fovea.data import open_data
-
 Made = Callable[..., Path]  # what the fixture `made` gives
-
-
-def refused(said: str, given: str | Path, *more: str, **how: str) -> None:
-    """open_data does not open it, and says why."""
-    with pytest.raises(fovea.BadChoice, match=said):
-        open_data(given, *more, **how)
 
 
 def save(path: Path, size: tuple[int, int] = (30, 20), shade: int = 99) -> None:

@@ -1,5 +1,6 @@
+from checks import refused
 from fovea.data import open_data
-from made_data import Made, refused
+from made_data import Made
 
 
 def test_labels_boxes_and_the_official_split(made: Made) -> None:
@@ -14,8 +15,8 @@ def test_labels_boxes_and_the_official_split(made: Made) -> None:
 def test_index_files_that_do_not_fit_together(made: Made) -> None:
     root = made("cub")
     (root / "image_class_labels.txt").write_text("1 1\n2 1\n")
-    refused(r"inconsistent: picture 3 \(002", root)
+    refused(r"inconsistent: picture 3 \(002", open_data, root)
     (root / "bounding_boxes.txt").write_text("1 6.0 2.0 10.0\n")
-    refused(r"bounding_boxes\.txt, picture 1: expected x y w h", root)
+    refused(r"bounding_boxes\.txt, picture 1: expected x y w h", open_data, root)
     (root / "classes.txt").write_text("1\n")
-    refused(r"classes\.txt, line 1", root)
+    refused(r"classes\.txt, line 1", open_data, root)

@@ -1,5 +1,6 @@
+from checks import refused
 from fovea.data import open_data
-from made_data import Made, refused
+from made_data import Made
 
 
 def test_breeds_and_boxes(made: Made) -> None:
@@ -25,4 +26,4 @@ def test_one_class_in_the_test_part_still_has_all_names(made: Made) -> None:
 def test_a_list_that_is_no_matlab_file(made: Made) -> None:
     root = made("dogs")
     (root / "test_list.mat").write_bytes(b"oops")
-    refused(r"test_list\.mat cannot be read as a MATLAB file", root)
+    refused(r"test_list\.mat cannot be read as a MATLAB file", open_data, root)

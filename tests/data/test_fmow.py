@@ -1,8 +1,9 @@
 import json
 
 import fovea
+from checks import refused
 from fovea.data import open_data
-from made_data import Made, refused
+from made_data import Made
 
 NOTE = "train/airport/airport_0/airport_0_1_rgb.json"
 
@@ -36,6 +37,6 @@ def test_a_damaged_json_is_reported_with_its_picture(made: Made) -> None:
 
 def test_only_the_splits_that_are_there(made: Made) -> None:
     root = made("fmow")
-    refused(r"no split 'test' \(it has: train, val\)", f"{root}:split=test")
+    refused(r"no split 'test' \(it has: train, val\)", open_data, f"{root}:split=test")
     (root / "val").rename(root / "test_gt")
     assert [one.label for one in open_data(f"{root}:split=test").samples] == [1]

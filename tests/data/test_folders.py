@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea.data import open_data, open_folder
 from made_data import Made
 
@@ -20,7 +20,7 @@ def test_train_may_be_a_class(made: Made) -> None:
     root = made("folder")
     (root / "test").rename(root / "bus")
     assert open_folder(root).labels == ("bus", "train")
-    raises(fovea.BadChoice, r"no split 'train' \(it is not split\)", open_folder, root, split="train")
+    refused(r"no split 'train' \(it is not split\)", open_folder, root, split="train")
 
 
 @pytest.mark.parametrize("inside", ["", "train/"])
@@ -38,9 +38,9 @@ def test_boxes_beside_the_splits_or_inside_one(made: Made, inside: str) -> None:
 def test_boxes_that_fit_no_picture(made: Made) -> None:
     root = made("folder") / "train"
     (root / "boxes.csv").write_text("file,boxes\na.png,1 2 3 4\n")
-    raises(fovea.BadChoice, r"names no picture that is there: it has 'a\.png'", open_folder, root)
+    refused(r"names no picture that is there: it has 'a\.png'", open_folder, root)
     (root / "boxes.csv").write_text("name,box\ncat/a.png,1 2 3 4\n")
-    raises(fovea.BadChoice, "lacks the columns boxes, file", open_folder, root)
+    refused("lacks the columns boxes, file", open_folder, root)
 
 
 def test_numbers_names_hidden_files_and_nothing(tmp_path: Path, made: Made) -> None:
@@ -58,8 +58,8 @@ def test_numbers_names_hidden_files_and_nothing(tmp_path: Path, made: Made) -> N
     assert open_folder(root).labels == tuple(map(str, range(8)))
     for path in root.rglob("*.png"):
         path.unlink()
-    raises(fovea.BadChoice, "no picture in the class folders", open_folder, root)
-    raises(fovea.BadChoice, "neither manifest", open_folder, root / "3")
+    refused("no picture in the class folders", open_folder, root)
+    refused("neither manifest", open_folder, root / "3")
 
 
 def test_folders_without_pictures_beside_the_splits(made: Made) -> None:
@@ -87,6 +87,6 @@ def test_here_has_a_name(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_boxes_that_are_none(made: Made, text: str) -> None:
     root = made("folder") / "train"
     (root / "boxes.csv").write_text(f"file,boxes\ncat/a.png,1 2 3 4\ndog/b.png,{text}\n", encoding="utf-8-sig")
-    raises(fovea.BadChoice, rf"boxes\.csv, line 3: a box is .*; got '{text}'", open_folder, root)
+    refused(rf"boxes\.csv, line 3: a box is .*; got '{text}'", open_folder, root)
     (root / "boxes.csv").write_text("file,boxes\ncat/a.png\n")
-    raises(fovea.BadChoice, r"boxes\.csv, line 2 is cut short", open_folder, root)
+    refused(r"boxes\.csv, line 2 is cut short", open_folder, root)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea.data import Below, layout, open_data
 from fovea.data.layouts import held_by, holding, opened
-from made_data import Made, refused
+from made_data import Made
 
 ENTRIES = layout.entries()
 ON_DISK = [name for name, entry in ENTRIES.items() if "recognizes" in entry.traits and holding(entry) == "pictures"]
@@ -59,23 +59,20 @@ def test_splits_are_parts_and_a_wrong_one_names_them(made: Made, kind: str) -> N
     whole = open_data(root)
     splits = sorted({sample.row["split"] for sample in whole.samples if "split" in sample.row})
     if not splits:
-        refused(r"not split|no option 'split'", root, split="train")
+        refused(r"not split|no option 'split'", open_data, root, split="train")
         return
     parts = [open_data(f"{root}:split={split}") for split in splits]
     assert sorted(one.name for part in parts for one in part.samples) == sorted(one.name for one in whole.samples)
     assert all(part.labels == whole.labels for part in parts)
     wrong = splits[0][:-1] + "_" + splits[0][-1]
-    with pytest.raises(
-        fovea.BadChoice, match=rf"no split '{wrong}'; did you mean '{splits[0]}'.* \(it has: {splits[0]}"
-    ):
-        open_data(root, split=wrong)
+    refused(rf"no split '{wrong}'; did you mean '{splits[0]}'.* \(it has: {splits[0]}", open_data, root, split=wrong)
 
 
 @pytest.mark.parametrize(("kind", "file"), NEEDED)
 def test_half_a_set_says_what_is_missing_and_where_it_looked(made: Made, kind: str, file: str) -> None:
     root = made(kind)
     (root / file).rename(root.parent / "elsewhere")
-    refused(rf"{kind} is incomplete: .*{file.removesuffix('.gz')}.* not in {root}", root)
+    refused(rf"{kind} is incomplete: .*{file.removesuffix('.gz')}.* not in {root}", open_data, root)
 
 
 @pytest.mark.parametrize("kind", LISTED)
@@ -90,7 +87,7 @@ def test_an_absent_picture_is_a_bad_picture_and_all_absent_is_half_a_set(made: M
     assert "does not exist" in str(images[0])
     for path in paths:
         path.unlink(missing_ok=True)
-    refused(f"none of the {len(paths)} pictures", root)
+    refused(f"none of the {len(paths)} pictures", open_data, root)
 
 
 def test_labels_limit_and_options(made: Made) -> None:
@@ -107,7 +104,7 @@ def test_labels_limit_and_options(made: Made) -> None:
         "layout=cup": "no layout 'cup'; did you mean 'cub'",
         "layout=dogs": "dogs is incomplete: .*train_list.mat",
     }.items():
-        refused(said, f"{root}:{wrong}")
+        refused(said, open_data, f"{root}:{wrong}")
 
 
 def test_a_layout_can_be_forced(made: Made) -> None:
@@ -123,20 +120,20 @@ def test_a_name_that_leads_nowhere_lists_all_places(tmp_path: Path, monkeypatch:
         open_data("cub")
     assert all(str(tmp_path / one) in str(caught.value) for one in ("cub", "CUB_200_2011", "cub200"))
     (tmp_path / "cub100").mkdir()
-    refused("did you mean 'cub100'", "cub10")
+    refused("did you mean 'cub100'", open_data, "cub10")
     monkeypatch.delenv("FOVEA_DATA")
-    refused("FOVEA_DATA, below which data is looked for by name, is not set", "cub")
+    refused("FOVEA_DATA, below which data is looked for by name, is not set", open_data, "cub")
 
 
 def test_an_empty_folder_with_a_known_name_is_half_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOVEA_DATA", str(tmp_path))
     (tmp_path / "CUB_200_2011/images/001.X").mkdir(parents=True)
     for given in ("cub", tmp_path / "CUB_200_2011"):
-        refused(r"images\.txt, .* not in .*CUB_200_2011 \(there: images\)", given)
+        refused(r"images\.txt, .* not in .*CUB_200_2011 \(there: images\)", open_data, given)
     (tmp_path / "ILSVRC2012").mkdir()
-    refused(r"imagenet is incomplete: no folder of pictures .*CLS-LOC/train", "imagenet")
+    refused(r"imagenet is incomplete: no folder of pictures .*CLS-LOC/train", open_data, "imagenet")
     (tmp_path / "fmow").mkdir()
-    refused("fmow is incomplete: no train/, val/", "fmow")
+    refused("fmow is incomplete: no train/, val/", open_data, "fmow")
 
 
 def test_ones_own_dogs_are_a_folder_and_made_sets_need_none(
@@ -147,13 +144,13 @@ def test_ones_own_dogs_are_a_folder_and_made_sets_need_none(
     assert open_data("dogs").labels == ("cat", "dog", "emu")
     made("folder", "digits")
     assert open_data("./digits").labels == ("cat", "dog", "emu")
-    refused("digits is made, not read from 'dogs'", "dogs:layout=digits")
+    refused("digits is made, not read from 'dogs'", open_data, "dogs:layout=digits")
 
 
 def test_two_splits_are_one_too_many(made: Made) -> None:
     root = made("folder")
     assert len(open_data(f"{root}:split=test", "test")) == 2
-    refused("split=test after the colon, but 'train' is asked for", f"{root}:split=test", "train")
+    refused("split=test after the colon, but 'train' is asked for", open_data, f"{root}:split=test", "train")
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -166,7 +163,7 @@ def test_what_a_set_holds_is_declared(name: str, made: Made, monkeypatch: pytest
     assert held_by(given) == holds
     assert entry.about
     for other in {"pictures", "texts", "sounds", "clips"} - {holds}:
-        raises(fovea.BadChoice, f"holds {holds}, not {other}: open it with fovea.data.open_", opened, given, other)
+        refused(f"holds {holds}, not {other}: open it with fovea.data.open_", opened, given, other)
 
 
 def test_names_and_help_need_neither_torch_nor_the_files() -> None:
@@ -241,7 +238,7 @@ def test_a_strangers_layout_by_reference_by_name_by_its_files_and_by_force(own: 
     assert open_data("pets_at_home").labels == ("a",)  # declared by now
     assert open_data(own).labels == ("a",)
     assert open_data(f"{own}:layout=stranger:plain").name == "plain"
-    refused(r"opens a folder: write FOLDER:layout=stranger:plain", "stranger:plain")
+    refused(r"opens a folder: write FOLDER:layout=stranger:plain", open_data, "stranger:plain")
 
 
 @pytest.mark.parametrize(
@@ -263,4 +260,4 @@ def test_a_strangers_layout_by_reference_by_name_by_its_files_and_by_force(own: 
     ],
 )
 def test_a_strangers_mistakes_are_said_in_words(own: Path, given: str, said: str) -> None:
-    refused(said, given)
+    refused(said, open_data, given)

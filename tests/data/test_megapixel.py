@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from checks import refused
 from fovea.data import Sample, open_data
 from fovea.data.megapixel import glyphs, open_megapixel
-from made_data import refused
 
 pytest.importorskip("sklearn")
 
@@ -94,7 +94,7 @@ def test_any_size_and_every_class() -> None:
 def test_from_mnist_files(made: Callable[..., Path]) -> None:
     data = open_data(f"megapixel:source={made('mnist')},canvas=64,count=3")
     assert all(len(one.boxes) == 1 for one in data.samples)
-    refused("no data 'mnits'", "megapixel:source=mnits")
+    refused("no data 'mnits'", open_data, "megapixel:source=mnits")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_from_mnist_files(made: Callable[..., Path]) -> None:
     ],
 )
 def test_what_cannot_be(wrong: str, said: str) -> None:
-    refused(said, f"megapixel:{wrong}")
+    refused(said, open_data, f"megapixel:{wrong}")
 
 
 def test_a_small_canvas_is_made_in_a_fraction_of_a_decode() -> None:

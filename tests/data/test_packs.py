@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import fovea
+from checks import refused
 from fovea.data import open_data
-from made_data import refused
 
 needs_packs = pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the packs")
 
@@ -34,16 +34,16 @@ def test_manifests_that_cannot_be(made: Callable[..., Path]) -> None:
     (root / "manifest.csv").write_text(text, encoding="utf-8-sig")
     assert len(open_data(root)) == 3
     (root / "manifest.csv").write_text(text + "\nd.png,00.tar\n")
-    refused(r"manifest\.csv, line 5 is cut short", root)
+    refused(r"manifest\.csv, line 5 is cut short", open_data, root)
     (root / "manifest.csv").write_text(text.replace("1 2 3 4", "3 2 1 4"))
-    refused(r"manifest\.csv, a\.png: a box is", root)
+    refused(r"manifest\.csv, a\.png: a box is", open_data, root)
     (root / "manifest.csv").write_text(text.replace("cat", "99999999999").replace("ant", "0"))
-    refused(r"label 99999999999 in manifest\.csv is too large", root)
+    refused(r"label 99999999999 in manifest\.csv is too large", open_data, root)
     (root / "manifest.csv").write_text("file,shard,label\n")
-    refused("lists no picture", root)
+    refused("lists no picture", open_data, root)
     (root / "manifest.csv").write_text(text)
     (root / "00.tar").unlink()
-    refused(r"incomplete: 00\.tar", root)
+    refused(r"incomplete: 00\.tar", open_data, root)
 
 
 @needs_packs

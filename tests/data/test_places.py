@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from checks import refused
 from fovea.data import open_data
 from fovea.data.places import pictures, plain
-from made_data import refused
 
 
 def test_names_are_compared_without_their_dress() -> None:
@@ -49,6 +49,6 @@ def test_opening_looks_at_folders_not_at_files(
 
 def test_homes_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOVEA_DATA", str(tmp_path / "gone"))
-    refused(r"FOVEA_DATA, .* is .*gone, which does not exist", "birds")
+    refused(r"FOVEA_DATA, .* is .*gone, which does not exist", open_data, "birds")
     for given in ("~nobody-of-this-name/x", "~nobody-of-this-name/x:split=test"):
-        refused("no data '~nobody-of-this-name/x'", given)
+        refused("no data '~nobody-of-this-name/x'", open_data, given)

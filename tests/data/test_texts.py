@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from checks import raises
-from fovea.basics.errors import BadChoice, BadText
+from checks import raises, refused
+from fovea.basics.errors import BadText
 from fovea.data.texts import Reading, forget
 
 READING = Reading(("the", "film", "is", "n't", "bad", "."), 8)
@@ -50,8 +50,8 @@ def test_line_breaks_are_no_words_and_letters_that_grow_keep_their_places() -> N
 
 
 def test_a_vocabulary_is_checked() -> None:
-    raises(BadChoice, "'a' is there twice", Reading, ("a", "b", "a"), 5)
-    raises(BadChoice, "at least 1 word; got 0", Reading, (), 0)
+    refused("'a' is there twice", Reading, ("a", "b", "a"), 5)
+    refused("at least 1 word; got 0", Reading, (), 0)
 
 
 def test_forgotten_words_become_unknown_and_padding_stays() -> None:

@@ -1,7 +1,8 @@
 from pathlib import Path
 
+from checks import refused
 from fovea.data import open_data
-from made_data import Made, refused
+from made_data import Made
 
 
 def test_labels_follow_the_sorted_wnids(made: Made) -> None:
@@ -27,8 +28,8 @@ def test_shared_first_words_are_told_apart(made: Made) -> None:
 
 def test_what_cannot_be(made: Made) -> None:
     root = made("tiny-imagenet")
-    refused("no published labels; use split=val", f"{root}:split=test")
+    refused("no published labels; use split=val", open_data, f"{root}:split=test")
     (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn02124075\t0\t32\t44\n")
-    refused(r"val_annotations\.txt, line 1: expected a file and a box", root)
+    refused(r"val_annotations\.txt, line 1: expected a file and a box", open_data, root)
     (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn09999999\t0\t32\t44\t62\n")
-    refused(r"n09999999, not in wnids\.txt", root)
+    refused(r"n09999999, not in wnids\.txt", open_data, root)

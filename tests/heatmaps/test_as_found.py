@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, raises, refused
 from fovea.heatmaps.methods import names
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_changed_by_an_error(traceable: bool, batch: Tensor) -> None:
 
     with left_as_found(module):
         raises(ZeroDivisionError, "", fovea.explain, net, batch, target=broken)
-        raises(fovea.BadChoice, "no layer 'nowhere'", fovea.explain, net, batch, layer="nowhere")
+        refused("no layer 'nowhere'", fovea.explain, net, batch, layer="nowhere")
         raises(RuntimeError, "", fovea.explain, net, batch[:, :2])
 
 

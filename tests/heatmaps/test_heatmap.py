@@ -7,27 +7,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
-from fovea.pictures.placement import Placement, on_pixels
+from checks import refused
 from fovea.results import drawing
 from fovea.results.writing import read
-
-
-def test_cells_on_pixels_by_hand() -> None:
-    """Two cells over eight pixels: flat at the ends, a straight line between the cells' centres at 2 and 6."""
-    row = on_pixels(np.array([[0.0, 4.0]], dtype=np.float32), Placement.identity(8, 1))[0]
-    assert row.tolist() == pytest.approx([0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4])
-
-
-def test_cropped_flipped_and_squashed() -> None:
-    cells = np.array([[1.0, 3.0]], dtype=np.float32)
-    crop = on_pixels(cells, Placement((8, 1), (4, 1), (1.0, 1.0), (2.0, 0.0)))[0]
-    assert crop.tolist() == pytest.approx([0, 0, 1, 1.5, 2.5, 3, 0, 0])
-    flipped = on_pixels(cells, Placement((4, 1), (4, 1), (-1.0, 1.0), (4.0, 0.0)))[0]
-    assert flipped.tolist() == pytest.approx([3, 2.5, 1.5, 1])
-    squashed = on_pixels(cells, Placement((8, 2), (4, 4), (2.0, 0.5), (0.0, 0.0)))
-    assert squashed.shape == (2, 8)
-    assert squashed[0].tolist() == pytest.approx([1, 1, 1.25, 1.75, 2.25, 2.75, 3, 3])
 
 
 def test_one_picture_of_many(pooled: nn.Module, batch: Tensor) -> None:
@@ -97,5 +79,5 @@ def test_title_has_the_label_and_its_probability(lite0: fovea.Network, photograp
 def test_maps_of_different_sizes_cannot_be_one(pooled: nn.Module) -> None:
     net = fovea.wrap(pooled, lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255, labels=5)
     pictures = [Image.new("RGB", size, "red") for size in ((24, 24), (48, 24))]
-    raises(fovea.BadChoice, "different sizes", fovea.explain, net, pictures)
+    refused("different sizes", fovea.explain, net, pictures)
     assert fovea.explain(net, pictures[1]).grid == (6, 12)

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, raises, refused
 from fovea.basics.intervals import interval
 from fovea.data import DataSet, Sample, Unreadable
 from fovea.measures.classify import taken_for
@@ -142,12 +142,12 @@ def test_a_name_that_stands_for_two_outputs_is_no_match() -> None:
 def test_names_of_which_the_network_knows_some_are_refused() -> None:
     data = coloured(("red", "red"), ("blue", "blue"))
     net = fovea.Network(nn.Identity(), labels=("red", "mauve", "lime"))
-    raises(fovea.BadChoice, "knows 1 of the 2 classes of colours by name, but not 'blue': leave", match, net, data, 3)
+    refused("knows 1 of the 2 classes of colours by name, but not 'blue': leave", match, net, data, 3)
 
 
 def test_more_classes_than_outputs_are_refused() -> None:
     data = coloured(*SIX)
-    raises(fovea.BadChoice, "has 2 outputs and colours labels up to 2", measure, network("left", "right"), data)
+    refused("has 2 outputs and colours labels up to 2", measure, network("left", "right"), data)
     part = data.only([0, 1])  # as many as the network knows
     assert measure(network("left", "right"), part).rows[0]["images"] == 4
 
@@ -155,7 +155,7 @@ def test_more_classes_than_outputs_are_refused() -> None:
 def test_an_embedding_is_refused() -> None:
     net = network(*COLOURS)
     net.labels = None
-    raises(fovea.BadChoice, "measure retrieval", measure, net, coloured(*SIX))
+    refused("measure retrieval", measure, net, coloured(*SIX))
 
 
 def test_nothing_to_read() -> None:
@@ -209,4 +209,4 @@ class Doubled(nn.Module):
 
 def test_an_output_that_is_no_row_of_classes() -> None:
     net = fovea.wrap(Doubled(), Prepare((8, 8)), labels=3)
-    raises(fovea.BadChoice, r"this network gives \(1, 3\) a picture", measure, net, coloured(*SIX))
+    refused(r"this network gives \(1, 3\) a picture", measure, net, coloured(*SIX))

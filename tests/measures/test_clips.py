@@ -8,6 +8,7 @@ from PIL import Image
 from torch import nn
 
 import fovea
+from checks import refused
 from commands import Run
 from fovea.data.moving import Shot, Shots
 from fovea.data.samples import Box
@@ -121,9 +122,6 @@ def test_without_boxes_there_is_retrieval_alone() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(fovea.BadChoice, match="two classes, and two clips"):
-        fovea.measure("clips", plain(), open_clips(f"{SMALL},count=4,motions=3"))
-    with pytest.raises(fovea.BadChoice, match="give a video/NAME"):
-        fovea.measure("clips", fovea.wrap(nn.Identity()), open_clips(f"{SMALL},count=32"))
-    with pytest.raises(fovea.BadChoice, match="at least one clip"):
-        fovea.measure("clips", plain(), open_clips(f"{SMALL},count=32"), batch=0)
+    refused("two classes, and two clips", fovea.measure, "clips", plain(), open_clips(f"{SMALL},count=4,motions=3"))
+    refused("give a video/NAME", fovea.measure, "clips", fovea.wrap(nn.Identity()), open_clips(f"{SMALL},count=32"))
+    refused("at least one clip", fovea.measure, "clips", plain(), open_clips(f"{SMALL},count=32"), batch=0)

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, refused
 from commands import ran
 from fovea.measures.cost import readable
 from fovea.networks.cost import WARM_UP, macs, parameters, seconds, statistics
@@ -160,7 +160,7 @@ def test_own_size_is_the_transforms() -> None:
     row = measure(net, rounds=1).rows[0]
     assert (row["size"], row["pixels"], row["macs"]) == ("20 x 30", 600, 9 * 2 * 18 * 28)
     assert measure(fovea.wrap(module), size=12, rounds=1).rows[0]["macs"] == 9 * 2 * 10 * 10
-    raises(fovea.BadChoice, "size=224", measure, fovea.wrap(module))
+    refused("size=224", measure, fovea.wrap(module))
 
 
 def test_the_network_is_left_as_found() -> None:
@@ -215,9 +215,9 @@ def test_command_with_other_classes(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
-    raises(fovea.BadChoice, "auto, cpu, cuda; got 'gpu'", placed, net, "gpu")
+    refused("auto, cpu, cuda; got 'gpu'", placed, net, "gpu")
     if not torch.cuda.is_available():
-        raises(fovea.BadChoice, "no GPU", placed, net, "cuda")
+        refused("no GPU", placed, net, "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -292,11 +292,10 @@ def test_locations(tmp_path: Path) -> None:
     assert told.count("locations read") == 2
     net = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32, "glimpses": 3})
     assert measure(net, rounds=1).rows[0]["locations"] == 3  # its own
-    raises(fovea.BadChoice, "reads 0 to 90 glimpses; got 91", measure, net, rounds=1, glimpses=[91])
+    refused("reads 0 to 90 glimpses; got 91", measure, net, rounds=1, glimpses=[91])
     whole = fovea.load("timm/test_resnet", pretrained=False)
     assert "locations" not in measure(whole, size=64, rounds=1).rows[0]
-    with pytest.raises(fovea.BadChoice, match="reads whole pictures: leave the number of locations out"):
-        measure(whole, size=64, rounds=1, glimpses=[2])
+    refused("reads whole pictures: leave the number of locations out", measure, whole, size=64, rounds=1, glimpses=[2])
 
 
 def test_papers_are_told_beside_ours() -> None:

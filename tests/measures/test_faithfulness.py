@@ -9,7 +9,7 @@ from made_maps import Known
 from torch import Tensor, nn
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, refused
 from fovea.data import DataSet, Pixels, Sample, open_data
 from fovea.heatmaps.methods import names
 from fovea.measures.curve_kinds import filling, kind_of
@@ -170,13 +170,12 @@ def test_the_area_is_the_trapezoid_rules() -> None:
 
 def test_wrong_names_are_told(net: fovea.Network) -> None:
     data = held((square_of(255), 1))
-    raises(fovea.BadChoice, "no method 'randm'; did you mean 'random'", measure, net, data, method=["randm"])
-    raises(fovea.BadChoice, "no kind of curve 'coverge'; did you mean 'coverage'", kind_of, "coverge")
-    raises(fovea.BadChoice, "no filling 'blak'; did you mean 'black'", kind_of, "deletion:blak")
-    raises(fovea.BadChoice, "each once", measure, net, data, method=["random"], kinds=["deletion", "deletion:black"])
-    raises(fovea.BadChoice, "at least 2 steps", measure, net, data, method=["random"], steps=1)
-    with pytest.raises(fovea.BadChoice, match="has 2 outputs and squares labels up to 7"):
-        measure(net, held((square_of(255), 7)), method=["random"])
+    refused("no method 'randm'; did you mean 'random'", measure, net, data, method=["randm"])
+    refused("no kind of curve 'coverge'; did you mean 'coverage'", kind_of, "coverge")
+    refused("no filling 'blak'; did you mean 'black'", kind_of, "deletion:blak")
+    refused("each once", measure, net, data, method=["random"], kinds=["deletion", "deletion:black"])
+    refused("at least 2 steps", measure, net, data, method=["random"], steps=1)
+    refused("has 2 outputs and squares labels up to 7", measure, net, held((square_of(255), 7)), method=["random"])
 
 
 def test_pictures_without_an_answer_are_left_out(net: fovea.Network) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import fovea
-from checks import raises
+from checks import raises, refused
 from fovea.basics.intervals import interval_of_means
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.heatmaps.heatmap import HeatMaps
@@ -141,9 +141,9 @@ def test_steps_are_right_as_often_as_their_own_answers() -> None:
 
 
 def test_wrong_choices() -> None:
-    raises(fovea.BadChoice, "not 'cam'", fovea.measure, "finer", made(), data(0), method=["cam"])
-    raises(fovea.BadChoice, "each once", fovea.measure, "finer", made(), data(0), method=["gradcam", "gradcam"])
-    raises(fovea.BadChoice, "single step", fovea.measure, "finer", made(steps=1), data(0))
+    refused("not 'cam'", fovea.measure, "finer", made(), data(0), method=["cam"])
+    refused("each once", fovea.measure, "finer", made(), data(0), method=["gradcam", "gradcam"])
+    refused("single step", fovea.measure, "finer", made(steps=1), data(0))
     raises(fovea.BadPicture, "bad is empty", fovea.measure, "finer", made(), data(bad=True))
 
 

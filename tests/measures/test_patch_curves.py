@@ -8,7 +8,7 @@ from test_patches import Colours, Mean, named, squares
 from typer.testing import CliRunner
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea import cli
 from fovea.measures import patch_curves
 from fovea.measures.figures import Figures
@@ -76,8 +76,8 @@ def test_batches_do_not_matter(localizer: Network, mean: Network) -> None:
 
 
 def test_what_is_refused(localizer: Network, mean: Network) -> None:
-    raises(fovea.BadChoice, "each at least 1; got \\[0, 2\\]", measured, localizer, mean, (0, 2))
-    raises(fovea.BadChoice, "must be an AnchorNet", measured, mean, mean)
+    refused("each at least 1; got \\[0, 2\\]", measured, localizer, mean, (0, 2))
+    refused("must be an AnchorNet", measured, mean, mean)
 
 
 def test_the_figure(localizer: Network, mean: Network) -> None:
@@ -119,4 +119,4 @@ def test_a_rivals_glimpses_are_its_patches(localizer: Network, mean: Network) ->
     found = measured(localizer, mean, (1, 2, 3), rival=rival)
     areas = {row["patches"]: row["area"] for row in found.rows if row["method"] == "first" and "kind" in row}
     assert areas == {0: 0, 1: 0.25, 2: 0.5, 3: 0.5}  # there is no third
-    raises(fovea.BadChoice, "glimpses", measured, localizer, mean, (1,), rival=mean)
+    refused("glimpses", measured, localizer, mean, (1,), rival=mean)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import fovea
-from checks import raises
+from checks import refused
 from fovea.basics.provenance import commit, processor
 from fovea.cli.common import shortened
 from fovea.measures.figures import Figures
@@ -86,11 +85,11 @@ def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
 def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
     text = '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
     (small(tmp_path) / "papers.toml").write_text(text.replace(*changed))
-    raises(fovea.BadChoice, words, page, tmp_path)
+    refused(words, page, tmp_path)
 
 
 def test_nothing_measured_yet(tmp_path: Path) -> None:
-    raises(fovea.BadChoice, "no results", page, tmp_path)
+    refused("no results", page, tmp_path)
 
 
 def test_details_are_written_beside_the_rows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
+from checks import raises, refused
 from fovea.data import DataSet, Sample, Unreadable, open_data
 from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
@@ -192,7 +192,7 @@ def test_output_when_asked_or_without_labels() -> None:
     assert embedding(colours_net())[1] == "output"
     own, features = embedding(colours_net(2), "output")
     assert (features, own(blank(own)).shape) == ("output", (1, 2))
-    raises(fovea.BadChoice, "did you mean 'pooled'", embedding, colours_net(2), "poled")
+    refused("did you mean 'pooled'", embedding, colours_net(2), "poled")
 
 
 class TwoHeads(nn.Module):
@@ -238,7 +238,7 @@ def test_a_right_box_counts_only_with_a_right_neighbour() -> None:
 
 def test_no_boxes() -> None:
     bare = [Sample(one.name, one.label, one.source) for one in spots().samples]
-    raises(fovea.BadChoice, "no boxes", measure_boxes, colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
+    refused("no boxes", measure_boxes, colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")

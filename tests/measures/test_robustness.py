@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, raises, refused
 from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
 from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
 from fovea.measures.robustness import draw
@@ -185,8 +185,8 @@ def gamma(image: Image.Image) -> Tensor:
 
 @pytest.mark.parametrize("transform", [standardised, backwards, gamma])
 def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
-    raises(fovea.BadChoice, "must normalize each channel", normalization_of, net_of(weights(), transform))
-    raises(fovea.BadChoice, "no transform", normalization_of, fovea.wrap(Linear(weights())))
+    refused("must normalize each channel", normalization_of, net_of(weights(), transform))
+    refused("no transform", normalization_of, fovea.wrap(Linear(weights())))
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
     ],
 )
 def test_attacks_that_cannot_be(given: str, message: str, net: fovea.Network) -> None:
-    raises(fovea.BadChoice, message, measure, net, noise_set(1), attacks=[given])
+    refused(message, measure, net, noise_set(1), attacks=[given])
 
 
 def test_attacks_by_name(net: fovea.Network) -> None:
     assert parsed(" fgsm:0.007 ") == ("fgsm", 0.007)
     for text, kind in (("fgsm:1", FGSM), ("noise:1", Noise), ("jpeg:1", JPEG), ("texture:1", Texture)):
         assert isinstance(attack_of(*parsed(text), net, net, 0), kind)
-    raises(fovea.BadChoice, "at least one attack", measure, net, noise_set(1), attacks=[])
+    refused("at least one attack", measure, net, noise_set(1), attacks=[])
     with pytest.raises(fovea.BadChoice, match="the surrogate must have the network's classes: it has 0 labels"):
         measure(net, noise_set(1), attacks=["fgsm:1"], surrogate=fovea.wrap(net.module, PREPARE))
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea.data.sounds import make_sounds
 from fovea.measures import sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
@@ -49,10 +49,9 @@ def test_one_row_that_agrees_with_the_spans() -> None:
 
 def test_other_classes_and_rates_are_refused() -> None:
     network = untrained()
-    with pytest.raises(fovea.BadChoice, match="open it with rate=8000"):
-        fovea.measure("sounds", network, make_sounds(count=1, rate=16000))
+    refused("open it with rate=8000", fovea.measure, "sounds", network, make_sounds(count=1, rate=16000))
     network.labels = tuple("abcdef")
-    raises(fovea.BadChoice, "other classes than the data: a, b", fovea.measure, "sounds", network, make_sounds(count=1))
+    refused("other classes than the data: a, b", fovea.measure, "sounds", network, make_sounds(count=1))
 
 
 def test_a_picture_has_the_spans_where_they_are() -> None:

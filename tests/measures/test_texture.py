@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, raises, refused
 from fovea.measures.attacks import Texture, Victims
 from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesise
 from fovea.networks.normalization import normalization_of
@@ -129,7 +129,6 @@ def test_the_network_is_left_as_found(net: fovea.Network, stripes: Tensor) -> No
 
 
 def test_what_cannot_be_is_refused(net: fovea.Network, stripes: Tensor) -> None:
-    with pytest.raises(fovea.BadChoice, match="no layer 'secnd' in Narrowing; did you mean 'second'"):
-        synthesise(net, stripes, 2, ["secnd"])
-    raises(fovea.BadChoice, "layer 'last' gives no map", synthesise, net, stripes, 2, ["last"])
-    raises(fovea.BadChoice, "at least 1 iteration", synthesise, net, stripes, 0)
+    refused("no layer 'secnd' in Narrowing; did you mean 'second'", synthesise, net, stripes, 2, ["secnd"])
+    refused("layer 'last' gives no map", synthesise, net, stripes, 2, ["last"])
+    refused("at least 1 iteration", synthesise, net, stripes, 0)

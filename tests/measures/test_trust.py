@@ -9,7 +9,7 @@ from made_maps import Known
 from torch import Tensor, nn
 
 import fovea
-from checks import left_as_found, raises
+from checks import left_as_found, refused
 from fovea.data import DataSet, Pixels, Sample
 from fovea.data.samples import Box
 from fovea.heatmaps.look import Finding, Look
@@ -158,10 +158,10 @@ def test_the_network_is_left_as_found() -> None:
 
 
 def test_wrong_choices_are_told() -> None:
-    raises(fovea.BadChoice, "no method 'l2ca'; did you mean 'l2caf'", measured, network(), squares(), ["l2ca"])
-    raises(fovea.BadChoice, "each once", measured, network(), squares(), ["cam", "cam"])
-    raises(fovea.BadChoice, "at least 2 pictures", measured, network(), squares(), ["cam"], curve_pictures=1)
-    raises(fovea.BadChoice, "not for this head", measured, network(), squares(), [Refusing()], curve_pictures=2)
+    refused("no method 'l2ca'; did you mean 'l2caf'", measured, network(), squares(), ["l2ca"])
+    refused("each once", measured, network(), squares(), ["cam", "cam"])
+    refused("at least 2 pictures", measured, network(), squares(), ["cam"], curve_pictures=1)
+    refused("not for this head", measured, network(), squares(), [Refusing()], curve_pictures=2)
 
 
 def made(method: str, hits: float, insertion: float, deletion: float, **more: float | str | None) -> Measured:

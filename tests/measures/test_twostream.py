@@ -9,8 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 import fovea
-from checks import raises
-from fovea.basics.errors import BadChoice
+from checks import refused
 from fovea.measures import twostream
 from fovea.models.twostream import Views
 from fovea.networks.network import Network
@@ -91,4 +90,4 @@ def test_seeds_are_compared_with_their_own(pictures: Path) -> None:
 
 def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
-    raises(BadChoice, "has not two streams", fovea.measure, "twostream", [other], str(pictures))
+    refused("has not two streams", fovea.measure, "twostream", [other], str(pictures))

@@ -14,7 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import fovea
-from checks import raises
+from checks import refused
 from commands import ran
 from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
@@ -106,7 +106,7 @@ def test_nothing_to_measure_against(net: fovea.Network, pack: Path) -> None:
     text = (pack / "manifest.csv").read_text().splitlines()
     kept = [",".join([*line.split(",")[:3], "", "test"]) for line in text[1:]]
     (pack / "manifest.csv").write_text("\n".join([text[0], *kept]))
-    raises(fovea.BadChoice, "no boxes", measure, net, open_pack(pack), method=["cam"])
+    refused("no boxes", measure, net, open_pack(pack), method=["cam"])
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack imagenet-val-3k")
@@ -154,8 +154,8 @@ def test_a_plain_script_measures(tmp_path: Path) -> None:
 
 
 def test_no_method_and_no_batch(net: fovea.Network, pack: Path) -> None:
-    raises(fovea.BadChoice, "no method was named", measure, net, open_pack(pack), method=[])
-    raises(fovea.BadChoice, "at least one picture; got 0", measure, net, open_pack(pack), method=["cam"], batch=0)
+    refused("no method was named", measure, net, open_pack(pack), method=[])
+    refused("at least one picture; got 0", measure, net, open_pack(pack), method=["cam"], batch=0)
 
 
 @pytest.mark.parametrize("where", [".", "00.tar/found.json"])
@@ -193,8 +193,7 @@ def test_networks_side_by_side(net: fovea.Network, pack: Path, tmp_path: Path) -
     assert swapped["top1_change_low"] == pytest.approx(-2 / 3)
     assert "beside right" in found.settings["change"]
     assert len(found.skipped) == 1  # decoded once for all
-    with pytest.raises(fovea.BadChoice, match="each by another name"):
-        measure([networks[0], networks[0]], open_pack(pack), method=["cam"])
+    refused("each by another name", measure, [networks[0], networks[0]], open_pack(pack), method=["cam"])
 
 
 def test_the_command_takes_several_networks(pack: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea.models.anchoring import AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, decide, output_of
 from fovea.models.anchornet import AnchorNet, AnchorNetOptions
 from fovea.networks import geometry
@@ -135,25 +135,19 @@ def test_auxiliary_heads_in_training_only() -> None:
     assert [len(heads[name]) for name in ("branches", "auxiliary")] == [3, 0]
 
 
-def logits(*rows: list[float]) -> list[Tensor]:
+@pytest.mark.parametrize(
+    ("rows", "label", "branch", "probability"),
+    [  # the vote decides, and the surest of those who chose it localizes; without a majority the surest of all
+        (([0.6, 0.3, 0.1], [0.01, 0.98, 0.01], [0.5, 0.1, 0.4]), 0, 0, 0.6),
+        (([0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]), 2, 2, 0.8),
+        (([0.4, 0.3, 0.3], [0.9, 0.05, 0.05], [0.5, 0.3, 0.2]), 0, 1, 0.9),
+    ],
+)
+def test_votes(rows: tuple[list[float], ...], label: int, branch: int, probability: float) -> None:
     """Branches that give these probabilities to one picture."""
-    return [torch.tensor([[math.log(p) for p in row]]) for row in rows]
-
-
-def test_two_branches_beat_a_confident_third() -> None:
-    found = decide(logits([0.6, 0.3, 0.1], [0.01, 0.98, 0.01], [0.5, 0.1, 0.4]))
-    assert (int(found.label), int(found.branch)) == (0, 0)  # Y by vote; of the two that chose it the surer localises
-    assert float(found.probability) == pytest.approx(0.6)
-
-
-def test_without_a_majority_the_most_confident_decides() -> None:
-    found = decide(logits([0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]))
-    assert (int(found.label), int(found.branch)) == (2, 2)
-
-
-def test_all_agree() -> None:
-    found = decide(logits([0.4, 0.3, 0.3], [0.9, 0.05, 0.05], [0.5, 0.3, 0.2]))
-    assert (int(found.label), int(found.branch)) == (0, 1)
+    found = decide([torch.tensor([[math.log(p) for p in row]]) for row in rows])
+    assert (int(found.label), int(found.branch)) == (label, branch)
+    assert float(found.probability) == pytest.approx(probability)
 
 
 def test_the_outputs_maximum_is_the_decision() -> None:
@@ -165,9 +159,9 @@ def test_the_outputs_maximum_is_the_decision() -> None:
 
 
 def test_a_picture_too_small_is_told_the_size_needed() -> None:
-    raises(fovea.BadChoice, r"at least 111 x 111 .* got 200 x 110", AnchorNet(2), torch.zeros(1, 3, 110, 200))
-    raises(fovea.BadChoice, "at least 111 pixels", AnchorNetOptions, side=64)
-    raises(fovea.BadChoice, "did you mean 'local'", AnchorNetOptions, se="locl")
+    refused(r"at least 111 x 111 .* got 200 x 110", AnchorNet(2), torch.zeros(1, 3, 110, 200))
+    refused("at least 111 pixels", AnchorNetOptions, side=64)
+    refused("did you mean 'local'", AnchorNetOptions, se="locl")
 
 
 def test_a_branch_of_any_medium() -> None:

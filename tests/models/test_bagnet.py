@@ -2,8 +2,7 @@ import torch
 from torch import nn
 
 import fovea
-from checks import raises
-from fovea.basics.errors import BadChoice
+from checks import refused
 from fovea.models.bagnet import Bag, BagNet, Same
 from fovea.networks import geometry
 
@@ -57,5 +56,5 @@ def test_heatmaps_and_patches_of_it() -> None:
 
 
 def test_too_small_a_picture_is_refused() -> None:
-    raises(BadChoice, "29 x 29", BagNet(2, 0.0625), torch.zeros(1, 3, 20, 20))
-    raises(BadChoice, "width", fovea.load, "bagnet77", options={"width": 0})
+    refused("29 x 29", BagNet(2, 0.0625), torch.zeros(1, 3, 20, 20))
+    refused("width", fovea.load, "bagnet77", options={"width": 0})

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fovea
-from checks import raises
+from checks import raises, refused
 from fovea.models.embedding import Embedding, embedding_of
 from fovea.networks import loading as zoo
 
@@ -58,10 +58,10 @@ def test_frozen_features_are_in_eval_mode() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    raises(fovea.BadChoice, "at least 1 dimension", small, dimensions=0)
-    raises(fovea.BadChoice, "dimensions and no classes", fovea.load, "embedding/smallnet", pretrained=False, classes=3)
-    raises(fovea.BadChoice, "takes pictures", small(), torch.zeros(2, 3, 3, 32, 32))
-    raises(fovea.BadChoice, "no embedding network", embedding_of, fovea.wrap(torch.nn.Identity()))
+    refused("at least 1 dimension", small, dimensions=0)
+    refused("dimensions and no classes", fovea.load, "embedding/smallnet", pretrained=False, classes=3)
+    refused("takes pictures", small(), torch.zeros(2, 3, 3, 32, 32))
+    refused("no embedding network", embedding_of, fovea.wrap(torch.nn.Identity()))
     assert isinstance(small().module, Embedding)
 
 

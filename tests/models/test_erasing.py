@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea.models.erasing import ADL, ErasingBranch, zero_to_one
 from fovea.training.losses.acol import Complementary
 
@@ -53,7 +53,7 @@ def test_in_use_features_are_as_they_are() -> None:
 
 @pytest.mark.parametrize(("keep", "threshold"), [(-0.1, 0.5), (1.1, 0.5), (0.5, 2.0)])
 def test_shares_are_shares(keep: float, threshold: float) -> None:
-    raises(fovea.BadChoice, "between 0 and 1", ADL, keep, threshold)
+    refused("between 0 and 1", ADL, keep, threshold)
 
 
 def test_adl_stands_after_the_layers_that_were_named() -> None:
@@ -69,7 +69,7 @@ def test_adl_stands_after_the_layers_that_were_named() -> None:
 
 
 def test_a_layer_that_is_not_there_is_named() -> None:
-    raises(fovea.BadChoice, r"no layer 'stage\.1'.*stages\.1", small, "gap", adl=["stage.1"])
+    refused(r"no layer 'stage\.1'.*stages\.1", small, "gap", adl=["stage.1"])
 
 
 def test_gap_is_the_mean_over_cells_and_one_layer() -> None:

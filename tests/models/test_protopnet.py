@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
-from fovea.basics.errors import BadChoice
+from checks import refused
 from fovea.models.protopnet import EPSILON, ProtoPNet, similarity_of
 from fovea.models.trunks import Trunk
 
@@ -124,6 +123,6 @@ def test_distances_do_not_follow_autocast() -> None:
 
 
 def test_what_it_refuses() -> None:
-    raises(BadChoice, "at least 2", tiny, classes=1)
-    raises(BadChoice, "prototypes is at least 1", tiny, prototypes=0)
-    raises(BadChoice, "N,C,H,W", tiny().module, torch.zeros(3, 64, 64))
+    refused("at least 2", tiny, classes=1)
+    refused("prototypes is at least 1", tiny, prototypes=0)
+    refused("N,C,H,W", tiny().module, torch.zeros(3, 64, 64))

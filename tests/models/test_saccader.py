@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
+from checks import refused
 from fovea.models.glimpsing import Glimpsing, Pixels
 from fovea.models.saccader import Cell, Cells, CellWalk, Policy, Saccader, SaccaderOptions, build, most_probable
 from fovea.networks import cost, geometry
@@ -203,8 +203,8 @@ def test_glimpses_beyond_the_cells_are_refused() -> None:
     assert isinstance(net, Glimpsing)
     assert net.most == 16
     for glimpses in (0, 17):
-        raises(fovea.BadChoice, rf"4 x 4: 1 to 16 glimpses; got {glimpses}", net.walk, Pixels(pictures(1)), glimpses)
-    raises(fovea.BadChoice, "at least 77 x 77 pixels", net, pictures(1, 76))
+        refused(rf"4 x 4: 1 to 16 glimpses; got {glimpses}", net.walk, Pixels(pictures(1)), glimpses)
+    refused("at least 77 x 77 pixels", net, pictures(1, 76))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_glimpses_beyond_the_cells_are_refused() -> None:
     ],
 )
 def test_options_are_checked(options: dict[str, object], words: str) -> None:
-    raises(fovea.BadChoice, words, SaccaderOptions, **{"width": TINY, **options})
+    refused(words, SaccaderOptions, **{"width": TINY, **options})
 
 
 def test_new_classes_keep_the_rest() -> None:

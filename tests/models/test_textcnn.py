@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import fovea
+from checks import refused
 from fovea.models.textcnn import TextCNN
 
 
@@ -37,8 +38,7 @@ def test_saved_with_its_vocabulary(tmp_path: Path) -> None:
     net.save(tmp_path / "mine.safetensors")
     back = fovea.load(tmp_path / "mine.safetensors")
     assert torch.equal(back(["good , not bad", "bad"]), net(["good , not bad", "bad"]))
-    with pytest.raises(fovea.BadChoice, match="reads text, not pictures"):
-        fovea.explain(back, torch.zeros(20, 20, 3, dtype=torch.uint8).numpy())
+    refused("reads text, not pictures", fovea.explain, back, torch.zeros(20, 20, 3, dtype=torch.uint8).numpy())
     assert fovea.load(tmp_path / "mine.safetensors", classes=7)("good").shape == (1, 7)
 
 

@@ -3,8 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
-from fovea.basics.errors import BadChoice
+from checks import raises, refused
 from fovea.models.videonet import Features, VideoNet, VideoOptions, build, video_of
 from fovea.networks.network import Network
 
@@ -145,7 +144,7 @@ def test_what_it_refuses() -> None:
         (clips()[0], r"clips, N,T,C,H,W"),
         (clips()[:, :0], r"clips, N,T,C,H,W"),
     ):
-        raises(BadChoice, said, tiny().module, wrong)
+        refused(said, tiny().module, wrong)
     for options, said in (
         ({"layer": "layr2"}, "no layer 'layr2'.*did you mean 'layer2'"),
         ({"size": 32}, r"gives? \(16, 1, 1\) for frames of 32 x 32.*an earlier layer=, or take a larger size="),
@@ -153,9 +152,9 @@ def test_what_it_refuses() -> None:
         ({"hidden": "many"}, "hidden is a whole number"),
         ({"drop": 1.0}, "below 1; got 1.0"),
     ):
-        raises(BadChoice, said, tiny, **options)
-    raises(BadChoice, "dimensions and no classes", fovea.load, "video/timm/resnet10t", pretrained=False, classes=3)
-    raises(BadChoice, "give a video/NAME", video_of, fovea.wrap(nn.Identity()))
+        refused(said, tiny, **options)
+    refused("dimensions and no classes", fovea.load, "video/timm/resnet10t", pretrained=False, classes=3)
+    refused("give a video/NAME", video_of, fovea.wrap(nn.Identity()))
 
 
 def test_networks_whose_pictures_size_is_unknown_are_refused() -> None:

@@ -7,7 +7,7 @@ import torchvision
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
+from checks import raises, refused
 from conftest import Pooled, seeded
 from fovea.networks.cutting import Cut, cut
 from fovea.networks.layout import Layout, layout_of
@@ -198,17 +198,19 @@ def test_layouts(features: tuple[int, ...], batch: tuple[int, ...], expected: La
 
 
 def test_wrong_layers_are_named(pooled: Pooled, branching: nn.Module, batch: Tensor) -> None:
-    net = fovea.wrap(pooled, labels=5)
-    with pytest.raises(fovea.BadChoice, match=r"no layer 'trunk\.9'.*did you mean .*'trunk\.2'"):
-        fovea.explain(net, batch, layer="trunk.9")
-    for one in (net, fovea.wrap(branching, labels=5)):
-        name = "fc" if one is net else "inner.fc"
-        raises(fovea.BadChoice, "no spatial extent", fovea.explain, one, batch, layer=name)
-    raises(fovea.BadChoice, "not part of this network", fovea.explain, net, batch, layer=nn.Conv2d(3, 3, 1))
+    net, other = fovea.wrap(pooled, labels=5), fovea.wrap(branching, labels=5)
+    for one, layer, words in (
+        (net, "trunc", "no layer 'trunc' in Pooled; did you mean 'trunk'"),
+        (net, "trunk.9", r"no layer 'trunk\.9'.*did you mean .*'trunk\.2'"),
+        (net, "fc", r"layer 'fc' gives \(5,\) per picture: no spatial extent"),
+        (other, "inner.fc", "no spatial extent"),
+        (net, nn.Conv2d(3, 3, 1), "not part of this network"),
+        (net, nn.ReLU(), "not part of this network"),
+        (fovea.wrap(seeded(Recurrent), labels=3), "rnn", "not one map"),
+    ):
+        refused(words, fovea.explain, one, batch, layer=layer)
     flat = fovea.wrap(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 4)), labels=4)
     raises(fovea.BadNetwork, "no layer of Sequential gives a spatial map", fovea.explain, flat, batch)
-    with pytest.raises(fovea.BadChoice, match="not one map"):
-        fovea.explain(fovea.wrap(seeded(Recurrent), labels=3), torch.randn(1, 3, 8, 8), layer="rnn")
 
 
 class Recurrent(nn.Module):

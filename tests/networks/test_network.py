@@ -4,7 +4,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fovea
-from checks import raises
+from checks import refused
 from conftest import Pooled, seeded
 from fovea.pictures.transforms import Prepare
 
@@ -44,36 +44,16 @@ def test_labels_by_name_and_number() -> None:
     net = fovea.wrap(nn.Identity(), labels=["tabby", "Egyptian cat", "crane", "lynx", "crane"])
     assert net.index("egyptian CAT") == net.index(1) == net.index("1") == 1
     assert net.label(3) == "lynx"
-    raises(fovea.BadChoice, r"no class 'tabbi' among the network's 5; did you mean 'tabby'", net.index, "tabbi")
-    raises(fovea.BadChoice, r"did you mean .*'Egyptian cat'", net.index, "cat")
-    raises(fovea.BadChoice, r"'crane' names classes 2 and 4: give the index", net.index, "crane")
+    refused(r"no class 'tabbi' among the network's 5; did you mean 'tabby'", net.index, "tabbi")
+    refused(r"did you mean .*'Egyptian cat'", net.index, "cat")
+    refused(r"'crane' names classes 2 and 4: give the index", net.index, "crane")
     for wrong in (5, -1, "99"):
-        raises(fovea.BadChoice, r"does not exist: the network has classes 0 to 4", net.index, wrong)
+        refused(r"does not exist: the network has classes 0 to 4", net.index, wrong)
 
 
 def test_labels_that_are_only_a_number(pooled: nn.Module) -> None:
     assert fovea.wrap(pooled, labels=3).labels == ("0", "1", "2")
-    raises(fovea.BadChoice, r"this network has no labels; give a class index", fovea.wrap(pooled).index, "cat")
-
-
-def test_a_class_out_of_range_is_refused_by_explain(pooled: nn.Module, batch: Tensor) -> None:
-    for target in (5, "5", [0, -1], torch.tensor([0, 1, 5])):
-        raises(fovea.BadChoice, "classes 0 to 4", fovea.explain, fovea.wrap(pooled, labels=5), batch, target=target)
-
-
-def test_layers_that_do_not_exist_or_have_no_map(pooled: nn.Module, batch: Tensor) -> None:
-    net = fovea.wrap(pooled, labels=5)
-    with pytest.raises(fovea.BadChoice, match=r"no layer 'trunc' in Pooled; did you mean 'trunk'"):
-        fovea.explain(net, batch, layer="trunc")
-    with pytest.raises(fovea.BadChoice, match=r"layer 'fc' gives \(5,\) per picture: no spatial extent"):
-        fovea.explain(net, batch, layer="fc")
-    raises(fovea.BadChoice, "not part of this network", fovea.explain, net, batch, layer=nn.ReLU())
-
-
-def test_a_network_with_no_map_anywhere(batch: Tensor) -> None:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 5))
-    with pytest.raises(fovea.BadNetwork, match="no layer of Sequential gives a spatial map"):
-        fovea.explain(fovea.wrap(module, labels=5), batch)
+    refused(r"this network has no labels; give a class index", fovea.wrap(pooled).index, "cat")
 
 
 def test_pictures_need_a_transform(pooled: nn.Module) -> None:
@@ -82,8 +62,8 @@ def test_pictures_need_a_transform(pooled: nn.Module) -> None:
 
 
 def test_wrapping_what_is_no_module() -> None:
-    raises(fovea.BadChoice, r"takes a torch.nn.Module; got function", fovea.wrap, lambda x: x)
-    raises(fovea.BadChoice, "transform must be callable", fovea.wrap, nn.Identity(), transform=3)
+    refused(r"takes a torch.nn.Module; got function", fovea.wrap, lambda x: x)
+    refused("transform must be callable", fovea.wrap, nn.Identity(), transform=3)
 
 
 def test_weights_that_are_not_numbers_are_named(batch: Tensor) -> None:
@@ -105,24 +85,11 @@ def test_squashing_keeps_all_but_the_crop(pooled: nn.Module) -> None:
     assert net.prepare(Image.new("RGB", (60, 30)))[1].window == pytest.approx((16.5, 1.5, 43.5, 28.5))
 
 
-def test_explaining_leaves_the_network_as_it_was(batch: Tensor) -> None:
-    module = seeded(Pooled).train()
-    module.fc.eval()
-    before, random = {key: value.clone() for key, value in module.state_dict().items()}, torch.get_rng_state()
-    fovea.explain(fovea.wrap(module, labels=5), batch, method=["l2caf", "gradcam"], target="top5")
-    assert module.training
-    assert not module.fc.training
-    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
-    assert all(parameter.grad is None for parameter in module.parameters())
-    assert torch.equal(random, torch.get_rng_state())
-    assert not any(part._forward_hooks for part in module.modules())
-
-
 def test_labels_must_fit_the_outputs(pooled: nn.Module, batch: Tensor) -> None:
     for count in (4, 6):
         with pytest.raises(fovea.BadNetwork, match=f"gives 5 numbers per picture and has {count} labels"):
             fovea.wrap(pooled, labels=count)(batch)
-    raises(fovea.BadChoice, "an embedding has no classes", fovea.wrap, pooled, labels=5, embedding=True)
+    refused("an embedding has no classes", fovea.wrap, pooled, labels=5, embedding=True)
 
 
 def test_a_network_prints_in_one_line(pooled: nn.Module) -> None:
@@ -141,9 +108,8 @@ def test_the_whole_picture_in_its_proportions(pooled: nn.Module) -> None:
     assert placement.window == (0, 0, 60, 30)
     assert net.fitted("squash").transform == net.squashed().transform
     assert net.fitted("crop") is net
-    raises(fovea.BadChoice, "no fit 'squish'; did you mean 'squash'", net.fitted, "squish")
-    with pytest.raises(fovea.BadChoice, match="transform is not fovea's own"):
-        fovea.wrap(pooled, lambda image: torch.zeros(3, 24, 24)).fitted("whole")
+    refused("no fit 'squish'; did you mean 'squash'", net.fitted, "squish")
+    refused("transform is not fovea's own", fovea.wrap(pooled, lambda image: torch.zeros(3, 24, 24)).fitted, "whole")
 
 
 def test_only_a_named_network_is_saved(pooled: nn.Module, tmp_path: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import fovea
-from checks import raises
+from checks import raises, refused
 from fovea.pictures import Picture, from_array, gather, read, read_all
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -170,7 +170,7 @@ def test_pictures_in_memory_get_names_of_their_own() -> None:
 
 def test_what_is_no_picture_at_all() -> None:
     for wrong in (3, b"bytes", [None]):
-        raises(fovea.BadChoice, "a picture is a path, a folder, a glob", gather, wrong)
+        refused("a picture is a path, a folder, a glob", gather, wrong)
 
 
 def reason(path: Path) -> str:

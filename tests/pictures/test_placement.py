@@ -1,7 +1,24 @@
 import numpy as np
 import pytest
 
-from fovea.pictures.placement import Placement, by_centres, middles
+from fovea.pictures.placement import Placement, by_centres, middles, on_pixels
+
+
+@pytest.mark.parametrize(
+    ("cells", "placement", "row"),
+    [
+        # two cells over eight pixels: flat at the ends, a straight line between the cells' centers at 2 and 6
+        ([0, 4], Placement.identity(8, 1), [0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]),
+        ([1, 3], Placement((8, 1), (4, 1), (1.0, 1.0), (2.0, 0.0)), [0, 0, 1, 1.5, 2.5, 3, 0, 0]),  # cropped
+        ([1, 3], Placement((4, 1), (4, 1), (-1.0, 1.0), (4.0, 0.0)), [3, 2.5, 1.5, 1]),  # flipped
+        ([0, 1], Placement((8, 1), (4, 1), (-1, 1), (6, 0)), [0, 0, 1, 0.75, 0.25, 0, 0, 0]),  # both
+        ([1, 3], Placement((8, 2), (4, 4), (2.0, 0.5), (0.0, 0.0)), [1, 1, 1.25, 1.75, 2.25, 2.75, 3, 3]),  # squashed
+    ],
+)
+def test_cells_on_pixels_by_hand(cells: list[float], placement: Placement, row: list[float]) -> None:
+    found = on_pixels(np.array([cells], dtype=np.float32), placement)
+    assert found.shape == placement.picture[::-1]
+    assert found[0].tolist() == pytest.approx(row)
 
 
 def test_values_stand_at_the_middles_of_patches() -> None:

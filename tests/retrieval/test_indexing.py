@@ -16,8 +16,8 @@ from made_colours import BLUE, GREEN, RED, Colours, colours, draw, folder, slow,
 from PIL import Image
 
 import fovea
-from checks import raises
-from fovea import BadChoice, BadNetwork, BadPicture, FoveaError
+from checks import raises, refused
+from fovea import BadNetwork, BadPicture, FoveaError
 from fovea.networks.network import Network
 from fovea.retrieval import Index, index, open_index, store
 
@@ -273,8 +273,8 @@ def test_damage_is_told_and_fresh_mends_it(pictures: Path, tmp_path: Path, what:
 def test_an_index_of_the_version_before_is_made_anew(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.fovea"
     file.write_bytes(b'fovea index 1\n0badcafe 16 0 12345678\n{"is":"network"}\n')
-    for refused in (lambda: open_index(file, colours()), lambda: index(colours(), pictures, file)):
-        raises(FoveaError, r"is an index of an older version: make it anew.*--fresh", refused)
+    for attempt in (lambda: open_index(file, colours()), lambda: index(colours(), pictures, file)):
+        raises(FoveaError, r"is an index of an older version: make it anew.*--fresh", attempt)
     assert index(colours(), pictures, file, fresh=True).added == 5
 
 
@@ -319,10 +319,10 @@ def test_killed_it_keeps_every_finished_batch(pictures: Path, tmp_path: Path) ->
 
 
 def test_wrong_options(pictures: Path, tmp_path: Path) -> None:
-    raises(BadChoice, "at least one picture", index, colours(), pictures, tmp_path / "a.fovea", batch=0)
-    raises(BadChoice, "at least one folder", index, colours(), [], tmp_path / "a.fovea")
+    refused("at least one picture", index, colours(), pictures, tmp_path / "a.fovea", batch=0)
+    refused("at least one folder", index, colours(), [], tmp_path / "a.fovea")
     index(colours(), pictures, tmp_path / "a.fovea")
-    raises(BadChoice, r"no index.*did you mean 'a.fovea'.*fovea index DIR", open_index, tmp_path / "b.fovea")
+    refused(r"no index.*did you mean 'a.fovea'.*fovea index DIR", open_index, tmp_path / "b.fovea")
 
 
 def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None:
@@ -331,4 +331,4 @@ def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None
     for net in (colours(), tmp_path / "mine.safetensors"):
         with pytest.warns(DeprecationWarning, match="network first"):
             assert index(str(pictures), net, file, fresh=True).added == 5  # type: ignore[arg-type]
-    raises(BadChoice, "a network, then pictures", index, colours())
+    refused("a network, then pictures", index, colours())

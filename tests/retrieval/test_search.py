@@ -11,9 +11,9 @@ from made_colours import BLUE, GREEN, RED, SIDE, colours, draw, folder
 from PIL import Image
 
 import fovea
-from checks import raises
+from checks import raises, refused
 from commands import Run
-from fovea import BadChoice, BadPicture
+from fovea import BadPicture
 from fovea.networks.network import Network
 from fovea.results.results import Result
 from fovea.results.writing import read
@@ -61,7 +61,7 @@ def test_itself_if_it_is_all_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 6, -1])
 def test_more_than_the_index_holds(opened: Index, tmp_path: Path, count: int) -> None:
-    raises(BadChoice, "1 to 5", opened.search, tmp_path / "set/warm/red.png", count=count)
+    refused("1 to 5", opened.search, tmp_path / "set/warm/red.png", count=count)
     assert len(opened.search(draw(tmp_path / "q.png", RED))[0].neighbors) == 5  # eight, or all of fewer
 
 
