@@ -42,8 +42,8 @@ def made(steps: int = STEPS, boxes: tuple[tuple[float, ...], ...] = (BOX,), ask:
 
 def give_boxes(network: Network, boxes: tuple[tuple[float, ...], ...]) -> Network:
     """A network whose source finds these boxes in every picture."""
-    network.module.source = "made"  # type: ignore[assignment]
-    patches = Patches(boxes, (0.0,) * len(boxes))  # type: ignore[arg-type]
+    network.module.source = "made"
+    patches = Patches(boxes, (0.0,) * len(boxes))
     network.kept["made", torch.device("cpu")] = lambda images: [patches] * len(images)
     return network
 

@@ -72,7 +72,7 @@ def test_digits_do_not_overlap_even_when_crowded() -> None:
 def test_the_label_occurs_most() -> None:
     for sample in open_megapixel(canvas=(200, 200), copies=3, others=18, digit=12, count=5).samples:
         canvas = sample.source
-        placed = canvas._digits(canvas._random())  # type: ignore[attr-defined]
+        placed = canvas._digits(canvas._random())
         assert [own for *_, own in placed] == [True] * 3 + [False] * 18
         assert len(sample.boxes) == 3
 

@@ -38,7 +38,7 @@ def weights() -> Tensor:
 
 
 def net_of(weights: Tensor, transform: object = PREPARE) -> fovea.Network:
-    return fovea.wrap(Linear(weights).eval(), transform, ("dark", "bright"))  # type: ignore[arg-type]
+    return fovea.wrap(Linear(weights).eval(), transform, ("dark", "bright"))
 
 
 @pytest.fixture

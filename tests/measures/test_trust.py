@@ -70,11 +70,7 @@ def measured(net: Network, data: DataSet, method: Sequence[Any] | None, **more: 
 @pytest.fixture(scope="module")
 def found() -> Figures:
     return measured(
-        network(),
-        squares(),
-        ["l2caf", "gradcam", Refusing(), Known("fixed", 1.0, 0.01)],
-        curve_pictures=COUNT,
-        steps=6,
+        network(), squares(), ["l2caf", "gradcam", Refusing(), Known("fixed", 1.0, 0.01)], curve_pictures=COUNT, steps=6
     )
 
 
@@ -104,8 +100,8 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
     best, control = rows(found)[found.details["recommended"]], rows(found)["random"]
     assert best["method"] in ("l2caf", "gradcam")
     assert best["verdict"] == "recommended"
-    assert best["insertion"] > control["insertion"]  # type: ignore[operator]
-    assert best["deletion"] < control["deletion"]  # type: ignore[operator]
+    assert best["insertion"] > control["insertion"]
+    assert best["deletion"] < control["deletion"]
     assert found.details["recommendation"][0].startswith(f"Use {best['method']}: localisation ")
 
 
@@ -170,7 +166,7 @@ def made(method: str, hits: float, insertion: float, deletion: float, **more: fl
     localised = (np.arange(100) < 100 * hits).astype(np.float64)
     pictures = {"gt_known": localised, "insertion": insertion + hard, "deletion": deletion + hard}
     given = {"sanity_last": 0.0, "sanity_all": 0.0, "x_forward": 1.0, **more}
-    return Measured(method, pictures, **given)  # type: ignore[arg-type]
+    return Measured(method, pictures, **given)
 
 
 CONTROL = made("random", 0.3, 0.2, 0.3)

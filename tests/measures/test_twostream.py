@@ -48,7 +48,7 @@ def test_every_way_of_putting_steps_together_is_that_networks_own() -> None:
     with torch.no_grad():
         found = twostream.answers(net.module, net.module(views()))
         for readout in ("sum:1", "sum:3", "step:2", "mean"):
-            net.module.local.readout = readout  # type: ignore[union-attr]
+            net.module.local.readout = readout
             other = net.module(views())
             assert torch.allclose(found[readout], other.logits, atol=1e-5)
             assert torch.allclose(found[f"local {readout}"], other.local, atol=1e-5)
@@ -58,8 +58,8 @@ def test_every_way_of_putting_steps_together_is_that_networks_own() -> None:
 def test_which_ways_there_are() -> None:
     numbers = ("1", "2", "3")
     expected = [*(f"sum:{n}" for n in numbers), *(f"step:{n}" for n in numbers), "mean"]
-    assert twostream.readouts(network("net").module) == expected  # type: ignore[arg-type]
-    assert twostream.readouts(network("net", local="cnn").module) == []  # type: ignore[arg-type]
+    assert twostream.readouts(network("net").module) == expected
+    assert twostream.readouts(network("net", local="cnn").module) == []
 
 
 def test_seeds_are_told_as_one_and_gains_over_the_global_stream_alone(pictures: Path) -> None:
@@ -75,7 +75,7 @@ def test_seeds_are_told_as_one_and_gains_over_the_global_stream_alone(pictures: 
     assert own["gain"] == pytest.approx(own["top1"] - base["top1"])
     assert own["gain_low"] <= own["gain"] <= own["gain_high"]
     assert base["gain"] == 0
-    assert [row["readout"] for row in others] == twostream.readouts(nets[0].module)  # type: ignore[arg-type]
+    assert [row["readout"] for row in others] == twostream.readouts(nets[0].module)
     assert found.settings["images"] == 8
 
 

@@ -16,7 +16,7 @@ from fovea.networks import geometry
 def calibrated(se: str, classes: int = 3) -> AnchorNet:
     """Float64, with batch norm statistics that are not the defaults."""
     torch.manual_seed(0)
-    net = AnchorNet(classes, se).double()  # type: ignore[arg-type]
+    net = AnchorNet(classes, se).double()
     for module in net.train().modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = None  # a plain average

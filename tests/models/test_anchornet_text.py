@@ -40,7 +40,7 @@ def test_attention_worked_out_by_hand() -> None:
     attention = MaskedAttention(2, torch.nn.Conv1d)
     with torch.no_grad():
         attention.compact.weight.copy_(torch.tensor([[[1.0], [0.0]]]))
-        attention.compact.bias.zero_()  # type: ignore[union-attr]
+        attention.compact.bias.zero_()
     x = torch.tensor([[[0.0, 2.0, 9.0], [1.0, 1.0, 9.0]]])
     g = torch.tensor([0.0, 2.0]).softmax(0)  # Eq. 6: of the first channel
     c = torch.stack([2 * g[1], torch.tensor(1.0)]).softmax(0)  # Eqs. 7, 8
@@ -132,10 +132,10 @@ def test_saved_with_its_vocabulary_it_reads_texts(tmp_path: Path) -> None:
     back = fovea.load(tmp_path / "mine.safetensors")
     assert back.transform == net.transform
     assert back.labels == net.labels
-    assert back.module.branches[0].attention is None  # type: ignore[union-attr,index]
+    assert back.module.branches[0].attention is None
     texts = ["A fine film, no clichés", "unheard of"]
     assert back(texts).shape == (2, 2)
-    assert torch.equal(back(texts), back(torch.stack([back.transform(one).ids for one in texts])))  # type: ignore[attr-defined,arg-type]
+    assert torch.equal(back(texts), back(torch.stack([back.transform(one).ids for one in texts])))
     assert torch.allclose(back(texts[0]), net(texts[0]), atol=1e-2)
     more = fovea.load(tmp_path / "mine.safetensors", classes=5)
     assert more("a film").shape == (1, 5)

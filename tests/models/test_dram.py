@@ -218,7 +218,7 @@ def test_options_are_checked(options: dict[str, object], words: str) -> None:
 def test_built_as_a_network() -> None:
     network = build(4, DramOptions(TINY, 2, 33, 96))
     assert network(pictures(1)).shape == (1, 4)
-    network.module.reset_classifier(6)  # type: ignore[operator]
+    network.module.reset_classifier(6)
     assert network.module(pictures(1)).logits.shape == (1, 6)
     network.labels = None
     refused("color pictures", network.module, torch.zeros(1, 1, 96, 96))

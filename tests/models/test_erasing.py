@@ -64,7 +64,7 @@ def test_adl_stands_after_the_layers_that_were_named() -> None:
     x = torch.randn(2, 3, 32, 32)
     with_adl.module.train()
     torch.manual_seed(1)
-    one = with_adl.module.forward_features(x)  # type: ignore[operator]
+    one = with_adl.module.forward_features(x)
     assert bool((one.abs().sum(1) == 0).flatten(1).any(1).all())  # the most telling cells are gone
 
 
@@ -75,9 +75,9 @@ def test_a_layer_that_is_not_there_is_named() -> None:
 def test_gap_is_the_mean_over_cells_and_one_layer() -> None:
     network = small("gap", convs=1, width=5)
     x = torch.randn(2, 3, 32, 32)
-    features = network.module.forward_features(x)  # type: ignore[operator]
+    features = network.module.forward_features(x)
     assert features.shape[1] == 5
-    by_hand = features.mean((2, 3)) @ network.module.classifier.weight.T + network.module.classifier.bias  # type: ignore[union-attr,operator]
+    by_hand = features.mean((2, 3)) @ network.module.classifier.weight.T + network.module.classifier.bias
     assert torch.allclose(network(x), by_hand, atol=1e-5)
     seen = fovea.explain(network, x, method=["cam", "l2caf"])
     assert seen["l2caf"].solver == "exact"
@@ -105,7 +105,7 @@ def test_the_loss_is_of_both_classifiers_and_the_mask_has_no_gradient() -> None:
     out = network.module(x)
     loss = Complementary()(out, target)
     acol = network.module
-    second = acol.second(acol.erased(out.features, out.maps, target))  # type: ignore[operator]
+    second = acol.second(acol.erased(out.features, out.maps, target))
     entropy = torch.nn.functional.cross_entropy
     assert float(loss) == pytest.approx(float(entropy(out.logits, target) + entropy(second, target)), rel=1e-5)
     loss.backward()

@@ -108,7 +108,7 @@ def test_the_features_are_those_of_the_network_named(lite0: fovea.Network) -> No
     network = fovea.load("protopnet/efficientnet_lite0", classes=2, options={"prototypes": 1, "width": 4})
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected: Tensor = lite0.module.forward_features(x)  # type: ignore[operator]
+        expected: Tensor = lite0.module.forward_features(x)
         assert torch.equal(network.module.features(x), expected)
     assert network.transform == lite0.transform
 

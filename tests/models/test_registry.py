@@ -40,7 +40,7 @@ def inputs(network: fovea.Network) -> Tensor:
         return torch.full((2, 9), 2)
     if network.can("sounds"):
         return torch.randn(2, 32, 30)
-    pictures = torch.randn(2, 3, *network.transform.size)  # type: ignore[union-attr]
+    pictures = torch.randn(2, 3, *network.transform.size)
     return pictures.unsqueeze(1) if network.can("frames") else pictures
 
 

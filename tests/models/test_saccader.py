@@ -25,7 +25,7 @@ def net_of(stage: str = "all", **options: object) -> Saccader:
             nn.init.uniform_(module.bias, -0.2, 0.2)
     with torch.no_grad():
         first(torch.randn(4, 3, SIDE, SIDE))
-    net = Saccader(3, SaccaderOptions(TINY, stage=stage, side=SIDE, **options))  # type: ignore[arg-type]
+    net = Saccader(3, SaccaderOptions(TINY, stage=stage, side=SIDE, **options))
     net.load_state_dict(first.state_dict())
     return net.eval()
 
@@ -160,7 +160,7 @@ def test_the_answers_gradient_does_not_go_into_the_policy() -> None:
 
 
 def test_stages_have_the_same_parameters_and_train_their_own() -> None:
-    nets = {stage: Saccader(3, SaccaderOptions(TINY, stage=stage)) for stage in ("representation", "locations", "all")}  # type: ignore[arg-type]
+    nets = {stage: Saccader(3, SaccaderOptions(TINY, stage=stage)) for stage in ("representation", "locations", "all")}
     shapes = [{key: value.shape for key, value in net.state_dict().items()} for net in nets.values()]
     assert shapes[0] == shapes[1] == shapes[2]
     nets["locations"].load_state_dict(nets["representation"].state_dict())
@@ -232,7 +232,7 @@ def test_new_classes_keep_the_rest() -> None:
 
 @pytest.mark.parametrize("stage", ["representation", "locations", "all"])
 def test_explained_at_the_cells(stage: str) -> None:
-    network = build(3, SaccaderOptions(TINY, 3, stage, SIDE))  # type: ignore[arg-type]
+    network = build(3, SaccaderOptions(TINY, 3, stage, SIDE))
     network.module.load_state_dict(net_of().state_dict())
     seen = fovea.explain(network, pictures(1), method="gradcam" if stage != "representation" else "cam")
     assert seen.grid == (4, 4)
@@ -240,7 +240,7 @@ def test_explained_at_the_cells(stage: str) -> None:
         with torch.no_grad():
             out = network.module.eval()(pictures(1))
         label = int(out.logits.argmax())
-        bias = network.module.representation.classify.bias[label]  # type: ignore[union-attr, index]
+        bias = network.module.representation.classify.bias[label]
         assert torch.allclose(seen.values.flatten(), (out.evidence[0, label] - bias).flatten(), atol=1e-4)
 
 

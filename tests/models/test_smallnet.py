@@ -15,5 +15,5 @@ def test_logits_are_of_a_soft_maximum_over_cells() -> None:
 
 def test_loaded_by_name_and_explained() -> None:
     net = fovea.load("smallnet", pretrained=False, classes=4, options={"side": 48, "widths": [4, 6]})
-    assert (net.labels, net.transform.size) == (("0", "1", "2", "3"), (48, 48))  # type: ignore[union-attr]
+    assert (net.labels, net.transform.size) == (("0", "1", "2", "3"), (48, 48))
     assert fovea.explain(net, torch.randn(2, 3, 48, 48)).values.shape[-2:] == (12, 12)

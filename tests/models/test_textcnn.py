@@ -14,8 +14,8 @@ def test_the_maximum_of_a_filter_over_the_sentence_by_hand() -> None:
     with torch.no_grad():
         net.embedding.weight.copy_(torch.tensor([[0.0], [1.0], [2.0], [-4.0], [8.0], [0.5]]))
         for one in net.filters:
-            one.weight.fill_(1.0)  # type: ignore[union-attr,operator]
-            one.bias.zero_()  # type: ignore[union-attr,operator]
+            one.weight.fill_(1.0)
+            one.bias.zero_()
     out = net(torch.tensor([[4, 1, 3, 2, 2, 4]]))  # 8 1 -4 2 2 8
     assert out.features[0, [0, 100, 200]].tolist() == [12.0, 8.0, 9.0]
     short = net(torch.tensor([[4, 1, 0, 0]]))  # shorter than every filter: each sees all of it

@@ -87,8 +87,8 @@ def test_no_probability_is_out_of_the_bounds_of_normalised_logits(cells: int, lo
 
 @pytest.mark.parametrize("make", [bag, timm_one])
 def test_the_policys_gradient_never_reaches_the_features(make: object) -> None:
-    network: fovea.Network = make()  # type: ignore[operator]
-    channels = len(network.transform.mean)  # type: ignore[union-attr]
+    network: fovea.Network = make()
+    channels = len(network.transform.mean)
     walk = network.module.train()(torch.randn(2, channels, 128, 128))
     walk.log_probability.sum().backward()
     for name, one in network.module.named_parameters():
@@ -237,4 +237,4 @@ def test_options_are_checked() -> None:
     for options, said in wrong:
         refused(said, timm_one, **options)
     refused("timm has no network", fovea.load, "tnet/resnet10x")
-    assert math.prod(fovea.load("tnet-b0").transform.size) == 896**2  # type: ignore[union-attr]
+    assert math.prod(fovea.load("tnet-b0").transform.size) == 896**2

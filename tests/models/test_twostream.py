@@ -25,15 +25,7 @@ GREY = (0.5,) * 3
 
 def local_stream(kind: str = "attention", steps: int = 4, readout: str | None = None, ask: bool = False) -> LocalStream:
     torch.manual_seed(0)
-    options = LocalOptions(
-        kind,
-        steps,
-        5,
-        self_attention=ask,
-        keys=2,
-        places=8,
-        readout=readout,  # type: ignore[arg-type]
-    )
+    options = LocalOptions(kind, steps, 5, self_attention=ask, keys=2, places=8, readout=readout)
     return LocalStream(6, 3, options).eval()
 
 
@@ -84,7 +76,7 @@ def test_what_it_costs_can_be_told_before_it_has_patches() -> None:
 
 def test_attention_weights_sum_to_one() -> None:
     local = local_stream()
-    nn.init.normal_(local.attention, std=3.0)  # type: ignore[arg-type]
+    nn.init.normal_(local.attention, std=3.0)
     steps = local(a_map())
     assert torch.allclose(steps.weights.sum(1), torch.ones(2))
     assert steps.weights.std() > 0.01
@@ -111,8 +103,8 @@ def test_the_first_steps_do_not_change_with_their_number(ask: bool) -> None:
 
 
 def test_attention_is_a_weight_vector_a_step_or_one_for_all() -> None:
-    assert local_stream().attention.shape == (4, 5)  # type: ignore[union-attr]
-    assert LocalStream(6, 3, LocalOptions(steps=4, hidden=5, shared_attention=True)).attention.shape == (1, 5)  # type: ignore[union-attr]
+    assert local_stream().attention.shape == (4, 5)
+    assert LocalStream(6, 3, LocalOptions(steps=4, hidden=5, shared_attention=True)).attention.shape == (1, 5)
 
 
 @pytest.mark.parametrize(("readout", "weights"), [
@@ -142,7 +134,7 @@ def test_the_last_lstm_step_and_the_cnn_alone() -> None:
 def test_self_attention_by_hand() -> None:
     """One key channel, one value channel, no places: a query of 2 on keys 0 and ln 3 gives shares 0.1 and 0.9."""
     ask = SelfAttention(2, 1, 1, 0, 4)
-    ask.query, ask.answer = nn.Linear(1, 1, bias=False), nn.Identity()  # type: ignore[assignment]
+    ask.query, ask.answer = nn.Linear(1, 1, bias=False), nn.Identity()
     nn.init.constant_(ask.query.weight, 2.0)
     features = torch.tensor([[[[0.0, torch.log(torch.tensor(3.0)).item()]], [[10.0, 20.0]]]])  # 1,2,1,2
     answer, maps = ask(features, torch.ones(1, 1, 1))
@@ -190,7 +182,7 @@ def test_windows_and_flips_are_those_given() -> None:
     pictures = torch.zeros(1, 3, 8, 8)
     pictures[:, 1, :, :4] = 1  # the left half is green
     left = torch.tensor([[0.0, 0.0, 0.5, 1.0]])
-    net: TwoStream = two_streams().module  # type: ignore[assignment]
+    net: TwoStream = two_streams().module
     out = net(Views(pictures, left.unsqueeze(1), left))
     assert out.whole[0, 1].item() > 0.95  # the edge mixes with what is beside it
     patches = net.cut(Views(pictures, flips=torch.tensor([True])), torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]))
@@ -239,7 +231,7 @@ def test_embedded_localizer_starts_with_nearly_everything_and_learns_from_the_pa
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options=options).module
     out: TwoStreamOutput = net(torch.randn(2, 3, 64, 64))
     out.local.square().sum().backward()
-    gradient = net.localizer.score.weight.grad  # type: ignore[union-attr]
+    gradient = net.localizer.score.weight.grad
     assert gradient.abs().max() > 0  # through the patch that was cut
 
 
@@ -247,7 +239,7 @@ def test_embedded_windows_follow_the_mirror() -> None:
     options = {"side": 64, "patch": 64, "hidden": 8, "source": "embedded", "share": True}
     torch.manual_seed(0)
     net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=5, options=options).module.eval()
-    nn.init.normal_(net.localizer.score.weight)  # type: ignore[union-attr]
+    nn.init.normal_(net.localizer.score.weight)
     x = torch.randn(1, 3, 64, 64)
     plain, turned = net(x), net(Views(x.flip(3), flips=torch.tensor([True])))
     assert torch.allclose(plain.logits, turned.logits, atol=1e-4)
@@ -315,7 +307,7 @@ def test_trunks_are_what_is_pooled_or_refused() -> None:
     plain = fovea.load("torchvision/resnet18", pretrained=False)
     assert trunk_of(plain).channels == 512
     bent, x = fovea.wrap(Bent(False), Prepare((16, 16)), labels=2), torch.randn(2, 3, 16, 16)
-    assert torch.equal(trunk_of(bent)(x), bent.module.conv(x).relu())  # type: ignore[operator]
+    assert torch.equal(trunk_of(bent)(x), bent.module.conv(x).relu())
     with pytest.raises(BadNetwork, match="cannot be followed up to its pooling"):
         trunk_of(fovea.wrap(Bent(True), Prepare((16, 16)), labels=2))
     assert trunk_of(fovea.load("torchvision/googlenet", pretrained=False)).channels == 1024

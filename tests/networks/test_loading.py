@@ -30,7 +30,7 @@ def input() -> torch.Tensor:
 
 def said(name: object, **options: object) -> str:
     with pytest.raises(fovea.FoveaError) as error:
-        fovea.load(name, **options)  # type: ignore[arg-type]
+        fovea.load(name, **options)
     return f"{type(error.value).__name__}: {error.value}"
 
 

@@ -48,7 +48,7 @@ def test_all_frames(clip: Path) -> None:
     ],
 )
 def test_chosen_frames(clip: Path, options: dict[str, int], wanted: list[int]) -> None:
-    found = read_clip(clip, **options)  # type: ignore[arg-type]
+    found = read_clip(clip, **options)
     assert numbers(found) == list(found.numbers) == wanted
     assert found.times == pytest.approx([n / 10 for n in wanted])
 
@@ -94,12 +94,12 @@ def test_decoding_begins_at_the_key_frame_before(
     real = footage._good
 
     def counted(*arguments: object) -> object:
-        for frame in real(*arguments):  # type: ignore[arg-type]
+        for frame in real(*arguments):
             decoded.append(frame.pts)
             yield frame
 
     monkeypatch.setattr(footage, "_good", counted)
-    read_clip(clip, **options)  # type: ignore[arg-type]
+    read_clip(clip, **options)
     assert len(decoded) == count
 
 
@@ -206,9 +206,9 @@ def spoiled(path: Path) -> Path:
 @pytest.mark.parametrize("options", [{}, {"frames": 3}, {"every": 2}])
 def test_damaged_tail(tmp_path: Path, damage: object, options: dict[str, int]) -> None:
     """Good frames are used: they are whole, of the file's beginning, and as many as were asked for."""
-    path = damage(make_clip(tmp_path / "damaged.mp4", 60, options={"g": "5"}))  # type: ignore[operator]
+    path = damage(make_clip(tmp_path / "damaged.mp4", 60, options={"g": "5"}))
     with pytest.warns(UserWarning, match=r"of \d+ frames cannot be decoded and are left out"):
-        found = read_clip(path, **options)  # type: ignore[arg-type]
+        found = read_clip(path, **options)
     assert [told(image) % 32 for image in found.frames] == [
         number % 32 for number in found.numbers
     ]  # grey wraps at 256
@@ -258,7 +258,7 @@ def sound(path: Path) -> None:
     ],
 )
 def test_unreadable(tmp_path: Path, make: object, words: str) -> None:
-    make(tmp_path / "a.mp4")  # type: ignore[operator]
+    make(tmp_path / "a.mp4")
     raises(BadPicture, rf"a\.mp4.*{words}", read_clip, tmp_path / "a.mp4")
 
 

@@ -29,7 +29,7 @@ def pictures(tmp_path: Path) -> Path:
 
 def made(pictures: Path, net: Network | None = None, **options: object) -> Index:
     net = net or colours()
-    return open_index(index(net, pictures, pictures.parent / "a.fovea", **options).file, net)  # type: ignore[arg-type]
+    return open_index(index(net, pictures, pictures.parent / "a.fovea", **options).file, net)
 
 
 def test_every_picture_by_its_path_below_the_folder(pictures: Path) -> None:
@@ -330,5 +330,5 @@ def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None
     fovea.load("smallnet", pretrained=False).save(tmp_path / "mine.safetensors")
     for net in (colours(), tmp_path / "mine.safetensors"):
         with pytest.warns(DeprecationWarning, match="network first"):
-            assert index(str(pictures), net, file, fresh=True).added == 5  # type: ignore[arg-type]
+            assert index(str(pictures), net, file, fresh=True).added == 5
     refused("a network, then pictures", index, colours())
