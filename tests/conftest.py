@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import skimage.data
@@ -51,7 +53,19 @@ class Branching(nn.Module):
         return self.inner(x)
 
 
-def seeded(make: type[nn.Module], *args: object, seed: int = 0) -> nn.Module:
+class Through(nn.Module):
+    """Layers joined by a function, as a network's own forward would."""
+
+    def __init__(self, forward: Callable[..., Any], *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.function = forward
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x, *self.layers)
+
+
+def seeded(make: Callable[..., nn.Module], *args: object, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return make(*args).eval()
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import raises
-from conftest import Pooled, seeded
+from conftest import Pooled, Through
 from fovea.heatmaps.exact import on_the_sphere, rounding
 from fovea.heatmaps.methods.l2caf import different
 
@@ -105,19 +105,11 @@ def test_map_is_cam_against_the_others(pooled: Pooled, batch: Tensor) -> None:
     assert torch.allclose(seen.values[:, 0], wanted / wanted.flatten(1).norm(dim=1).view(-1, 1, 1), atol=1e-5)
 
 
-class Kinked(nn.Module):
-    """A ReLU between the cut and the pooling, as in DenseNet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.features, self.fc = nn.Conv2d(3, 6, 3, 4, 1), nn.Linear(6, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(torch.relu(self.features(x)).mean((2, 3)))
-
-
 def test_relu_after_the_cut_is_exact_too(batch: Tensor) -> None:
-    net = fovea.wrap(seeded(Kinked), labels=5, layer="features")
+    """Between the cut and the pooling, as in DenseNet."""
+    torch.manual_seed(0)
+    kinked = Through(lambda x, conv, fc: fc(conv(x).relu().mean((2, 3))), nn.Conv2d(3, 6, 3, 4, 1), nn.Linear(6, 5))
+    net = fovea.wrap(kinked.eval(), labels=5, layer="layers.0")
     exact = fovea.explain(net, batch, target="top2")
     assert exact.solver == "exact"
     for seed in range(3):
@@ -144,26 +136,16 @@ def test_stacked_layers_are_not_taken_for_affine(stacked: nn.Module, batch: Tens
     raises(fovea.BadNetwork, "no exact solution", fovea.explain, net, batch, method=fovea.L2CAF(solver="exact"))
 
 
-class Bent(nn.Module):
-    """Pooling, a linear layer, a ReLU, a linear layer: straight along some directions only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.ReLU())
-        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.b(torch.relu(self.a(self.trunk(x).mean((2, 3)))))
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_called_exact_has_the_loss_it_says(seed: int, batch: Tensor) -> None:
-    module = seeded(Bent, seed=seed)
-    net = fovea.wrap(module, labels=3, layer="trunk")
+    """Pooling, a linear layer, a ReLU, a linear layer: straight along some directions only."""
+    torch.manual_seed(seed)
+    trunk, a, b = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.ReLU()), nn.Linear(4, 8), nn.Linear(8, 3)
+    bent = Through(lambda x, trunk, a, b: b(torch.relu(a(trunk(x).mean((2, 3))))), trunk, a, b)
+    net = fovea.wrap(bent.eval(), labels=3, layer="layers.0")
     seen = fovea.explain(net, batch, method=fovea.L2CAF(signed=True), target=[0])
     with torch.no_grad():
-        features = module.trunk(batch) * seen.values
-        out = module.b(torch.relu(module.a(features.mean((2, 3)))))
+        out = b(torch.relu(a((trunk(batch) * seen.values).mean((2, 3)))))
     reached = -out[:, 0] + out[:, 1:].mean(1)
     assert torch.allclose(reached, seen.loss[:, 0], atol=1e-4)
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from conftest import seeded
+from conftest import Through, seeded
 
 
 class Clip(nn.Module):
@@ -109,15 +109,11 @@ def test_a_frames_filter_is_the_best_with_the_others_open(clips: Tensor) -> None
 def test_unrolled_loop_with_a_function(clips: Tensor) -> None:
     """Three calls that a trace unrolls are three frames, not the last one."""
 
-    class Unrolled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.fc = nn.Conv2d(3, 6, 3, 4, 1), nn.Linear(6, 4)
+    def unrolled(x: Tensor, conv: nn.Module, fc: nn.Module) -> Tensor:
+        return fc(sum(torch.relu(conv(x[:, i])).mean((2, 3)) for i in range(3)))
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(sum(torch.relu(self.conv(x[:, i])).mean((2, 3)) for i in range(3)))
-
-    assert tuple(fovea.explain(fovea.wrap(seeded(Unrolled), labels=4), clips).values.shape) == (2, 3, 1, 4, 4)
+    module = Through(unrolled, nn.Conv2d(3, 6, 3, 4, 1), nn.Linear(6, 4)).eval()
+    assert tuple(fovea.explain(fovea.wrap(module, labels=4), clips).values.shape) == (2, 3, 1, 4, 4)
 
 
 @pytest.mark.parametrize("fold", FOLDS)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import fovea
+from conftest import Through
 from fovea.heatmaps.sanity import last_to_run, randomized, rank_correlation, ssim
 
 
@@ -28,15 +29,9 @@ def test_only_the_logits_layer_or_everything(pooled: nn.Module) -> None:
 
 
 def test_the_logits_layer_is_the_last_to_run(batch: Tensor) -> None:
-    class Backwards(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc, self.conv = nn.Linear(4, 3), nn.Conv2d(3, 4, 3, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
-
-    assert last_to_run(fovea.wrap(Backwards().eval(), labels=3), batch) == "fc"
+    fc, conv = nn.Linear(4, 3), nn.Conv2d(3, 4, 3, 4)
+    backwards = Through(lambda x, fc, conv: fc(torch.relu(conv(x)).mean((2, 3))), fc, conv)
+    assert last_to_run(fovea.wrap(backwards.eval(), labels=3), batch) == "layers.0"
 
 
 def test_trained_network_passes(lite0: fovea.Network, photographs: Path) -> None:

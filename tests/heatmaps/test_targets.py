@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import refused
-from conftest import Pooled, seeded
+from conftest import Pooled, Through, seeded
 
 NAMES = ("tabby", "tiger cat", "lynx", "crane", "crane")
 
@@ -28,28 +28,12 @@ def test_the_whole_output_is_the_default_of_an_embedding(pooled: nn.Module, batc
     assert torch.equal(seen.values, fovea.explain(fovea.wrap(pooled), batch, target="embedding").values)
 
 
-class Ended(nn.Module):
-    """A trunk, and something after its linear layer."""
-
-    def __init__(self, end: nn.Module) -> None:
-        super().__init__()
-        self.end, self.inner = end, seeded(Pooled)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.end(self.inner(x))
-
-
-class Unit(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.normalize(x)
-
-
 @pytest.mark.parametrize(
     ("end", "classifies"),
     [
         (nn.Identity(), True),
         (nn.LogSoftmax(1), True),
-        (Unit(), False),
+        (Through(nn.functional.normalize), False),
         (nn.BatchNorm1d(5), False),
         (nn.Linear(5, 1), False),
         (nn.Linear(5, 2), True),
@@ -57,7 +41,7 @@ class Unit(nn.Module):
     ],
 )
 def test_a_module_that_ends_in_a_linear_layer_is_a_classifier(end: nn.Module, classifies: bool, batch: Tensor) -> None:
-    module = Ended(end).eval()
+    module = Through(lambda x, end, inner: end(inner(x)), end, seeded(Pooled)).eval()
     seen = fovea.explain(module, batch)
     best = [str(i) for i in module(batch).argmax(1).tolist()]
     assert [row[0] for row in seen.targets] == (best if classifies else ["output"] * 3)

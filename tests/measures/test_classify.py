@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 import fovea
 from checks import left_as_found, raises, refused
+from conftest import Through
 from fovea.basics.intervals import interval
 from fovea.data import DataSet, Sample, Unreadable
 from fovea.measures.classify import taken_for
@@ -202,11 +203,6 @@ def test_matrix_counts_every_picture() -> None:
     assert not counts[:, -1].any()
 
 
-class Doubled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean((2, 3)).unsqueeze(1)
-
-
 def test_an_output_that_is_no_row_of_classes() -> None:
-    net = fovea.wrap(Doubled(), Prepare((8, 8)), labels=3)
+    net = fovea.wrap(Through(lambda x: x.mean((2, 3)).unsqueeze(1)), Prepare((8, 8)), labels=3)
     refused(r"this network gives \(1, 3\) a picture", measure, net, coloured(*SIX))

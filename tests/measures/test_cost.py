@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found, refused
 from commands import ran
+from conftest import Through
 from fovea.measures.cost import readable
 from fovea.networks.cost import WARM_UP, macs, parameters, seconds, statistics
 from fovea.networks.devices import placed
@@ -59,39 +60,22 @@ def test_layers_by_hand() -> None:
     assert statistics(module) == 16  # the count of batches is no statistic
 
 
-class Attending(nn.Module):
-    """A row of 5 cells, 8 channels each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.flatten(2).transpose(1, 2)
-        out: Tensor = self.attention(rows, rows, rows, need_weights=False)[0]
-        return out.mean(1)
-
-
 def test_attention_by_hand() -> None:
     """Projections 5 * 8 * 24 and 5 * 8 * 8, products of queries and keys, weights and values: 5 * 5 * 8 each."""
-    net = fovea.wrap(Attending())
+
+    def attending(x: Tensor, attention: nn.Module) -> Tensor:
+        rows = x.flatten(2).transpose(1, 2)  # 5 cells, 8 channels each
+        return attention(rows, rows, rows, need_weights=False)[0].mean(1)
+
+    net = fovea.wrap(Through(attending, nn.MultiheadAttention(8, 2, batch_first=True)))
     assert macs(net, torch.rand(1, 8, 1, 5)) == 960 + 320 + 200 + 200
     assert torch.backends.mha.get_fastpath_enabled()  # as it was
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(10, 20, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.lstm(x)[0][:, -1]
-        return out
-
-
 def test_recurrent_layers_by_hand() -> None:
     """7 steps, each from 10 inputs and 20 states to 4 * 20 gates."""
-    assert macs(fovea.wrap(Recurrent()), torch.rand(1, 7, 10)) == 7 * (10 + 20) * 80
+    net = fovea.wrap(Through(lambda x, lstm: lstm(x)[0][:, -1], nn.LSTM(10, 20, batch_first=True)))
+    assert macs(net, torch.rand(1, 7, 10)) == 7 * (10 + 20) * 80
 
 
 @pytest.mark.parametrize(

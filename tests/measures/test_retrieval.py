@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import raises, refused
+from conftest import Through
 from fovea.data import DataSet, Sample, Unreadable, open_data
 from fovea.networks.embedding import embedding
 from fovea.networks.stream import blank
@@ -195,18 +196,12 @@ def test_output_when_asked_or_without_labels() -> None:
     refused("did you mean 'pooled'", embedding, colours_net(2), "poled")
 
 
-class TwoHeads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Linear(3, 4), nn.Linear(3, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.one(x.mean((2, 3))) + self.two(x.mean((2, 3)))) / 2
-
-
 def test_no_single_last_layer() -> None:
-    net = fovea.wrap(TwoHeads(), Prepare((8, 8)), labels=4)
-    raises(fovea.BadNetwork, "does more after its last layer 'two'", embedding, net)
+    def two(x: Tensor, one: nn.Module, other: nn.Module) -> Tensor:
+        return (one(x.mean((2, 3))) + other(x.mean((2, 3)))) / 2
+
+    net = fovea.wrap(Through(two, nn.Linear(3, 4), nn.Linear(3, 4)), Prepare((8, 8)), labels=4)
+    raises(fovea.BadNetwork, "does more after its last layer 'layers.1'", embedding, net)
     net = fovea.wrap(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), Prepare((8, 8)), labels=3)
     raises(fovea.BadNetwork, "has no last linear layer", embedding, net)
 

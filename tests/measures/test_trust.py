@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import left_as_found, refused
+from conftest import Through
 from fovea.data import DataSet, Pixels, Sample
 from fovea.data.samples import Box
 from fovea.heatmaps.look import Finding, Look
@@ -133,16 +134,12 @@ def test_an_embedding_is_followed_by_its_cosine_and_methods_that_are_one_are_tol
 
 def test_scores_under_masks() -> None:
     """What is hidden is filled, so the embedding of an all-ones picture turns with the share that is shown."""
-
-    class Turn(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.stack([x.mean((1, 2, 3)), torch.ones(len(x))], 1)
-
+    turn = Through(lambda x: torch.stack([x.mean((1, 2, 3)), torch.ones(len(x))], 1))
     masks = torch.zeros(2, 3, 4, 4, dtype=torch.bool)
     masks[:, 1, 0], masks[:, 2] = True, True
     whole = torch.ones(2, 3, 4, 4)
     part = Part(whole, [], "output", torch.ones(2, 2), {})
-    shown = part.scores(fovea.wrap(Turn(), labels=2), masks, torch.zeros(()))
+    shown = part.scores(fovea.wrap(turn, labels=2), masks, torch.zeros(()))
     cosines = [(share + 1) / (2 * (share**2 + 1)) ** 0.5 for share in (0, 0.25, 1)]
     assert shown == pytest.approx(np.array([cosines] * 2))
 

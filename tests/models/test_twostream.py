@@ -33,23 +33,16 @@ def a_map(count: int = 2) -> Tensor:
     return torch.randn(count, 6, 3, 3, generator=torch.Generator().manual_seed(1))
 
 
-class Colours(nn.Module):
-    """A trunk that gives the mean colour of each quarter of what it is shown."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.adaptive_avg_pool2d(x, 2)
-
-
 def two_streams(boxes: tuple[tuple[float, ...], ...] = ((0, 0, 4, 4),), patches: int = 1, crop: float = 1.0) -> Network:
     """Pictures of 8 x 8; both streams answer by the mean colour that they see."""
-    trunk = Trunk(Colours(), (8, 8))
+    trunk = Trunk(nn.AdaptiveAvgPool2d(2), (8, 8))  # the mean color of each quarter
     options = TwoStreamOptions("cnn", side=8, patch=4, crop=crop, patches=patches)
     whole, local = GlobalStream(trunk, 3), LocalStream(3, 3, options)
     for stream in (whole, local):
         with torch.no_grad():
             stream.classifier.weight.copy_(torch.eye(3))
             stream.classifier.bias.zero_()
-    net = TwoStream(whole, local, Trunk(Colours(), (8, 8)), options).eval()
+    net = TwoStream(whole, local, Trunk(nn.AdaptiveAvgPool2d(2), (8, 8)), options).eval()
     return give_boxes(Network(net, Prepare((8, 8), GREY, GREY), ("r", "g", "b")), boxes)
 
 
@@ -279,13 +272,8 @@ def test_a_plug_in_is_ready_to_use_and_can_be_kept(tmp_path: Path) -> None:
         assert torch.equal(again(x), net(x))
         assert again(x).shape == (2, 7)
     assert fovea.load(tmp_path / "plus.safetensors", classes=3)(x).shape == (2, 3)
-    assert add_local_stream(classifier_in_double(), "whole", hidden=4, steps=2, patch=64).dtype == torch.float64
-
-
-def classifier_in_double() -> Network:
-    net = fovea.load("timm/resnet10t", pretrained=False, classes=3)
-    net.module.double()
-    return net
+    classifier.module.double()
+    assert add_local_stream(classifier, "whole", hidden=4, steps=2, patch=64).dtype == torch.float64
 
 
 class Bent(nn.Module):

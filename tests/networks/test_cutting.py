@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import raises, refused
-from conftest import Pooled, seeded
+from conftest import Pooled, Through, seeded
 from fovea.networks.cutting import Cut, cut
 from fovea.networks.layout import Layout, layout_of
 from fovea.networks.network import as_found
@@ -199,6 +199,8 @@ def test_layouts(features: tuple[int, ...], batch: tuple[int, ...], expected: La
 
 def test_wrong_layers_are_named(pooled: Pooled, branching: nn.Module, batch: Tensor) -> None:
     net, other = fovea.wrap(pooled, labels=5), fovea.wrap(branching, labels=5)
+    layers = nn.Conv2d(3, 4, 2, 2), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
+    recurrent = Through(lambda x, conv, rnn, fc: fc(rnn(conv(x).flatten(2).mT)[0][:, -1]), *layers).eval()
     for one, layer, words in (
         (net, "trunc", "no layer 'trunc' in Pooled; did you mean 'trunk'"),
         (net, "trunk.9", r"no layer 'trunk\.9'.*did you mean .*'trunk\.2'"),
@@ -206,17 +208,8 @@ def test_wrong_layers_are_named(pooled: Pooled, branching: nn.Module, batch: Ten
         (other, "inner.fc", "no spatial extent"),
         (net, nn.Conv2d(3, 3, 1), "not part of this network"),
         (net, nn.ReLU(), "not part of this network"),
-        (fovea.wrap(seeded(Recurrent), labels=3), "rnn", "not one map"),
+        (fovea.wrap(recurrent, labels=3), "layers.1", "not one map"),
     ):
         refused(words, fovea.explain, one, batch, layer=layer)
     flat = fovea.wrap(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 4)), labels=4)
     raises(fovea.BadNetwork, "no layer of Sequential gives a spatial map", fovea.explain, flat, batch)
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.rnn, self.fc = nn.Conv2d(3, 4, 2, 2), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.rnn(self.conv(x).flatten(2).mT)[0][:, -1])

@@ -12,23 +12,11 @@ from torch.nn import functional as F
 
 import fovea
 from checks import left_as_found, raises, refused
-from conftest import Branching, seeded
+from conftest import Branching, Through, seeded
 from fovea.basics.errors import BadChoice, BadNetwork
 from fovea.networks import geometry
 from fovea.networks.geometry import Field, Geometry
 from fovea.pictures.transforms import Prepare
-
-
-class Through(nn.Module):
-    """Layers joined by a function, as a network's own forward would."""
-
-    def __init__(self, forward: Callable[..., Tensor], *layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.function = forward
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, *self.layers)
 
 
 def cropped(x: Tensor, wide: nn.Module, narrow: nn.Module) -> Tensor:

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from PIL import Image
@@ -5,38 +7,28 @@ from torch import Tensor, nn
 
 import fovea
 from checks import refused
-from conftest import Pooled, seeded
+from conftest import Pooled, Through, seeded
 from fovea.pictures.transforms import Prepare
 
 
-class Returning(nn.Module):
-    """A network whose output is wrapped in something."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.inner, self.kind = seeded(Pooled), kind
-
-    def forward(self, x: Tensor) -> object:
-        out = self.inner(x)
-        return {"tuple": (out, x), "dict": {"scores": out}, "object": type("Output", (), {"scores": out})()}[self.kind]
-
-
 @pytest.mark.parametrize(
-    ("kind", "how"),
+    ("wrapped", "how"),
     [
-        ("tuple", "output=lambda out: out[0]"),
-        ("dict", 'output=lambda out: out["scores"]'),
-        ("object", "output=lambda out: out.scores"),
+        (lambda out: (out, out.sum()), "output=lambda out: out[0]"),
+        (lambda out: {"scores": out}, 'output=lambda out: out["scores"]'),
+        (lambda out: type("Output", (), {"scores": out})(), "output=lambda out: out.scores"),
     ],
 )
-def test_a_network_that_returns_no_tensor(kind: str, how: str, batch: Tensor) -> None:
-    module = Returning(kind)
+def test_a_network_that_returns_no_tensor(
+    wrapped: Callable[[Tensor], object], how: str, pooled: Pooled, batch: Tensor
+) -> None:
+    module = Through(lambda x, inner: wrapped(inner(x)), pooled)
     with pytest.raises(fovea.BadNetwork) as error:
         fovea.explain(fovea.wrap(module, labels=5), batch)
     assert "not a tensor: say which part to explain" in str(error.value)
     assert how in str(error.value)
     told = fovea.wrap(module, labels=5, output=eval(how.removeprefix("output=")))
-    plain = fovea.explain(fovea.wrap(module.inner, labels=5), batch)
+    plain = fovea.explain(fovea.wrap(pooled, labels=5), batch)
     assert torch.allclose(fovea.explain(told, batch).values, plain.values, atol=1e-5)
 
 
