@@ -1,5 +1,6 @@
 """Clips whose every pixel is known."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -36,8 +37,10 @@ def make_clip(
     stamps: list[int] | None = None,  # milliseconds
     options: dict[str, str] | None = None,
     container: str | None = None,
+    flags: str = "faststart",
+    paint: Callable[[int, tuple[int, int]], NDArray[np.uint8]] = picture,
 ) -> Path:
-    with av.open(str(path), "w", format=container, options={"movflags": "faststart"}) as file:
+    with av.open(str(path), "w", format=container, options={"movflags": flags}) as file:
         stream = file.add_stream(codec, rate=rate, options=options or {})
         stream.width, stream.height, stream.pix_fmt = *size, pixels
         if rotation is not None:
@@ -45,7 +48,7 @@ def make_clip(
         if stamps is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         for number in range(count):
-            frame = av.VideoFrame.from_ndarray(picture(number, size))
+            frame = av.VideoFrame.from_ndarray(paint(number, size))
             if stamps is not None:
                 frame.pts, frame.time_base = stamps[number], Fraction(1, 1000)
             file.mux(stream.encode(frame))

@@ -1,30 +1,20 @@
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import fovea
 from checks import raises, refused
 from fovea.data.moving import Shot
 from fovea.data.segments import VideoFrame, make_segments, open_clips
-
-av = pytest.importorskip("av")
+from made_clips import make_clip
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """45 frames, 20 a second: 2.25 s, each brighter than the one before."""
     path = tmp_path_factory.mktemp("film") / "film.mp4"
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("libx264", rate=Fraction(20))
-        stream.width, stream.height, stream.pix_fmt = 64, 32, "yuv420p"
-        for i in range(45):
-            picture = Image.new("RGB", (64, 32), (5 * i, 5 * i, 5 * i))
-            file.mux(stream.encode(av.VideoFrame.from_image(picture)))
-        file.mux(stream.encode())
-    return path
+    return make_clip(path, 45, (64, 32), 20, paint=lambda n, _: np.full((32, 64, 3), 5 * n, np.uint8))
 
 
 def rows(shot: Shot) -> list[int]:

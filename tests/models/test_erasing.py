@@ -83,14 +83,10 @@ def test_gap_is_the_mean_over_cells_and_one_layer() -> None:
     assert seen["l2caf"].solver == "exact"
 
 
-def maps_of(*rows: list[list[float]]) -> Tensor:
-    return torch.tensor([list(rows)])  # 1,classes,h,w
-
-
 def test_cells_at_or_above_the_threshold_are_erased() -> None:
     """Class 1's map 1 2 / 4 5 is 0 .25 / .75 1 from 0 to 1: at 0.6 the lower row goes, and class 0 is not asked."""
     acol = small("acol", threshold=0.6).module
-    maps = maps_of([[9.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [4.0, 5.0]])
+    maps = torch.tensor([[[[9.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [4.0, 5.0]]]])  # 1,classes,h,w
     left = acol.erased(torch.ones(1, 2, 2, 2), maps, torch.tensor([1]))
     assert left[0, 0].tolist() == [[1, 1], [0, 0]]
 

@@ -227,13 +227,7 @@ def empty(path: Path) -> None:
 
 def half(path: Path) -> None:
     """The index of an mp4 stands at its end unless told."""
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("libx264", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(10):
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number))))
-        file.mux(stream.encode())
-    cut(path, 0.5)
+    cut(make_clip(path, 10, flags=""), 0.5)
 
 
 def sound(path: Path) -> None:

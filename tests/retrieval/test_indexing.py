@@ -19,7 +19,7 @@ import fovea
 from checks import raises, refused
 from fovea import BadNetwork, BadPicture, FoveaError
 from fovea.networks.network import Network
-from fovea.retrieval import Index, index, open_index, store
+from fovea.retrieval import index, open_index, store
 
 
 @pytest.fixture
@@ -27,13 +27,9 @@ def pictures(tmp_path: Path) -> Path:
     return folder(tmp_path / "set")
 
 
-def made(pictures: Path, net: Network | None = None, **options: object) -> Index:
-    net = net or colours()
-    return open_index(index(net, pictures, pictures.parent / "a.fovea", **options).file, net)
-
-
-def test_every_picture_by_its_path_below_the_folder(pictures: Path) -> None:
-    opened = made(pictures, batch=2)
+def test_every_picture_by_its_path_below_the_folder(pictures: Path, tmp_path: Path) -> None:
+    net = colours()
+    opened = open_index(index(net, pictures, tmp_path / "a.fovea", batch=2).file, net)
     assert opened.names == ("cold/blue.png", "cold/green.png", "warm/half.png", "warm/mostly.png", "warm/red.png")
     assert opened.paths[0] == pictures / "cold/blue.png"
     wanted = np.array([[0, 0, 1], [0, 1, 0], [0.5**0.5, 0.5**0.5, 0], [0.8**0.5, 0.2**0.5, 0], [1, 0, 0]])
