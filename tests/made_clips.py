@@ -37,10 +37,10 @@ def make_clip(
     stamps: list[int] | None = None,  # milliseconds
     options: dict[str, str] | None = None,
     container: str | None = None,
-    flags: str = "faststart",
+    faststart: bool = True,
     paint: Callable[[int, tuple[int, int]], NDArray[np.uint8]] = picture,
 ) -> Path:
-    with av.open(str(path), "w", format=container, options={"movflags": flags}) as file:
+    with av.open(str(path), "w", format=container, options={"movflags": "faststart"} if faststart else {}) as file:
         stream = file.add_stream(codec, rate=rate, options=options or {})
         stream.width, stream.height, stream.pix_fmt = *size, pixels
         if rotation is not None:

@@ -227,7 +227,7 @@ def empty(path: Path) -> None:
 
 def half(path: Path) -> None:
     """The index of an mp4 stands at its end unless told."""
-    cut(make_clip(path, 10, flags=""), 0.5)
+    cut(make_clip(path, 10, faststart=False), 0.5)
 
 
 def sound(path: Path) -> None:
