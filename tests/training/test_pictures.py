@@ -7,6 +7,7 @@ from PIL import Image
 
 import fovea
 from fovea.data import DataSet, open_data
+from fovea.pictures.placement import inwards
 from fovea.pictures.transforms import Prepare
 from fovea.training.augment import draw
 from fovea.training.feed import Wanted
@@ -97,8 +98,10 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 def test_boxes_come_with_a_test_set(tmp_path: Path) -> None:
     data = open_data("megapixel:canvas=64,count=3,clutter=0,noise=0")
     network = fovea.load("smallnet", options={"side": 32})
-    for inputs, _, boxes in HeldOut(network, data, CPU, nothing).with_boxes(2):
-        for picture, box in zip(inputs, boxes, strict=True):
-            x0, y0, x1, y1 = (box[0] + torch.tensor([-1, -1, 1, 1])).round().int().tolist()  # shrinking blurs a pixel
+    held = HeldOut(network, data, CPU, nothing)
+    for batch in held.in_order(2):
+        for picture, (sample, size) in zip(batch.inputs, batch.shown, strict=True):
+            (box,) = inwards(sample.boxes, held.prepare.placement(*size))
+            x0, y0, x1, y1 = (box + torch.tensor([-1, -1, 1, 1])).round().int().tolist()  # shrinking blurs a pixel
             picture[:, max(y0, 0) : y1, max(x0, 0) : x1] = -1
             assert float(picture.max()) < -0.7  # without what is in its box the canvas is empty

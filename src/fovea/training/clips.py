@@ -14,9 +14,9 @@ from fovea.networks.network import Network
 from fovea.networks.weights import fit_for_half
 from fovea.training.feed import Feed, Kept, Progress, Wanted, preparing
 from fovea.training.losses import loss
-from fovea.training.medium import Medium, Tested, refuse_pictures
+from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe
-from fovea.training.scoring import Retrieved
+from fovea.training.scoring import Retrieved, Tested
 
 TOGETHER = 8  # frames looked at in one pass: more of them fall out of the cache of a CPU
 

@@ -3,16 +3,18 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fovea.basics.errors import BadChoice
+from fovea.data import Sample
 from fovea.models.twostream import Views
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 
+Size = tuple[int, int]  # width, height
 Progress = Callable[[int, int], None]
 Inputs = Tensor | Views
 MOST_HELD = 8 * 2**30  # bytes that `hold = "auto"` keeps
@@ -23,6 +25,7 @@ class Batch:
     inputs: Inputs  # N,C,H,W
     target: Tensor  # N
     index: Tensor  # N: which samples of the set
+    shown: Sequence[tuple[Sample, Size]] = ()  # N, of a test set of pictures
 
 
 @dataclass(frozen=True)
@@ -37,15 +40,10 @@ class Wanted:
         return Wanted(self.index.to(device), self.draws.to(device), self.more.to(device))
 
 
-class Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
 class Feed:
     """A set as a network takes it: what training wants, step by step, or all of it in order for a test."""
 
-    def __init__(self, samples: Sequence[Named], labels: Sequence[int], device: torch.device) -> None:
+    def __init__(self, samples: Sequence[Any], labels: Sequence[int], device: torch.device) -> None:
         """Samples that can be read; `skipped` are the others, with the reason."""
         self.samples, self.device = samples, device
         self.labels = torch.tensor(labels).to(device)

@@ -1,8 +1,12 @@
 """What happened, a line of JSON at a time, and the curves to look at."""
 
 import json
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 NAME = "log.jsonl"
 TESTED = {"top1": "top-1 accuracy", "recall_at_1": "recall at 1"}  # the score of a row that is drawn, and its title
@@ -21,6 +25,32 @@ class Log:
     def add(self, **row: Any) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+
+
+@dataclass
+class Tally:
+    """Losses and hits of every part of the steps since the last row, kept on the device until they are needed."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    hits: list[Tensor] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    index: list[Tensor] = field(default_factory=list)
+    pictures: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def add(self, loss: Tensor, hits: Tensor, step: int, index: Tensor, world: int) -> None:
+        self.losses.append(loss)
+        self.hits.append(hits)
+        self.steps.append(step)
+        self.index.append(index)
+        self.pictures += len(index) * world
+
+    def forget_time(self) -> None:
+        """A test came between: its time is not the steps'."""
+        self.since, self.pictures = time.monotonic(), 0
+
+    def speed(self) -> float:
+        return round(self.pictures / max(time.monotonic() - self.since, 1e-9), 1)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

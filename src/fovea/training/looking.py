@@ -1,9 +1,9 @@
 """Pictures with patches, for networks of two streams: found once by the network's own source, kept on disk."""
 
+from dataclasses import replace
 from typing import cast
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
@@ -14,11 +14,11 @@ from fovea.patches.patching import Extracted
 from fovea.pictures.windows import inside
 from fovea.streams.taken import in_shares, patches_of
 from fovea.training.augment import crops, recolor
-from fovea.training.feed import Feed, Progress, Wanted, preparing, room
-from fovea.training.medium import Pictures, Tested
+from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing, room
+from fovea.training.medium import Pictures
 from fovea.training.pictures import Held, HeldOut, held_bytes, side_of
 from fovea.training.recipe import AugmentPart, Recipe
-from fovea.training.scoring import Classified, hits, shares
+from fovea.training.scoring import Counts, Tested, answer, hits
 
 LATER_DIGITS = 4096  # of a random number, as good as another one
 
@@ -102,25 +102,20 @@ class TwoStreamFeed(Held):
         return inside(crops(wanted.draws * LATER_DIGITS % 1, extent, self.inner), boxes)
 
 
-class TwoStreamTest(Classified[HeldOut]):
+class TwoStreamTest(Tested):
     """Top-1 of both streams together and of each alone, the best patches read."""
 
     def __init__(self, held: HeldOut, patches: Extracted | None) -> None:
         super().__init__(held)
         self.patches = patches
 
-    @torch.no_grad()
-    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        module.eval()
-        counts, dtype = torch.zeros(3, 3, dtype=torch.float64), next(module.parameters()).dtype
-        count = cast(TwoStream, network.module).patches
-        for pixels, labels, shown in self.held.pixels(size, fabric.global_rank, fabric.world_size):
-            pictures = self.held.prepare.normalise(pixels).to(dtype)
-            samples = [one for one, _ in shown]
-            size_of = (pixels.shape[2], pixels.shape[3])
-            boxes = None if self.patches is None else in_shares(self.patches, samples, size_of, count).to(pixels.device)
-            out: TwoStreamOutput = module(Views(pictures, boxes))
-            local = out.whole if out.local is None else out.local
-            counts += torch.stack([hits(one, labels) for one in (out.logits, out.whole, local)])
-        joint, whole, local_score = (shares(one, fabric, len(network.labels or ())) for one in counts)
-        return joint | {"global_top1": whole["top1"], "local_top1": local_score["top1"]}
+    def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
+        inputs, boxes = cast(Tensor, batch.inputs), None
+        if self.patches is not None:
+            samples, count = [sample for sample, _ in batch.shown], cast(TwoStream, network.module).patches
+            boxes = in_shares(self.patches, samples, (inputs.shape[2], inputs.shape[3]), count).to(inputs.device)
+        out: TwoStreamOutput = answer(module, replace(batch, inputs=Views(inputs, boxes)))
+        local = out.whole if out.local is None else out.local
+        alone = {"global_top1": out.whole, "local_top1": local}
+        joint = hits(network, out.logits, batch.target)
+        return joint | {name: hits(network, logits, batch.target)["top1"] for name, logits in alone.items()}

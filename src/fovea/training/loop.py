@@ -6,34 +6,84 @@ each its share of, the batches that one would see.
 """
 
 import logging
+import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from fovea.basics.errors import BadChoice, FoveaError
 from fovea.basics.files import write_json
+from fovea.basics.provenance import provenance
+from fovea.networks.network import Network
+from fovea.networks.weights import borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
 from fovea.training.augment import hidden, mixing
-from fovea.training.averaging import averages
-from fovea.training.ending import CARD, CURVES, WEIGHTS, Trained, finish
+from fovea.training.averaging import averages, settled
 from fovea.training.feed import Batch
-from fovea.training.log import Log
+from fovea.training.log import Log, Tally, plot, read
+from fovea.training.media import medium_of
 from fovea.training.optimizers import optimizer_of, set_rates, share
-from fovea.training.principal import start
-from fovea.training.prototypes import place
+from fovea.training.order import Order, Shares
+from fovea.training.prototypes import place, principal, project
 from fovea.training.recipe import Recipe
-from fovea.training.repeatable import generator, repeatable, seed_all
-from fovea.training.run import Job, Quiet, Run, Show, said
+from fovea.training.repeatable import generator, mixed, repeatable, seed_all
 from fovea.training.step import Step, hits
-from fovea.training.tally import Diverged, Tally
 from fovea.training.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
-__all__ = ["STARTED", "Quiet", "Show", "Trained", "said", "train"]
-STARTED = "started"
+STARTED, WEIGHTS, CARD, CURVES = "started", "weights.safetensors", "card.json", "curves.png"
 LONG = 5000  # steps
+# keys of a recipe, and what a network must be able to do for them
+ABILITIES = {"place": "prototypes", "project": "prototypes", "principal": "embedding"}
+
+
+class Show(Protocol):
+    """Where a run says how far it is."""
+
+    def decoding(self, done: int, total: int) -> None: ...
+
+    def step(self, done: int, total: int, facts: dict[str, Any]) -> None: ...
+
+    def line(self, text: str) -> None: ...
+
+
+class Quiet:
+    def decoding(self, done: int, total: int) -> None: ...
+
+    def step(self, done: int, total: int, facts: dict[str, Any]) -> None: ...
+
+    def line(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run. `hash` is of the weights in the file, bit by bit."""
+
+    network: Network
+    score: dict[str, float]
+    weights: Path
+    card: Path
+    hash: str
+    minutes: float
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is asked for: a recipe, the folder for its files, what the card says of it, and who does it."""
+
+    recipe: Recipe
+    out: Path
+    name: str
+    changes: tuple[str, ...]
+    fabric: Fabric
+    precision: Any  # Fabric's plugin, whose state is in checkpoints
+    show: Show
 
 
 def train(
@@ -56,56 +106,106 @@ def train(
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
     with repeatable(fabric.device, recipe.threads), losing_others_is_said(fabric, command):
-        run = Run(Job(recipe, out, name, tuple(changes), fabric, precision, show), resume, fresh)
-        loop = _Loop(run, fresh)
-        trained = finish(run, loop.go(), loop.seconds())
+        run = _Run(_Job(recipe, out, name, tuple(changes), fabric, precision, show), resume, fresh)
+        run.go()
+        trained = run.finish()
         part_ways(fabric)
         return trained
 
 
-class _Loop:
-    """The steps of a run, from its first or from its checkpoint on."""
+def said(score: dict[str, float]) -> str:
+    return ", ".join(f"{key} {value:.4f}" for key, value in score.items()) or "no test data"
 
-    def __init__(self, run: Run, fresh: bool) -> None:
-        self.run, self.job, self.recipe, self.fabric = run, run.job, run.job.recipe, run.job.fabric
-        recipe, fabric = self.recipe, self.fabric
+
+class _Run:
+    """Network, data and order, and the steps from the first or from a checkpoint on."""
+
+    def __init__(self, job: _Job, resume: bool, fresh: bool) -> None:
+        self.job, self.recipe, self.fabric, self.show = job, job.recipe, job.fabric, job.show
+        known = self._opened(resume, fresh)
+        recipe, fabric, module = self.recipe, self.fabric, self.network.module
         if recipe.sync_norm and fabric.world_size > 1:
-            run.network.module = synced(run.network.module, fabric.device.type == "cuda")
-        self.stepper: Step = self.job.precision.convert_module(Step(run.network, recipe.loss, fabric.device))
+            self.network.module = synced(module, fabric.device.type == "cuda")
+        self.stepper: Step = job.precision.convert_module(Step(self.network, recipe.loss, fabric.device))
         if fabric.device.type == "cuda":  # on a CPU, batch norm's sums are less exact in this format
             self.stepper.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = optimizer_of(recipe.optimizer, self.stepper)
         self.stepper.to(fabric.device)
-        if run.known is None:
+        if known is None:
             self._begin()
         self.averaged = averages(self.stepper.module, recipe.ema) if recipe.ema else None
         if recipe.compile:
             self.stepper.module.compile()
-        self.first, seconds = 0, 0.0
-        if run.known is not None:
-            self.first, seconds = self._restore(run.known)
-        agreed(fabric, self.first, run.order.count, run.order.steps, run.order.batch)
+        self.first, seconds = (0, 0.0) if known is None else self._restore(known)
+        agreed(fabric, self.first, self.order.count, self.order.steps, self.order.batch)
         if fabric.is_global_zero:
             if fresh:  # only now that nothing is left to refuse
                 for name in (checkpoint.NAME, WEIGHTS, CARD, CURVES):
-                    (self.job.out / name).unlink(missing_ok=True)
-            (self.job.out / STARTED).write_text(attempt())
+                    (job.out / name).unlink(missing_ok=True)
+            (job.out / STARTED).write_text(attempt())
+            write_json(job.out / "recipe.json", recipe.model_dump())
         self.wrapped, self.tuner = fabric.setup(self.stepper, self.optimizer)
         self.started = time.monotonic() - seconds
-        self.log = Log(self.job.out, self.first) if fabric.is_global_zero else None
-        if fabric.is_global_zero:
-            write_json(self.job.out / "recipe.json", recipe.model_dump())
-        self.mix = mixing(recipe.augment, len(run.labels))
-        self.diverged = Diverged(run.feed.samples, run.order.steps, self.job.out)
-        self.tally, self.saved = Tally(), time.monotonic()
+        self.log = Log(job.out, self.first) if fabric.is_global_zero else None
+        self.mix = mixing(recipe.augment, len(self.labels))
+
+    def _opened(self, resume: bool, fresh: bool) -> dict[str, Any] | None:
+        """Network, data and order, and all that can be refused before the first step; the checkpoint to go on from."""
+        recipe, fabric, out, show = self.recipe, self.fabric, self.job.out, self.show
+        shares = Shares(fabric.global_rank, fabric.world_size, recipe.accumulate)
+        shares.check(recipe.batch)
+        data = medium_of(recipe)
+        self.labels, self.pictures = data.labels, data.pictures
+        torch.manual_seed(mixed(recipe.seed))
+        self.network = data.network()
+        self.network.name = self.job.name
+        for key, ability in ABILITIES.items():
+            if getattr(recipe, key) and not self.network.can(ability):
+                needs = f"{key} = true needs a network with {ability}"
+                raise BadChoice(f"{needs}, and {recipe.network.name} has no {ability}")
+            if getattr(recipe, key) and self.pictures is None:
+                raise BadChoice(f"{key} is for sets of pictures, and {data.name} is none")
+        checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
+        self.about_data = {"labels": list(self.labels), "pictures": len(data)}
+        known = None if fresh else checkpoint.load(out)
+        if known is not None:
+            if not resume:
+                raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
+            checkpoint.same_run(known, recipe, self.about_data, out)
+        self.feed = data.feed(self.network, fabric.device, show.decoding)
+        self.tested = data.tested(self.network, fabric.device, show.decoding)
+        self._named: set[str] = set()
+        self._report_skipped()
+        self.order = Order(recipe, self.feed, shares, data.name)
+        for note in self.order.notes:
+            show.line(note)
+        return known
+
+    def _report_skipped(self) -> None:
+        """Pictures that cannot be read, each named once: held ones at the start, streamed ones when their turn came."""
+        for name, reason in [*self.feed.skipped, *(self.tested.skipped if self.tested else [])]:
+            if name not in self._named:
+                self.show.line(f"skipped {name}: {reason}")
+                self._named.add(name)
+
+    def _score(self, module: nn.Module) -> dict[str, float]:
+        """That of the network with this module, maybe a copy with averaged weights; nothing without test data."""
+        if self.tested is None:
+            return {}
+        score = self.tested.score(self.network, module, self.fabric, min(self.recipe.batch, 256))
+        self._report_skipped()
+        return score
+
+    def _epoch(self, steps: float) -> float:
+        return steps / self.order.epoch_steps
 
     def _begin(self) -> None:
         """Where a network does not begin at random, it begins at the training pictures."""
-        network, pictures, progress = self.run.network, self.run.pictures, self.job.show.decoding
+        network, pictures, progress = self.network, self.pictures, self.show.decoding
         if self.recipe.place and pictures is not None:
             place(network, pictures, generator(self.recipe.seed), progress=progress)
         if self.recipe.principal and pictures is not None:
-            start(network, pictures, min(self.recipe.batch, 64), progress)
+            principal(network, pictures, min(self.recipe.batch, 64), progress)
 
     def _restore(self, known: dict[str, Any]) -> tuple[int, float]:
         """The step to go on at, and the seconds that the run has taken so far."""
@@ -114,27 +214,27 @@ class _Loop:
         self.job.precision.load_state_dict(known["precision"])
         if self.averaged is not None:
             self.averaged.load_state_dict(known["averaged"])
-        self.job.show.line(f"going on at step {known['step']} of {self.run.order.steps}")
+        self.show.line(f"going on at step {known['step']} of {self.order.steps}")
         return int(known["step"]), float(known["seconds"])
 
-    def seconds(self) -> float:
+    def _seconds(self) -> float:
         return time.monotonic() - self.started
 
     @property
-    def kept(self) -> nn.Module:
+    def _kept(self) -> nn.Module:
         """The module whose weights are tested and kept."""
         return self.averaged.module if self.averaged else self.stepper.module
 
-    def go(self) -> nn.Module:
-        steps, device = self.run.order.steps, self.fabric.device
+    def go(self) -> None:
+        steps, device = self.order.steps, self.fabric.device
         # trying convolution algorithms takes a quarter of a minute, which short runs do not win back
         torch.backends.cudnn.benchmark = device.type == "cuda" and steps >= LONG
         self.wrapped.train()
         self.tally, self.saved = Tally(), time.monotonic()
-        stream = self.run.feed.batches(self.run.order.wanted(self.first))
+        stream = self.feed.batches(self.order.wanted(self.first))
         for step in range(self.first, steps):
             seed_all(self.recipe.seed, step, self.fabric.global_rank)
-            set_rates(self.optimizer, share(self.recipe.schedule, self.run.epoch(step + 0.5), self.recipe.epochs))
+            set_rates(self.optimizer, share(self.recipe.schedule, self._epoch(step + 0.5), self.recipe.epochs))
             for part in range(self.recipe.accumulate):
                 self._forward_and_back(next(stream), part, step)
             if self.recipe.optimizer.clip is not None:
@@ -146,7 +246,6 @@ class _Loop:
             if self.averaged is not None:
                 self.averaged.update_parameters(self.stepper.module)
             self._after(step + 1)
-        return self.kept
 
     def _forward_and_back(self, batch: Batch, part: int, step: int) -> None:
         inputs, target = self.mix(batch.inputs, batch.target)
@@ -162,50 +261,134 @@ class _Loop:
 
     def _after(self, done: int) -> None:
         """What comes between two steps where it is due: figures, a test, a checkpoint."""
-        last, row_due = done == self.run.order.steps, done % self.recipe.log_every == 0
+        last, row_due = done == self.order.steps, done % self.recipe.log_every == 0
         # on a GPU, looking at the loss waits for it: there it is looked at now and then
         look_due = self.fabric.device.type == "cpu" or row_due or last
         save_due = time.monotonic() - self.saved >= self.recipe.save_every or last
         look_due = look_due or (save_due and self.fabric.world_size == 1)
         if look_due:
-            facts = {"epoch": round(self.run.epoch(done), 4), "lr": self.optimizer.param_groups[0]["lr"]}
-            facts |= self.tally.checked(self.fabric, self.diverged)
-            self.job.show.step(done, self.run.order.steps, facts)
+            facts = {"epoch": round(self._epoch(done), 4), "lr": self.optimizer.param_groups[0]["lr"]}
+            facts |= self._figures()
+            self.show.step(done, self.order.steps, facts)
             if self.log is not None and (row_due or last):
-                self.log.add(step=done, seconds=round(self.seconds(), 2), **facts)
+                self.log.add(step=done, seconds=round(self._seconds(), 2), **facts)
             if row_due:
                 self.tally = Tally()
         if self._test_due(done):
             self._test(done)
             self.tally.forget_time()
         if save_due and look_due:
-            self.diverged.check_weights(self.stepper, done)
+            self._check_weights(done)
             self._save(done)
             self.saved = time.monotonic()
 
+    def _figures(self) -> dict[str, Any]:
+        """Those since the last row, once every loss among them is known to be a number."""
+        losses, tally = torch.stack(self.tally.losses), self.tally
+        both = torch.stack([losses, torch.stack(tally.hits)])
+        everyone: Any = both if self.fabric.world_size == 1 else self.fabric.all_reduce(both)
+        wrong = ~everyone[0].isfinite()
+        if wrong.any():
+            first = int(wrong.nonzero()[0])
+            ours, names = float(losses[first]), [self.feed.samples[i].name for i in tally.index[first].tolist()]
+            whose = "the loss is" if not math.isfinite(ours) else "another process's loss is not finite; here it is"
+            files = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            raise self._diverged(f"{whose} {ours} at", tally.steps[first] + 1, f"the batch: {files}; ")
+        loss, accuracy = everyone.mean(1).tolist()
+        return {"loss": loss, "accuracy": accuracy, "images_per_second": tally.speed()}
+
+    def _check_weights(self, step: int) -> None:
+        """A gradient may overflow while the loss does not: such weights are not saved."""
+        tensors = [value for value in self.stepper.state_dict().values() if value.is_floating_point()]
+        if not bool(torch.stack([value.isfinite().all() for value in tensors]).all()):
+            raise self._diverged("weights are no longer finite after", step)
+
+    def _diverged(self, what: str, step: int, files: str = "") -> FoveaError:
+        good = self.job.out / checkpoint.NAME
+        kept = f"the last good checkpoint is {good}" if good.is_file() else "there is no checkpoint yet"
+        mend = "Start again (--fresh) with a lower optimizer.lr, a schedule.warmup, or optimizer.clip=1.0"
+        return FoveaError(f"{what} step {step} (of {self.order.steps}); {files}{kept}. {mend}")
+
     def _test_due(self, done: int) -> bool:
         """At the first step after each so many epochs; the last test is made with the weights that are kept."""
-        every = self.recipe.test_every * self.run.order.epoch_steps
-        return self.run.tested is not None and done < self.run.order.steps and done // every > (done - 1) // every
+        every = self.recipe.test_every * self.order.epoch_steps
+        return self.tested is not None and done < self.order.steps and done // every > (done - 1) // every
 
     def _test(self, done: int) -> None:
-        score = self.run.score(self.kept)
-        self.kept.train()
-        epoch = self.run.epoch(done)
+        score = self._score(self._kept)
+        self._kept.train()
+        epoch = self._epoch(done)
         if self.log is not None:
             self.log.add(step=done, epoch=round(epoch, 4), **score)
-        self.job.show.line(f"epoch {epoch:.1f}: " + said(score))
+        self.show.line(f"epoch {epoch:.1f}: " + said(score))
 
     def _save(self, done: int) -> None:
         if self.fabric.is_global_zero:
             state = {
                 "step": done,
-                "seconds": self.seconds(),
+                "seconds": self._seconds(),
                 "recipe": self.recipe.model_dump_json(),
-                "data": self.run.about_data,
+                "data": self.about_data,
                 "stepper": self.stepper.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "averaged": None if self.averaged is None else self.averaged.state_dict(),
                 "precision": self.job.precision.state_dict(),
             }
             checkpoint.save(self.job.out, state)
+
+    def finish(self) -> Trained:
+        """The weights that are kept, scored as they are in the file, with their card."""
+        recipe, fabric, out, network = self.recipe, self.fabric, self.job.out, self.network
+        module, seconds = self._kept, self._seconds()
+        if recipe.settle:
+            settled(module, (batch.inputs for batch in self.feed.batches(islice(self.order.wanted(0), recipe.settle))))
+        state = _stored(module, recipe.half)
+        if fabric.world_size > 1 and not recipe.sync_norm:
+            state = fabric.broadcast(state)  # each process's norms have their own statistics
+        network.module.load_state_dict(state)
+        network.module.eval()
+        if recipe.project and self.pictures is not None:  # with the weights of the file, of which it must be true
+            self.show.line(project(network, self.pictures, progress=self.show.decoding).line())
+            state = _stored(network.module, recipe.half)
+            network.module.load_state_dict(state)
+        score = self._score(network.module)
+        self._report_skipped()
+        trained = Trained(network, score, out / WEIGHTS, out / CARD, hash_of(state), round(seconds / 60, 2))
+        if fabric.is_global_zero:
+            network.save(trained.weights, recipe.half)
+            self._write(trained)
+        network.module.to(fabric.device)
+        return trained
+
+    def _write(self, trained: Trained) -> None:
+        """Card, the log's last row, curves."""
+        recipe, name, out, steps = self.recipe, self.job.name, self.job.out, self.order.steps
+        facts = {
+            "name": name,
+            "about": recipe.about,
+            "network": recipe.network.name,
+            "classes": len(self.labels),
+            "parameters": sum(parameter.numel() for parameter in trained.network.module.parameters()),
+            "trained_on": recipe.data.train,
+            "tested_on": recipe.data.test,
+            "test_pictures": None if self.tested is None else len(self.tested),
+            "score": trained.score,
+            "changes": list(self.job.changes),
+            "minutes": trained.minutes,
+            "weights_sha256": trained.hash,
+        }
+        write_json(trained.card, facts | provenance(recipe.seed, f"recipes/{name}.toml"))
+        log, rows = Log(out, steps), read(out)
+        if trained.score and not (
+            rows and next(iter(trained.score)) in rows[-1]
+        ):  # a finished run may be asked to go on
+            log.add(step=steps, epoch=round(self._epoch(steps), 4), **trained.score)
+        plot(out, f"{name}: {recipe.about}")
+        self.show.line("the end: " + said(trained.score))
+
+
+def _stored(module: nn.Module, half: bool) -> dict[str, Tensor]:
+    """Weights as the file has them."""
+    state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
+    another, ours = borrowed_of(module, state)
+    return another | {key: fit_for_half(value) for key, value in ours.items()} if half else state

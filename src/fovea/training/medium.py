@@ -1,11 +1,9 @@
 """What a recipe trains on. A medium opens its data, builds its network, feeds and tests it."""
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from lightning.fabric import Fabric
-from torch import nn
 
 from fovea.basics.errors import BadChoice, nearest
 from fovea.data import DataSet, open_data
@@ -14,21 +12,7 @@ from fovea.networks.network import Network
 from fovea.training.feed import Feed, Progress, preparing
 from fovea.training.pictures import HeldOut, feed
 from fovea.training.recipe import AugmentPart, NetworkPart, Recipe
-from fovea.training.scoring import Classified, Retrieved
-from fovea.training.walks import Walked
-
-
-class Tested(Protocol):
-    """A test set, and how a network does on it."""
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]: ...
-
-    def __len__(self) -> int: ...
-
-    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        """`module` is the network's, or a copy with averaged weights; each process takes its share."""
-        ...
+from fovea.training.scoring import Retrieved, Tested, Walked
 
 
 class Medium:
@@ -86,7 +70,7 @@ class Pictures(Medium):
     def scored(self, network: Network, taken: HeldOut) -> Tested:
         if self.recipe.loss.reads == "embedding":
             return Retrieved(taken)
-        return Walked(taken) if network.can("glimpses") else Classified(taken)
+        return Walked(taken) if network.can("glimpses") else Tested(taken)
 
     def refuse_streaming(self) -> None:
         if self.recipe.data.hold is False:

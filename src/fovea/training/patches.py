@@ -1,9 +1,9 @@
 """Fine-tuning on patches: what a localiser finds in every picture, cut out as the steps go by."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
@@ -15,11 +15,11 @@ from fovea.patches.lip import for_test, for_training, pick
 from fovea.patches.scales import look
 from fovea.pictures.transforms import Prepare
 from fovea.training.augment import crops, cut_out, recolor
-from fovea.training.feed import Feed, Progress, Wanted, preparing
-from fovea.training.medium import Pictures, Tested
+from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing
+from fovea.training.medium import Pictures
 from fovea.training.pictures import Held, HeldOut
 from fovea.training.recipe import AugmentPart, Recipe
-from fovea.training.scoring import Classified, hits, shares
+from fovea.training.scoring import Counts, Tested, hits
 
 AT_ONCE = 64  # pictures localised together
 
@@ -97,27 +97,20 @@ def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tens
     return sides, joined[0], joined[1]
 
 
-class PatchTest(Classified[HeldOut]):
+class PatchTest(Tested):
     """The score of adding up what the network says of each test picture's patches, found with the test settings."""
+
+    at_once = AT_ONCE
 
     def __init__(self, localizer: Network, held: HeldOut) -> None:
         super().__init__(held)
         self.localizer = localizer
-        self.found: list[Sequence[PatchBatch]] = []  # of every batch, found once
+        self.patches: dict[int, Sequence[PatchBatch]] = {}  # by the first picture of every batch, found once
 
-    @torch.no_grad()
-    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        module.eval()
-        counts = torch.zeros(3, dtype=torch.float64)
-        for number, batch in enumerate(self.held.in_order(AT_ONCE, fabric.global_rank, fabric.world_size)):
-            inputs = batch.inputs
-            assert isinstance(inputs, Tensor)
-            cut = self._patches(number, inputs)
-            output = added(lambda shown: network.read(module(shown)), self.localizer, network, inputs, cut, size)
-            counts += hits(output, batch.target)
-        return shares(counts, fabric, len(network.labels or ()))
-
-    def _patches(self, number: int, inputs: Tensor) -> Sequence[PatchBatch]:
-        if number >= len(self.found):
-            self.found.append(patches(look(self.localizer, inputs), for_test, inputs.shape[2:]))
-        return self.found[number]
+    def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
+        inputs, first = cast(Tensor, batch.inputs), int(batch.index[0])
+        if first not in self.patches:
+            self.patches[first] = patches(look(self.localizer, inputs), for_test, inputs.shape[2:])
+        cut = self.patches[first]
+        output = added(lambda shown: network.read(module(shown)), self.localizer, network, inputs, cut, size)
+        return hits(network, output, batch.target)

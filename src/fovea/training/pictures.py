@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,15 +14,14 @@ from torch.utils.data import DataLoader, Dataset
 from fovea.basics.errors import BadPicture
 from fovea.data import DataSet, Sample
 from fovea.networks.network import Network
-from fovea.pictures.placement import inwards
 from fovea.pictures.reading import batched, decoded
 from fovea.pictures.transforms import Prepare
 from fovea.training.augment import crops, cut_out, recolor
-from fovea.training.feed import Batch, Feed, Inputs, Progress, Wanted, preparing, room
+from fovea.training.feed import Batch, Feed, Inputs, Progress, Size, Wanted, preparing, room
 from fovea.training.recipe import AugmentPart, DataPart
 
 T = TypeVar("T")
-Size = tuple[int, int]  # width, height
+Stack = tuple[Tensor, Tensor, list[tuple[Sample, Size]]]  # bytes N,C,H,W, labels N, whose they are
 
 
 def feed(
@@ -92,34 +91,29 @@ class Streamed(Feed):
     def batches(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
         loader = DataLoader(
             self.windows,
-            batch_sampler=_Turns(wanted),  # type: ignore[arg-type]
+            batch_sampler=wanted,  # type: ignore[arg-type]
             num_workers=self.workers,
-            collate_fn=_collected,
+            collate_fn=_together,
             generator=torch.Generator(),  # its own, so that the common one is where the step put it
             pin_memory=self.device.type == "cuda",
             multiprocessing_context="spawn" if self.workers else None,  # a fork of a process with threads can hang
         )
         known: set[str] = set()
-        for pixels, labels, turns, bad in loader:
+        for pixels, labels, step, bad in loader:
             self.skipped += [reason for reason in bad if reason[0] not in known]
             known |= {name for name, _ in bad}
             pixels = pixels.to(self.device, non_blocking=True).float()
-            pixels = recolor(pixels, turns.draws.to(self.device), self.windows.augment)
+            pixels = recolor(pixels, step.draws.to(self.device), self.windows.augment)
             inputs = self.windows.prepare.normalise(pixels)
-            yield Batch(inputs, labels.to(self.device, non_blocking=True), turns.index)
+            yield Batch(inputs, labels.to(self.device, non_blocking=True), step.index)
 
 
-Turn = tuple[int, Tensor]
-Cut = tuple[Tensor, int, Turn, list[tuple[str, str]]]  # bytes C,H,W, label, whose turn it was, what could not be read
+Cut = tuple[Tensor, Tensor, Wanted, list[tuple[str, str]]]  # bytes N,C,H,W, labels N, for which step, what is broken
 
 
-@dataclass(frozen=True)
-class _Turns:
-    wanted: Iterable[Wanted]
-
-    def __iter__(self) -> Iterator[list[Turn]]:
-        for step in self.wanted:
-            yield list(zip(step.index.tolist(), step.draws, strict=True))
+def _together(cut: Any) -> Any:
+    """What a worker gives is a batch already."""
+    return cut
 
 
 @dataclass(frozen=True)
@@ -128,14 +122,18 @@ class _Windows(Dataset[Cut]):
     prepare: Prepare
     augment: AugmentPart
 
-    def __getitem__(self, turn: Turn) -> Cut:
-        """A picture that cannot be read is stood in for by the next that can, so that batches keep their size."""
-        index, draws = turn
+    def __getitems__(self, wanted: Wanted) -> Cut:
         bad: list[tuple[str, str]] = []
+        turns = zip(wanted.index.tolist(), wanted.draws, strict=True)
+        pixels, labels = zip(*(self._window(index, draws, bad) for index, draws in turns), strict=True)
+        return torch.stack(pixels), torch.tensor(labels), wanted, bad
+
+    def _window(self, index: int, draws: Tensor, bad: list[tuple[str, str]]) -> tuple[Tensor, int]:
+        """A picture that cannot be read is stood in for by the next that can, so that batches keep their size."""
         for i in range(len(self.samples)):
             sample = self.samples[(index + i) % len(self.samples)]
             try:
-                return self._cut(sample.read(), draws), sample.label, turn, bad
+                return self._cut(sample.read(), draws), sample.label
             except BadPicture as reason:
                 bad.append((sample.name, str(reason)))
         raise BadPicture(f"none of {len(self.samples)} pictures could be read: {bad[0][1]}")
@@ -151,13 +149,6 @@ class _Windows(Dataset[Cut]):
         if len(self.prepare.mean) == 1:
             small = small.convert("L")
         return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
-
-
-def _collected(cuts: list[Cut]) -> tuple[Tensor, Tensor, Wanted, list[tuple[str, str]]]:
-    pixels, labels, turns, bad = zip(*cuts, strict=True)
-    index, draws = zip(*turns, strict=True)
-    asked = Wanted(torch.tensor(index), torch.stack(draws))
-    return torch.stack(pixels), torch.tensor(labels), asked, [reason for reasons in bad for reason in reasons]
 
 
 def _read(
@@ -179,49 +170,36 @@ class HeldOut:
     def __init__(self, network: Network, data: DataSet, device: torch.device, progress: Progress) -> None:
         self.prepare, self.data, self.device = preparing(network), data, device
         self.skipped: list[tuple[str, str]] = []
-        self.held: tuple[Tensor, Tensor] | None = None
-        self.shown: list[tuple[Sample, Size]] = []  # whose pictures are held
+        self.held: Stack | None = None
         height, width = self.prepare.size
-        self.count = len(data)
         if len(data) * len(self.prepare.mean) * height * width <= room(device):
-            pixels, labels, self.shown = self._stacked(list(_read(data, self._sized, self.skipped, progress)))
-            self.held, self.count = (pixels, labels), len(labels)
+            self.held = self._stacked(list(_read(data, self._sized, self.skipped, progress)))
 
     def __len__(self) -> int:
         """Pictures that can be read, as far as that is known."""
-        return self.count
+        return len(self.data if self.held is None else self.held[0])
 
     def in_order(self, size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """This process's share of the set."""
-        for pixels, labels, _ in self.pixels(size, rank, world):
-            yield Batch(self.prepare.normalise(pixels), labels, torch.empty(0))
-
-    def with_boxes(self, size: int, rank: int = 0, world: int = 1) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
-        """Inputs and labels, and the boxes of each picture, K,4 in the input's pixels."""
-        for pixels, labels, shown in self.pixels(size, rank, world):
-            boxes = [inwards(sample.boxes, self.prepare.placement(*whole)) for sample, whole in shown]
-            yield self.prepare.normalise(pixels), labels, boxes
-
-    def pixels(
-        self, size: int, rank: int = 0, world: int = 1
-    ) -> Iterator[tuple[Tensor, Tensor, list[tuple[Sample, Size]]]]:
         if self.held is not None:
-            pixels, labels, shown = self.held[0][rank::world], self.held[1][rank::world], self.shown[rank::world]
+            pixels, labels, shown = self.held[0][rank::world], self.held[1][rank::world], self.held[2][rank::world]
             for start in range(0, len(pixels), size):
                 part = slice(start, start + size)
-                yield pixels[part], labels[part], shown[part]
+                yield self._batch(pixels[part], labels[part], shown[part], start)
             return
-        mine = replace(self.data, samples=self.data.samples[rank::world])
+        mine, start = replace(self.data, samples=self.data.samples[rank::world]), 0
         self.skipped.clear()
         for rows in batched(_read(mine, self._sized, self.skipped, lambda done, total: None), size):
-            yield self._stacked(rows)
+            yield self._batch(*self._stacked(rows), start)
+            start += len(rows)
+
+    def _batch(self, pixels: Tensor, labels: Tensor, shown: list[tuple[Sample, Size]], start: int) -> Batch:
+        return Batch(self.prepare.normalise(pixels), labels, torch.arange(start, start + len(labels)), shown)
 
     def _sized(self, image: Image.Image) -> tuple[Tensor, Size]:
         return self.prepare.pixels(image), image.size
 
-    def _stacked(
-        self, rows: list[tuple[Sample, tuple[Tensor, Size]]]
-    ) -> tuple[Tensor, Tensor, list[tuple[Sample, Size]]]:
+    def _stacked(self, rows: list[tuple[Sample, tuple[Tensor, Size]]]) -> Stack:
         pixels = torch.stack([small for _, (small, _) in rows]).to(self.device)
         labels = torch.tensor([sample.label for sample, _ in rows], device=self.device)
         return pixels, labels, [(sample, size) for sample, (_, size) in rows]

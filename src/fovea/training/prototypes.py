@@ -1,17 +1,17 @@
-"""Where prototypes begin, and their projection on the training pictures (ProtoPNet, Chen et al. 2019)."""
+"""Weights taken from training pictures: where an embedding and prototypes begin, and the projection of prototypes
+(ProtoPNet, Chen et al. 2019)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
 from fovea.basics.errors import BadPicture
 from fovea.data import DataSet
+from fovea.models.embedding import embedding_of
 from fovea.models.protopnet import NOWHERE, prototypes_of
 from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found
-
-Progress = Callable[[int, int], None]
+from fovea.training.feed import Progress
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,14 @@ def project(
         if place[0] != NOWHERE
     ]
     return Projected(picture.numel(), len(found) - len(set(found)), picture.numel() - len(found), tuple(skipped))
+
+
+def principal(network: Network, data: DataSet, size: int, progress: Progress) -> None:
+    """The embedding begins as the principal directions of the training pictures' pooled features."""
+    module, features = embedding_of(network), []
+    for group in groups(network, data, size):
+        if group.batch is not None:
+            with as_found(network), torch.no_grad():
+                features.append(module.pooled(module.forward_features(group.batch)).float().cpu())
+        progress(group.done, group.total)
+    module.start_from(torch.cat(features))

@@ -1,59 +1,78 @@
-"""How a classifier does on a test set, by one process or several together."""
+"""How a network does on a test set, by one process or several together."""
 
-from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from fovea.glimpses.walks import where_it_looked
+from fovea.models.glimpsing import walked
 from fovea.networks.network import Network
 from fovea.networks.stream import rank_of
+from fovea.pictures.placement import inwards
 from fovea.retrieval.recall import lengths, nmi, ranks
 from fovea.training.feed import Batch
 
-
-class Batches(Protocol):
-    """A test set, batch by batch."""
-
-    skipped: list[tuple[str, str]]
-
-    def __len__(self) -> int: ...
-
-    def in_order(self, size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]: ...
+Counts = dict[str, tuple[int, int]]  # per figure: of how many samples it is true, and how many there are
 
 
-Set = TypeVar("Set", bound=Batches)
+class Tested:
+    """A test set, and how a network does on it: top-1 and, of more than five classes, top-5.
 
+    Other scores are classes that count something else. `held` gives the set in order, each process its share.
+    """
 
-class Scored(Generic[Set]):
-    """A test set that is scored."""
+    at_once: int | None = None  # samples in a batch; as many as training takes unless given
 
-    def __init__(self, held: Set) -> None:
+    def __init__(self, held: Any) -> None:
         self.held = held
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        return self.held.skipped
+        return self.held.skipped  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return len(self.held)
 
-
-class Classified(Scored[Set]):
-    """Top-1 and, of more than five classes, top-5."""
-
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
+        """`module` is the network's, or a copy with averaged weights."""
         module.eval()
-        counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
-        for batch in self.held.in_order(size, fabric.global_rank, fabric.world_size):
-            counts += hits(network.read(module(batch.inputs.to(dtype))), batch.target)
-        return shares(counts, fabric, len(network.labels or ()))
+        true, all_of_them = Counter[str](), Counter[str]()
+        for batch in self.held.in_order(self.at_once or size, fabric.global_rank, fabric.world_size):
+            for name, (right, count) in self.counts(network, module, batch, size).items():
+                true[name] += right
+                all_of_them[name] += count
+        if fabric.world_size > 1:  # one without a picture takes part, too
+            everyone: list[Any] = [None] * fabric.world_size
+            dist.all_gather_object(everyone, (true, all_of_them))
+            true, all_of_them = (sum(counters, Counter[str]()) for counters in zip(*everyone, strict=True))
+        return {name: true[name] / count for name, count in all_of_them.items() if count}
+
+    def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
+        return hits(network, network.read(answer(module, batch)), batch.target)
 
 
-class Retrieved(Scored[Set]):
+class Walked(Tested):
+    """Also, at each level, the share of pictures with boxes where a glimpse has a box's middle in it.
+
+    With top-k selection a policy narrows early; then accuracy stands still while glimpses miss.
+    """
+
+    def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
+        out = answer(module, batch)
+        boxes = [inwards(sample.boxes, self.held.prepare.placement(*whole)) for sample, whole in batch.shown]
+        looked = where_it_looked(out, boxes) if walked(out) else {}
+        known = {key: values[~np.isnan(values)] for key, values in looked.items() if key.startswith("found_at_")}
+        found = {key: (int(values.sum()), len(values)) for key, values in known.items()}
+        return hits(network, network.read(out), batch.target) | found
+
+
+class Retrieved(Tested):
     """Recall at 1 among the test pictures themselves, and NMI of K-means; directions alone count.
 
     Every process embeds the whole set: all pictures are compared with all.
@@ -62,30 +81,19 @@ class Retrieved(Scored[Set]):
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
         module.eval()
-        dtype = next(module.parameters()).dtype
         vectors, labels = [], []
         for batch in self.held.in_order(size):
-            output = network.read(module(batch.inputs.to(dtype)))
-            vectors.append(output.flatten(1).double().cpu().numpy())
+            vectors.append(network.read(answer(module, batch)).flatten(1).double().cpu().numpy())
             labels.append(batch.target.cpu().numpy())
         unit, classes = lengths(np.concatenate(vectors), True), np.concatenate(labels)
         return {"recall_at_1": float((ranks(unit, classes) < 1).mean()), "nmi": nmi(unit, classes)}
 
 
-def hits(output: Tensor, labels: Tensor) -> Tensor:
-    """Pictures, those right, those right among the first five."""
-    rank = rank_of(output, labels)
-    return torch.tensor([len(labels), (rank < 1).sum(), (rank < 5).sum()], dtype=torch.float64)
+def answer(module: nn.Module, batch: Batch) -> Any:
+    return module(batch.inputs.to(next(module.parameters()).dtype))
 
 
-def shares(counts: Tensor, fabric: Fabric, classes: int) -> dict[str, float]:
-    """The score of all processes together."""
-    images, top1, top5 = summed(counts, fabric).tolist()
-    return {"top1": top1 / images} | ({"top5": top5 / images} if classes > 5 else {})
-
-
-def summed(counts: Tensor, fabric: Fabric) -> Tensor:
-    """The counts of all processes together; one without a picture takes part, too."""
-    if fabric.world_size == 1:
-        return counts
-    return torch.as_tensor(fabric.all_reduce(counts.to(fabric.device), reduce_op="sum"))
+def hits(network: Network, output: Tensor, labels: Tensor) -> Counts:
+    """Samples that are right, and those right among the first five."""
+    rank, first = rank_of(output, labels), (1, 5) if len(network.labels or ()) > 5 else (1,)
+    return {f"top{k}": (int((rank < k).sum()), len(labels)) for k in first}

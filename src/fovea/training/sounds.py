@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice
@@ -12,10 +11,10 @@ from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks.loading import load
 from fovea.networks.network import Network
 from fovea.networks.stream import rank_of
-from fovea.training.feed import Feed, Kept, Progress, Wanted
-from fovea.training.medium import Medium, Tested, refuse_pictures
+from fovea.training.feed import Batch, Feed, Kept, Progress, Wanted
+from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe
-from fovea.training.scoring import Scored, summed
+from fovea.training.scoring import Counts, Tested, answer
 
 
 class SoundMedium(Medium):
@@ -64,20 +63,13 @@ class SoundFeed(Feed):
         return torch.stack([self.spectrogram(self.data.samples[i].read()) for i in numbers]).to(self.device)
 
 
-class SoundTest(Scored[SoundFeed]):
+class SoundTest(Tested):
     """Top-1, and `hit`: the share of sounds whose best span has its center in the true event."""
 
-    @torch.no_grad()
-    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        module.eval()
-        spectrogram, sound_net = parts(network)
-        counts, dtype = torch.zeros(3, dtype=torch.float64), next(module.parameters()).dtype
-        for batch in self.held.in_order(size, fabric.global_rank, fabric.world_size):
-            out = module(batch.inputs.to(dtype))
-            right = rank_of(network.read(out), batch.target) < 1
-            true = [self.held.data.samples[i].span for i in batch.index.tolist()]
-            spans = [heard.spans[0] for heard in located(out, spectrogram, sound_net.windows)]
-            hit = sum(start <= span.centre < stop for span, (start, stop) in zip(spans, true, strict=True))
-            counts += torch.tensor([len(batch.index), right.sum(), hit], dtype=torch.float64)
-        sounds, top1, hit = summed(counts, fabric).tolist()
-        return {"top1": top1 / sounds, "hit": hit / sounds}
+    def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
+        out, (spectrogram, sound_net) = answer(module, batch), parts(network)
+        right = rank_of(network.read(out), batch.target) < 1
+        true = [self.held.samples[i].span for i in batch.index.tolist()]
+        spans = [heard.spans[0] for heard in located(out, spectrogram, sound_net.windows)]
+        hit = sum(start <= span.centre < stop for span, (start, stop) in zip(spans, true, strict=True))
+        return {"top1": (int(right.sum()), len(true)), "hit": (hit, len(true))}

@@ -6,7 +6,6 @@
 from dataclasses import dataclass
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fovea.basics.errors import BadChoice, BadText
@@ -20,10 +19,10 @@ from fovea.networks.loading import load
 from fovea.networks.network import Network, reading_of
 from fovea.networks.registry import model
 from fovea.networks.stream import rank_of
-from fovea.training.feed import Feed, Progress, Wanted
-from fovea.training.medium import Medium, Tested, refuse_pictures
+from fovea.training.feed import Batch, Feed, Progress, Wanted
+from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe
-from fovea.training.scoring import Scored, summed
+from fovea.training.scoring import Counts, Tested
 
 # networks that take their vocabulary from the data
 BARE = tuple(name for name, entry in model.entries().items() if "texts" in entry.traits.get("can", ()))
@@ -129,19 +128,13 @@ class TextFeed(Feed):
         return ids if self.device.type == "cuda" else ids[:, : int((ids > 0).sum(1).max())]
 
 
-class TextTest(Scored[TextFeed]):
+class TextTest(Tested):
     """Top-1, and that of each branch where there are branches: b3, b5, b7."""
 
-    @torch.no_grad()
-    def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:
-        module.eval()
-        counts: dict[str, float] = {}
-        for batch in self.held.in_order(size, fabric.global_rank, fabric.world_size):
-            out = module(self.held.ids[batch.index.to(self.held.device)])
-            heads = {"top1": network.read(out)}
-            if network.can("spans"):
-                heads |= {f"b{window}": one.logits for window, one in zip(WINDOWS, out.branches, strict=True)}
-            for name, logits in heads.items():
-                counts[name] = counts.get(name, 0.0) + float((rank_of(logits, batch.target) < 1).sum())
-        right = summed(torch.tensor(list(counts.values()), dtype=torch.float64), fabric).tolist()
-        return {name: count / len(self) for name, count in zip(counts, right, strict=True)}
+    def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
+        out = module(self.held.ids[batch.index.to(self.held.device)])
+        heads = {"top1": network.read(out)}
+        if network.can("spans"):
+            heads |= {f"b{window}": one.logits for window, one in zip(WINDOWS, out.branches, strict=True)}
+        ranks = {name: rank_of(logits, batch.target) for name, logits in heads.items()}
+        return {name: (int((rank < 1).sum()), len(rank)) for name, rank in ranks.items()}
