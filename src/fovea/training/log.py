@@ -29,21 +29,11 @@ class Log:
 
 @dataclass
 class Tally:
-    """Losses and hits of every part of the steps since the last row, kept on the device until they are needed."""
+    """The parts of the steps since the last row; what is on the device stays there until it is needed."""
 
-    losses: list[Tensor] = field(default_factory=list)
-    hits: list[Tensor] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    index: list[Tensor] = field(default_factory=list)
+    parts: list[tuple[Tensor, Tensor, int, Tensor]] = field(default_factory=list)  # loss, hits, step, index
     pictures: int = 0
     since: float = field(default_factory=time.monotonic)
-
-    def add(self, loss: Tensor, hits: Tensor, step: int, index: Tensor, world: int) -> None:
-        self.losses.append(loss)
-        self.hits.append(hits)
-        self.steps.append(step)
-        self.index.append(index)
-        self.pictures += len(index) * world
 
     def forget_time(self) -> None:
         """A test came between: its time is not the steps'."""

@@ -95,9 +95,7 @@ class TwoStreamFeed(Held):
         return Views(self.prepare.normalise(pixels), boxes, whole, self.flips(wanted))
 
     def _patch(self, patches: Tensor, wanted: Wanted) -> Tensor:
-        counts = self.counts[wanted.index]
-        which = (wanted.more[:, 1] * counts).long().clamp(max=counts - 1)
-        boxes = patches[wanted.index, which]  # N,4
+        boxes = patches[wanted.index, self.one_of(self.counts[wanted.index], wanted)]  # N,4
         extent = (boxes[:, 2:] - boxes[:, :2]) * self.sizes[wanted.index]
         return inside(crops(wanted.draws * LATER_DIGITS % 1, extent, self.inner), boxes)
 

@@ -257,7 +257,8 @@ class _Run:
             loss, logits = self.wrapped(inputs, target)
             self.fabric.backward(loss / self.recipe.accumulate)
         right = hits(self.recipe.loss, logits, target)
-        self.tally.add(loss.detach(), right, step, batch.index, self.fabric.world_size)
+        self.tally.parts.append((loss.detach(), right, step, batch.index))
+        self.tally.pictures += len(batch.index) * self.fabric.world_size
 
     def _after(self, done: int) -> None:
         """What comes between two steps where it is due: figures, a test, a checkpoint."""
@@ -284,18 +285,18 @@ class _Run:
 
     def _figures(self) -> dict[str, Any]:
         """Those since the last row, once every loss among them is known to be a number."""
-        losses, tally = torch.stack(self.tally.losses), self.tally
-        both = torch.stack([losses, torch.stack(tally.hits)])
+        losses, right, steps, index = zip(*self.tally.parts, strict=True)
+        both = torch.stack([torch.stack(losses), torch.stack(right)])
         everyone: Any = both if self.fabric.world_size == 1 else self.fabric.all_reduce(both)
         wrong = ~everyone[0].isfinite()
         if wrong.any():
             first = int(wrong.nonzero()[0])
-            ours, names = float(losses[first]), [self.feed.samples[i].name for i in tally.index[first].tolist()]
+            ours, names = float(losses[first]), [self.feed.samples[i].name for i in index[first].tolist()]
             whose = "the loss is" if not math.isfinite(ours) else "another process's loss is not finite; here it is"
             files = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            raise self._diverged(f"{whose} {ours} at", tally.steps[first] + 1, f"the batch: {files}; ")
+            raise self._diverged(f"{whose} {ours} at", steps[first] + 1, f"the batch: {files}; ")
         loss, accuracy = everyone.mean(1).tolist()
-        return {"loss": loss, "accuracy": accuracy, "images_per_second": tally.speed()}
+        return {"loss": loss, "accuracy": accuracy, "images_per_second": self.tally.speed()}
 
     def _check_weights(self, step: int) -> None:
         """A gradient may overflow while the loss does not: such weights are not saved."""

@@ -20,11 +20,7 @@ def medium_of(recipe: Recipe) -> Medium:
         return OTHERS[holds](recipe)
     if recipe.data.localizer is not None:
         return PatchMedium(recipe)
-    return TwoStreamMedium(recipe) if _can(recipe.network.name, "streams") else Pictures(recipe)
-
-
-def _can(name: str, ability: str) -> bool:
-    """What is declared of a network before it is built."""
-    kind = kind_of(name)
+    kind = kind_of(recipe.network.name)
     kind = split(kind)[0] or kind
-    return kind in model and ability in model.entry(kind).traits.get("can", ())
+    streams = kind in model and "streams" in model.entry(kind).traits.get("can", ())  # before it is built
+    return TwoStreamMedium(recipe) if streams else Pictures(recipe)

@@ -50,7 +50,9 @@ class Medium:
 class Pictures(Medium):
     def __init__(self, recipe: Recipe) -> None:
         data, embeds = open_data(recipe.data.train), recipe.loss.reads == "embedding"
-        _known_labels(data)
+        most = max((sample.label for sample in data.samples), default=-1)
+        if most >= len(data.labels):
+            raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
         test = None
         if recipe.data.test is not None:  # embeddings are tested on classes that are not trained
             test = open_data(recipe.data.test, names=None if embeds else data.labels)
@@ -102,13 +104,6 @@ def network_of(part: NetworkPart, labels: tuple[str, ...] | None) -> Network:
     network.transform = replace(prepare, size=size, crop=crop)
     network.labels = labels
     return network
-
-
-def _known_labels(data: DataSet) -> None:
-    """Every sample is of a class that the network has an output for."""
-    most = max((sample.label for sample in data.samples), default=-1)
-    if most >= len(data.labels):
-        raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
 
 
 def numbered_as(data: DataSet, labels: tuple[str, ...]) -> DataSet:

@@ -69,8 +69,7 @@ class PatchFeed(Held):
         index, draws, (height, width) = wanted.index, wanted.draws, self.size
         branch = int(wanted.more[0, 0] * len(self.sides))
         side, counts = self.sides[branch], self.counts[branch][index]
-        which = (wanted.more[:, 1] * counts).long().clamp(max=counts - 1)
-        boxes = self.boxes[branch][index, which].float()  # N,4
+        boxes = self.boxes[branch][index, self.one_of(counts, wanted)].float()  # N,4
         scale = boxes.new_tensor([width, height, width, height])
         inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
         windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale

@@ -75,6 +75,10 @@ class Held(Feed):
         pixels = cut_out(self.pixels[wanted.index], windows, self.flips(wanted), self.prepare.size)
         return self.prepare.normalise(recolor(pixels, wanted.draws, self.augment))
 
+    def one_of(self, counts: Tensor, wanted: Wanted) -> Tensor:
+        """Of so many patches of each picture, the number of the one whose turn it is."""
+        return (wanted.more[:, 1] * counts).long().clamp(max=counts - 1)
+
     def flips(self, wanted: Wanted) -> Tensor:
         return (wanted.draws[:, 4] < 0.5) & self.augment.flip
 

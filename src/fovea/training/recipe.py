@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -178,6 +179,8 @@ def spelled(content: dict[str, Any]) -> dict[str, Any]:
     for old, key in OLD_KEYS.items():
         if old in content and key in content:
             raise BadChoice(f"{old} and {key} are the same: give {key} alone")
+        if old in content:
+            warnings.warn(f"the key {old} of a recipe is spelled {key} now", DeprecationWarning, stacklevel=3)
     return {OLD_KEYS.get(key, key): value for key, value in content.items()}
 
 
@@ -190,7 +193,7 @@ def _change(content: dict[str, Any], change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a plain word needs no quotes on a command line
     first, *rest = key.strip().split(".")
-    *above, last = OLD_KEYS.get(first, first), *rest
+    *above, last = *spelled({first: None}), *rest
     place = content
     for name in above:
         place = place.setdefault(name, {})

@@ -19,15 +19,6 @@ class ManyHeaded(Protocol):
     def heads(self) -> Mapping[str, tuple[Tensor, ...]]: ...
 
 
-def loss_of(part: Loss) -> Loss:
-    """The loss that a recipe's part has the settings of."""
-    try:
-        kind = loss.get(part.name)
-    except ModuleNotFoundError as error:
-        raise FoveaError(f"the loss {part.name!r} needs the package {error.name}: pip install 'fovea[train]'") from None
-    return kind.model_validate(part.model_dump())
-
-
 class Step(nn.Module):
     """The loss of a batch, and the logits. This is what is wrapped for many processes.
 
@@ -36,7 +27,11 @@ class Step(nn.Module):
 
     def __init__(self, network: Network, part: Loss, device: torch.device | None = None) -> None:
         super().__init__()
-        settings = loss_of(part)
+        try:
+            settings = loss.get(part.name).model_validate(part.model_dump())
+        except ModuleNotFoundError as error:
+            needs = f"the loss {part.name!r} needs the package {error.name}"
+            raise FoveaError(f"{needs}: pip install 'fovea[train]'") from None
         self.module, self.loss = network.module, settings.made()
         self._name, self._weights, self._traits = part.name, part.weights, part.traits
         self._read = network.read
@@ -88,19 +83,14 @@ class Step(nn.Module):
         return value
 
 
-def hits(part: Loss, output: Tensor, target: Tensor) -> Tensor:
-    """The share of a batch that is right: of embeddings, whose nearest in the batch is of the same class."""
-    if part.reads == "embedding":
-        return nearest_alike(output, target)
-    return (output.detach().argmax(1) == (target.argmax(1) if target.ndim > 1 else target)).float().mean()
-
-
 @torch.no_grad()
-def nearest_alike(embeddings: Tensor, target: Tensor) -> Tensor:
-    """Of which share of a batch the nearest other one is of the same class."""
-    unit = F.normalize(embeddings.detach().float())
-    likeness = (unit @ unit.T).fill_diagonal_(-torch.inf)
-    return (target[likeness.argmax(1)] == target).float().mean()
+def hits(part: Loss, output: Tensor, target: Tensor) -> Tensor:
+    """The share of a batch that is right: of embeddings, whose nearest other one in the batch is of the same class."""
+    if part.reads == "embedding":
+        unit = F.normalize(output.float())
+        likeness = (unit @ unit.T).fill_diagonal_(-torch.inf)
+        return (target[likeness.argmax(1)] == target).float().mean()
+    return (output.argmax(1) == (target.argmax(1) if target.ndim > 1 else target)).float().mean()
 
 
 def _whole(logits: Tensor) -> Tensor:

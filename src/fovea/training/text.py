@@ -38,7 +38,9 @@ class TextMedium(Medium):
         )
         data, test, localizer = open_sentences(recipe.data.train), recipe.data.test, recipe.data.localizer
         super().__init__(recipe, data.classes, data, None if test is None else open_sentences(test))
-        self.localizer = None if localizer is None else localizing(localizer)
+        self.localizer = network = None if localizer is None else load(localizer)
+        if network is not None and (network.origin is None or network.origin.name != "anchornet_text"):
+            raise BadChoice(f"data.localizer names the weights of an anchornet_text; {localizer} is {network.name}")
 
     def network(self) -> Network:
         part, classes = self.recipe.network, len(self.labels)
@@ -77,13 +79,6 @@ def bare(name: str, given: str, data: Sentences, options: dict[str, object]) -> 
     with torch.no_grad():
         embedding: nn.Embedding = network.module.embedding  # type: ignore[assignment]
         embedding.weight.copy_(matrix * (SPREAD / matrix[2:].std()))
-    return network
-
-
-def localizing(name: str) -> Network:
-    network = load(name)
-    if network.origin is None or network.origin.name != "anchornet_text":
-        raise BadChoice(f"data.localizer names the weights of an anchornet_text; {name} is {network.name}")
     return network
 
 

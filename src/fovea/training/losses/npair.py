@@ -28,9 +28,4 @@ class NPair(Loss):
 
     def made(self) -> Callable[[Tensor, Tensor], Tensor]:
         mean = NPairsLoss(distance=DotProductSimilarity(normalize_embeddings=False))
-
-        def pairs(embeddings: Tensor, target: Tensor) -> Tensor:
-            found: Tensor = mean(embeddings, target) + self.l2 * embeddings.square().sum(1).mean()
-            return found
-
-        return pairs
+        return lambda embeddings, target: mean(embeddings, target) + self.l2 * embeddings.square().sum(1).mean()

@@ -22,9 +22,4 @@ class Triplet(Loss):
         apart = LpDistance(normalize_embeddings=True, p=2, power=1)
         miner = TripletMarginMiner(self.margin, type_of_triplets="semihard", distance=apart)
         mean = TripletMarginLoss(self.margin, distance=apart)
-
-        def triplets(embeddings: Tensor, target: Tensor) -> Tensor:
-            found: Tensor = mean(embeddings, target, miner(embeddings, target))
-            return found
-
-        return triplets
+        return lambda embeddings, target: mean(embeddings, target, miner(embeddings, target))
