@@ -49,15 +49,8 @@ class Quarters(nn.Module):
         each = self.gain(torch.cat(values, 1)[:, skip:].unsqueeze(2))
         after = running_mean(each)
         parents = [-1] + [0 if self.overview else -1] * count
-        return Walk(
-            after[:, -1],
-            after,
-            each,
-            torch.cat(boxes, 1)[:, skip:],
-            tuple(levels[skip:]),
-            tuple(parents[skip:]),
-            share[:, :count].log(),
-        )
+        where = torch.cat(boxes, 1)[:, skip:], tuple(levels[skip:]), tuple(parents[skip:])
+        return Walk(after[:, -1], after, each, *where, share[:, :count].log())
 
 
 def quarters(overview: bool = True) -> Network:
@@ -139,10 +132,8 @@ def test_a_count_is_made_once_for_all_pictures_read_alike(monkeypatch: pytest.Mo
 def test_a_network_without_an_overview() -> None:
     (answer,) = fovea.zoom(quarters(overview=False), picture(), glimpses=2)
     assert answer.overview is None
-    assert [(one.number, one.parent, one.box) for one in answer.glimpses] == [
-        (1, None, (8, 0, 16, 4)),
-        (2, None, (0, 4, 8, 8)),
-    ]
+    boxes = [(one.number, one.parent, one.box) for one in answer.glimpses]
+    assert boxes == [(1, None, (8, 0, 16, 4)), (2, None, (0, 4, 8, 8))]
     assert [one.number for one in answer.after] == [1, 2]
     answer.draw()
     with pytest.raises(BadChoice, match="reads 1 to 4 glimpses of a picture; got 0"):

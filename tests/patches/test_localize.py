@@ -66,18 +66,14 @@ def test_a_class_of_ones_own(anchornet: Network) -> None:
     assert [one.side for one in found] == [(63, 95, 111)[i] for i in shares.argmax(0).tolist()]
 
 
-def test_every_branch_tells_its_own_answer(anchornet: Network) -> None:
-    (found,) = fovea.localize(anchornet, noise(128, 128))
-    assert [one.side for one in found.branches] == [63, 95, 111]
-    assert [one.shape for one in found.attention] == [(9, 9), (5, 5), (3, 3)]
-    assert found.note == ""
-
-
-def test_a_branchs_best_patch_is_for_its_own_label(anchornet: Network) -> None:
+def test_every_branch_tells_its_own_answer_and_the_best_patch_for_it(anchornet: Network) -> None:
     batch = torch.randn(8, 3, 128, 128, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         out = anchornet.module(batch)
     for i, found in enumerate(fovea.localize(anchornet, batch)):
+        assert [one.side for one in found.branches] == [63, 95, 111]
+        assert [one.shape for one in found.attention] == [(9, 9), (5, 5), (3, 3)]
+        assert found.note == ""
         for branch, answer in zip(out.branches, found.branches, strict=True):
             label = int(branch.logits[i].argmax())
             assert answer.label == str(label)
@@ -116,6 +112,8 @@ def test_an_ordinary_network_without_padding_has_patches_of_its_own() -> None:
 
 def test_left_as_found_and_the_same_inside_inference_mode() -> None:
     net = fovea.load("anchornet", pretrained=False, classes=3, options={"side": 136})
+    net.module.train()
+    before = {key: value.clone() for key, value in net.module.state_dict().items()}
     batch = torch.randn(2, 3, 136, 136)
     numbers, known = torch.get_rng_state(), set(net.module.__dict__)
     with torch.inference_mode():
@@ -123,6 +121,9 @@ def test_left_as_found_and_the_same_inside_inference_mode() -> None:
     assert torch.equal(numbers, torch.get_rng_state())
     assert set(net.module.__dict__) == known
     assert [one.patches for one in inside] == [one.patches for one in fovea.localize(net, batch)]
+    fovea.localize(net, noise(128, 128))
+    assert net.module.training
+    assert all(torch.equal(value, before[key]) for key, value in net.module.state_dict().items())
 
 
 def test_a_network_without_labels(anchornet: Network) -> None:
@@ -188,15 +189,6 @@ def test_too_small_for_the_widest_patch(anchornet: Network) -> None:
 def test_settings_as_in_the_paper_unless_given() -> None:
     assert choice(None, None, None)(63, (224, 224)) == for_test(63) == Settings(12, 0.5, 0.05)
     assert choice(3, None, 0.2)(111, (224, 224)) == Settings(3, 0.5, 0.2)
-
-
-def test_the_network_is_left_as_found(anchornet: Network) -> None:
-    anchornet.module.train()
-    before = {key: value.clone() for key, value in anchornet.module.state_dict().items()}
-    fovea.localize(anchornet, noise(128, 128))
-    assert anchornet.module.training
-    assert all(torch.equal(value, before[key]) for key, value in anchornet.module.state_dict().items())
-    anchornet.module.eval()
 
 
 def test_regions_of_a_network(anchornet: Network) -> None:

@@ -62,10 +62,8 @@ def network(data: DataSet) -> Network:
 
 def test_boxes_lie_where_the_prototype_is_seen(network: Network, data: DataSet) -> None:
     own = prototyping.projected_on(network, data, [0, 2])
-    assert {number: (patch.name, patch.label) for number, patch in own.items()} == {
-        0: ("0.png", "cherry"),
-        2: ("0.png", "leaf"),
-    }
+    names = {number: (patch.name, patch.label) for number, patch in own.items()}
+    assert names == {0: ("0.png", "cherry"), 2: ("0.png", "leaf")}
     for number, (row, column) in ((0, (2, 5)), (2, (4, 4))):
         x0, y0, x1, y1 = own[number].box
         assert (x0 + x1) / 2 == column * 10 + 5  # its middle is the square's

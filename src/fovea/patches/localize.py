@@ -93,11 +93,7 @@ def localize(
 
 
 def localize_steps(
-    network: Network,
-    pictures: Inputs,
-    options: LocalizeOptions,
-    batch: int = 16,
-    max_pixels: int = MAX_PIXELS,
+    network: Network, pictures: Inputs, options: LocalizeOptions, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[LocalizedPicture]]:
     """Batch after batch, so that a folder of any size needs the memory of one."""
     if options.method is not None and network.can("branches"):

@@ -111,8 +111,11 @@ class Opened:
 
     def _shaped(self, found: Scored, size: tuple[int, int]) -> Patches:
         """Where nothing was found, as in a blank map, the whole picture, of which the source says nothing: 0."""
-        shaped = [(self.shape(box, size), _short(score)) for box, score in found]
-        kept = [(box, score) for box, score in shaped if box is not None]
+        shaped = [(self.shape(box, size), score) for box, score in found]
+        # six digits, as in the file; JSON has no NaN
+        kept = [
+            (box, float(f"{score:.6g}") if math.isfinite(score) else 0.0) for box, score in shaped if box is not None
+        ]
         kept = kept or [((0.0, 0.0, float(size[0]), float(size[1])), 0.0)]
         return Patches(tuple(box for box, _ in kept), tuple(score for _, score in kept))
 
@@ -120,11 +123,6 @@ class Opened:
     def weights(self) -> str:
         """Tells networks apart that are called the same."""
         return "" if self.network is None else hash_of(self.network.module.state_dict())[:16]
-
-
-def _short(score: float) -> float:
-    """Six digits, as in the file; JSON has no NaN."""
-    return float(f"{score:.6g}") if math.isfinite(score) else 0.0
 
 
 def _checked(kind: str, found: Any, pictures: int) -> Sequence[Scored]:
