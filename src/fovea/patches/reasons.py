@@ -61,14 +61,11 @@ class ClassReport(Shows):
     skipped: tuple[tuple[str, str], ...] = ()
 
     saved_as = ("figure", "why.png")
+    probability = None
 
     @property
     def name(self) -> str:
         return self.label
-
-    @property
-    def probability(self) -> None:
-        return None
 
     @property
     def boxes(self) -> list[Box]:

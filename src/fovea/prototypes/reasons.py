@@ -34,14 +34,11 @@ class Prototype(Shows):
     shelf: Shelf = field(compare=False)
 
     saved_as = ("sheet", "jpg")
+    probability = None
 
     @property
     def name(self) -> str:
         return f"prototype-{self.number}"
-
-    @property
-    def probability(self) -> None:
-        return None
 
     @property
     def boxes(self) -> list[Box]:

@@ -185,7 +185,7 @@ def _together(network: Network, reel: Reel, methods: Sequence[Method], target: T
 
 def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target: Target, how: Watching) -> Working:
     total, before = len(reel.frames.numbers), 0
-    if _asks_for_best(target) and not all(method.oblivious for method in methods):
+    if any(k is not None for _, k in _tops(target)) and not all(method.oblivious for method in methods):
         target, before = (yield from _followed(network, reel, target, how.batch)), total
     parts: list[dict[str, HeatMaps]] = []
     numbers: list[int] = []
@@ -212,15 +212,11 @@ def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target:
     return watched
 
 
-def _asks_for_best(target: Target) -> bool:
+def _tops(target: Target) -> list[tuple[object, int | None]]:
+    """Every target, with the k of one that is 'top k'."""
     listed = target if isinstance(target, (list, tuple)) else [target]
-    return any(_top(item) is not None for item in listed)
-
-
-def _top(target: object) -> int | None:
-    """The k of 'top k'."""
-    match = re.fullmatch(r"top-?(\d+)", target) if isinstance(target, str) else None
-    return int(match[1]) if match else None
+    matches = [re.fullmatch(r"top-?(\d+)", item) if isinstance(item, str) else None for item in listed]
+    return [(item, int(match[1]) if match else None) for item, match in zip(listed, matches, strict=True)]
 
 
 def _followed(
@@ -237,8 +233,7 @@ def _followed(
     if summed is None:
         raise BadPicture(f"{reel.frames.name} is damaged: none of its frames can be decoded; {MEND}")
     targets: list[object] = []
-    for item in target if isinstance(target, (list, tuple)) else [target]:
-        k = _top(item)
+    for item, k in _tops(target):
         if k is not None and (summed.ndim != 1 or not 1 <= k <= len(summed)):
             raise BadChoice(f"{item} needs an output of at least {k} classes; this network gives {tuple(summed.shape)}")
         targets += [item] if k is None else summed.topk(k).indices.tolist()
