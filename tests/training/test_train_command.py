@@ -53,7 +53,7 @@ def test_score_weights_and_curves_are_said(
         ("data.train=megapixel:cavnas=3", "did you mean 'canvas'"),
         ("data.train=birds", "no data 'birds'"),
         ("optimizer={name = 'sgd', nesterov = true}", "Nesterov momentum requires a momentum"),
-        ("network.options={sid = 3}", "cannot be built with the options {'sid': 3}"),
+        ("network.options={sid = 3}", "smallnet has no option 'sid'; did you mean 'side'"),
         ("network.name=smalnet", "did you mean 'smallnet'"),
         ("loss.distil.teacher=efficientnet_lite0", "has 1000 classes and the data 10"),
         ("optimizer.groups=[{match = 'head.*', lr = 1.0}]", "no parameter is called 'head.*'"),
