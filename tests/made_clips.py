@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-STEP = 8  # grey levels from one frame to the next
+STEP = 8  # gray levels from one frame to the next
 
 
 def picture(number: int, size: tuple[int, int] = (64, 48)) -> NDArray[np.uint8]:
-    """Grey that tells the frame's number; the left upper quarter is red, so that a turned frame shows."""
+    """Gray that tells the frame's number; the left upper quarter is red, so that a turned frame shows."""
     width, height = size
     pixels = np.full((height, width, 3), number * STEP % 256, np.uint8)
     pixels[: height // 2, : width // 2] = (255, 0, 0)

@@ -55,6 +55,6 @@ def test_damaged_boxes_are_reported_with_the_pictures(tmp_path: Path) -> None:
         _ = noted.boxes
 
 
-def test_pixels_are_grey_pictures() -> None:
+def test_pixels_are_gray_pictures() -> None:
     image = Pixels(np.array([[0, 255], [7, 9]], np.uint8)).read()
     assert (image.mode, image.getpixel((1, 0)), image.getpixel((0, 1))) == ("RGB", (255, 255, 255), (7, 7, 7))

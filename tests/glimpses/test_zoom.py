@@ -16,7 +16,7 @@ from fovea.networks.cost import macs
 from fovea.networks.network import Network
 from fovea.pictures.transforms import Prepare
 
-GREY = Prepare((4, 4), (0.5,), (0.5,), None)
+GRAY = Prepare((4, 4), (0.5,), (0.5,), None)
 
 
 class Quarters(nn.Module):
@@ -54,11 +54,11 @@ class Quarters(nn.Module):
 
 
 def quarters(overview: bool = True) -> Network:
-    return Network(Quarters(overview), GREY, ("dark", "light"), name="quarters")
+    return Network(Quarters(overview), GRAY, ("dark", "light"), name="quarters")
 
 
 def picture(width: int = 16, height: int = 8) -> Image.Image:
-    """Black, but for a white quarter at the top right and a grey one at the bottom left."""
+    """Black, but for a white quarter at the top right and a gray one at the bottom left."""
     values = np.zeros((height, width), dtype=np.uint8)
     values[: height // 2, width // 2 :] = 255
     values[height // 2 :, : width // 2] = 102
@@ -83,15 +83,15 @@ def noise(width: int, height: int) -> Image.Image:
 
 def test_a_descent_worked_out_by_hand() -> None:
     (answer,) = fovea.zoom(quarters(), picture(), glimpses=2)
-    white, grey = answer.glimpses
-    assert (white.box, grey.box) == ((8, 0, 16, 4), (0, 4, 8, 8))
+    white, gray = answer.glimpses
+    assert (white.box, gray.box) == ((8, 0, 16, 4), (0, 4, 8, 8))
     assert [(one.number, one.level, one.parent) for one in answer.glimpses] == [(1, 2, 0), (2, 2, 0)]
     assert answer.overview is not None
     assert (answer.overview.number, answer.overview.level, answer.overview.parent) == (0, 1, None)
-    # means after normalising: -0.3, 1, -0.2; logits are 0 and twice that
+    # means after normalizing: -0.3, 1, -0.2; logits are 0 and twice that
     alone, so_far = light(-0.3, 1.0, -0.2), light(-0.3, 0.7 / 2, 0.5 / 3)
     assert (white.label, white.probability) == ("light", pytest.approx(alone[1], abs=1e-3))
-    assert (grey.label, grey.probability) == ("dark", pytest.approx(1 - alone[2], abs=1e-3))
+    assert (gray.label, gray.probability) == ("dark", pytest.approx(1 - alone[2], abs=1e-3))
     assert (answer.label, answer.probability) == ("light", pytest.approx(so_far[2], abs=1e-3))
     assert [one.answer for one in answer.after] == pytest.approx(so_far, abs=1e-3)
     assert [one.label for one in answer.after] == ["dark", "light", "light"]
@@ -198,9 +198,9 @@ def test_pictures_of_any_size(deep: Network, size: tuple[int, int], glimpses: in
     assert min(answer.draw().size) > 100
 
 
-def test_a_grey_picture_and_an_array(tnet: Network) -> None:
-    grey = noise(90, 80).convert("L")
-    answers = fovea.zoom(tnet, [grey, np.asarray(grey), np.asarray(grey.convert("RGB"))], glimpses=1)
+def test_a_gray_picture_and_an_array(tnet: Network) -> None:
+    gray = noise(90, 80).convert("L")
+    answers = fovea.zoom(tnet, [gray, np.asarray(gray), np.asarray(gray.convert("RGB"))], glimpses=1)
     assert len({one.probability for one in answers}) == 1
     assert [one.name for one in answers] == ["picture-0", "picture-1", "picture-2"]
 
@@ -231,7 +231,7 @@ class TooSmall(Quarters):
 
 
 def test_a_picture_that_the_network_cannot_walk_through_is_skipped() -> None:
-    network = Network(TooSmall(), GREY, ("dark", "light"))
+    network = Network(TooSmall(), GRAY, ("dark", "light"))
     with pytest.warns(UserWarning, match="fewer than 8 rows"):
         answers = fovea.zoom(network, [picture(), picture(8, 4)])
     assert (len(answers), answers.skipped[0][0]) == (1, "picture-1")
@@ -290,11 +290,11 @@ def test_other_networks_that_read_glimpses(name: str, options: dict[str, int], h
     assert fovea.zoom(network, tensor, glimpses=3)[0].probability == pytest.approx(float(expected))
 
 
-def test_the_figure_shows_the_boxes_in_the_levels_colours(deep: Network) -> None:
+def test_the_figure_shows_the_boxes_in_the_levels_colors(deep: Network) -> None:
     (answer,) = fovea.zoom(deep, Image.new("RGB", (300, 200), "white"), glimpses=4)
     values = np.asarray(answer.draw()).reshape(-1, 3)
-    for colour in ((230, 159, 0), (86, 180, 233)):
-        assert (values == colour).all(1).sum() > 500
+    for color in ((230, 159, 0), (86, 180, 233)):
+        assert (values == color).all(1).sum() > 500
 
 
 def test_numbers_do_not_hide_each_other() -> None:

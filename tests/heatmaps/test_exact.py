@@ -97,7 +97,7 @@ def test_iterating_from_random_starts_never_beats_the_closed_form(start: int, po
 
 
 def test_map_is_cam_against_the_others(pooled: Pooled, batch: Tensor) -> None:
-    """The centred form's map is |CAM_c - mean of the other CAMs| up to scale."""
+    """The centered form's map is |CAM_c - mean of the other CAMs| up to scale."""
     net = fovea.wrap(pooled, labels=5)
     seen = fovea.explain(net, batch, target=[2])
     cams = fovea.explain(net, batch, method="cam", target=[0, 1, 2, 3, 4]).values  # N,5,6,6

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import zoom
 
-from fovea.basics.boxes import best_iou, box_of, iou, normalised, segments
+from fovea.basics.boxes import best_iou, box_of, iou, normalized, segments
 from fovea.measures.boxes import (
     THRESHOLDS,
-    Localised,
+    Localized,
     box_accuracy,
     iou_by_threshold,
     max_box_acc,
@@ -33,7 +33,7 @@ def test_version_two_averages_over_ious() -> None:
 def test_scores_need_class_and_box() -> None:
     largest = np.array([[0.6], [0.6], [0.4], [0.9]])
     got = scores(
-        Localised(largest, largest), np.array([True, False, True, False]), np.array([True, True, True, False]), [0.3]
+        Localized(largest, largest), np.array([True, False, True, False]), np.array([True, True, True, False]), [0.3]
     )
     assert got["top1"] == 0.5
     assert got["top5"] == 0.75
@@ -66,7 +66,7 @@ def test_shortcuts_change_nothing(seed: int, power: int) -> None:
     values = np.kron(cells, np.ones((3, 4))) if seed % 2 else zoom(cells, 4, order=1)
     truth = [(2, 1, 9, 7), (0, 0, 3, 3)]
     largest, any_one = iou_by_threshold(values, truth)
-    scaled = normalised(values)
+    scaled = normalized(values)
     for i in range(0, len(THRESHOLDS), 7):
         if scaled.max() <= 0:
             assert (largest[i], any_one[i]) == (0, 0)

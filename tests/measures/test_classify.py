@@ -21,27 +21,27 @@ from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare
 
 measure = partial(fovea.measure, "classify")
-COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
+COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
 @dataclass(frozen=True)
 class Plain:
-    colour: str
+    color: str
 
     def read(self) -> Image.Image:
-        return Image.new("RGB", (8, 8), self.colour)
+        return Image.new("RGB", (8, 8), self.color)
 
 
-def coloured(*pairs: tuple[str, str], labels: tuple[str, ...] = tuple(COLOURS)) -> DataSet:
-    """Samples of (label, colour)."""
-    samples = [Sample(f"{i}.png", labels.index(name), Plain(colour)) for i, (name, colour) in enumerate(pairs)]
-    return DataSet("colours", tuple(samples), labels)
+def colored(*pairs: tuple[str, str], labels: tuple[str, ...] = tuple(COLORS)) -> DataSet:
+    """Samples of (label, color)."""
+    samples = [Sample(f"{i}.png", labels.index(name), Plain(color)) for i, (name, color) in enumerate(pairs)]
+    return DataSet("colors", tuple(samples), labels)
 
 
 def network(*labels: str) -> fovea.Network:
-    """Each output is the mean of its colour; a label that is no colour gets nothing."""
+    """Each output is the mean of its color; a label that is no color gets nothing."""
     module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, len(labels), bias=False))
-    weight = [[channel / 255 for channel in COLOURS.get(label, (0, 0, 0))] for label in labels]
+    weight = [[channel / 255 for channel in COLORS.get(label, (0, 0, 0))] for label in labels]
     module[2].weight.data = torch.tensor(weight)
     return fovea.wrap(module.eval(), Prepare((8, 8), (0.0,) * 3, (1.0,) * 3), labels)
 
@@ -51,14 +51,14 @@ SIX = (("red", "red"), ("red", "red"), ("red", "lime"), ("green", "lime"), ("blu
 
 def test_three_classes_by_hand() -> None:
     seen: list[tuple[int, int]] = []
-    data = coloured(*SIX)
+    data = colored(*SIX)
     broken = Sample("broken.png", 0, Unreadable("broken.png is not a picture"))
     data = DataSet(data.name, (*data.samples, broken), data.labels)
-    found = measure(network(*COLOURS), data, batch=4, progress=lambda *now: seen.append(now))
+    found = measure(network(*COLORS), data, batch=4, progress=lambda *now: seen.append(now))
     (row,) = found.rows
     assert list(row) == ["net", "data", "images", "top1", "top5", "low", "high"]
     assert (row["data"], row["images"], row["top1"], row["top5"]) == (
-        "colours",
+        "colors",
         6,
         0.5,
         None,
@@ -76,7 +76,7 @@ def test_three_classes_by_hand() -> None:
 
 
 def test_file_holds_the_matrix(tmp_path: Path) -> None:
-    measure(network(*COLOURS), coloured(*SIX)).write(tmp_path / "new" / "figures.json", seed=0)
+    measure(network(*COLORS), colored(*SIX)).write(tmp_path / "new" / "figures.json", seed=0)
     told = json.loads((tmp_path / "new" / "figures.json").read_text())
     assert (told["what"], told["seed"], told["settings"]["labels"]) == ("classify", 0, "matched by name")
     assert told["confusion"]["counts"] == [[2, 1, 0, 0], [0, 1, 0, 0], [0, 2, 0, 0]]
@@ -86,7 +86,7 @@ def test_file_holds_the_matrix(tmp_path: Path) -> None:
 
 def test_of_many_classes_the_pairs_are_written(tmp_path: Path) -> None:
     names = tuple(f"c{i}" for i in range(101))
-    data = coloured(*((name, "black") for name in names), labels=names)
+    data = colored(*((name, "black") for name in names), labels=names)
     found = measure(network(*names), data)  # every output is 0: a tie, which is no hit
     assert found.rows[0]["top1"] == found.rows[0]["top5"] == 0
     found.write(tmp_path / "figures.json")
@@ -114,9 +114,7 @@ def test_interval_narrows_and_is_seeded() -> None:
 
 
 def test_names_in_another_order_among_others() -> None:
-    found = measure(
-        network("blue", "cyan", "red", "green"), coloured(("red", "red"), ("blue", "blue"), ("red", "lime"))
-    )
+    found = measure(network("blue", "cyan", "red", "green"), colored(("red", "red"), ("blue", "blue"), ("red", "lime")))
     assert found.rows[0]["top1"] == pytest.approx(2 / 3)
     assert found.extra.matrix().tolist() == [[1, 0, 0], [0, 1, 1]]  # blue, red as the network has them; green is no
     assert found.extra.pairs(1)[0]["taken_for"] == "green"  # class of these pictures, but has a name
@@ -135,34 +133,34 @@ def test_imagenet_labels_from_the_rows() -> None:
 
 
 def test_a_name_that_stands_for_two_outputs_is_no_match() -> None:
-    data = coloured(("red", "red"), ("blue", "blue"))
+    data = colored(("red", "red"), ("blue", "blue"))
     net = fovea.Network(nn.Identity(), labels=("blue", "red", "red"))
     assert match(net, data, 3).outputs == {0: 0, 2: 2}
 
 
 def test_names_of_which_the_network_knows_some_are_refused() -> None:
-    data = coloured(("red", "red"), ("blue", "blue"))
+    data = colored(("red", "red"), ("blue", "blue"))
     net = fovea.Network(nn.Identity(), labels=("red", "mauve", "lime"))
-    refused("knows 1 of the 2 classes of colours by name, but not 'blue': leave", match, net, data, 3)
+    refused("knows 1 of the 2 classes of colors by name, but not 'blue': leave", match, net, data, 3)
 
 
 def test_more_classes_than_outputs_are_refused() -> None:
-    data = coloured(*SIX)
-    refused("has 2 outputs and colours labels up to 2", measure, network("left", "right"), data)
+    data = colored(*SIX)
+    refused("has 2 outputs and colors labels up to 2", measure, network("left", "right"), data)
     part = data.only([0, 1])  # as many as the network knows
     assert measure(network("left", "right"), part).rows[0]["images"] == 4
 
 
 def test_an_embedding_is_refused() -> None:
-    net = network(*COLOURS)
+    net = network(*COLORS)
     net.labels = None
-    refused("measure retrieval", measure, net, coloured(*SIX))
+    refused("measure retrieval", measure, net, colored(*SIX))
 
 
 def test_nothing_to_read() -> None:
-    data = DataSet("bad", (Sample("x", 0, Unreadable("x is cut short")),), tuple(COLOURS))
-    raises(fovea.BadPicture, "no picture of bad could be read: x is cut short", measure, network(*COLOURS), data)
-    raises(fovea.BadPicture, "bad is empty", measure, network(*COLOURS), DataSet("bad", (), tuple(COLOURS)))
+    data = DataSet("bad", (Sample("x", 0, Unreadable("x is cut short")),), tuple(COLORS))
+    raises(fovea.BadPicture, "no picture of bad could be read: x is cut short", measure, network(*COLORS), data)
+    raises(fovea.BadPicture, "bad is empty", measure, network(*COLORS), DataSet("bad", (), tuple(COLORS)))
 
 
 def test_ties_and_what_is_not_a_number_are_taken_for_another() -> None:
@@ -171,17 +169,17 @@ def test_ties_and_what_is_not_a_number_are_taken_for_another() -> None:
 
 
 def test_outputs_that_are_not_numbers_are_counted() -> None:
-    net = network(*COLOURS)
+    net = network(*COLORS)
     net.module[2].weight.data[0, 0] = torch.nan
-    found = measure(net, coloured(*SIX))
+    found = measure(net, colored(*SIX))
     assert (found.rows[0]["top1"], found.settings["not_finite"]) == (0, 6)
 
 
 def test_the_network_is_left_as_found() -> None:
-    net = network(*COLOURS)
+    net = network(*COLORS)
     net.module.append(nn.Dropout(0.9)).train()
     with left_as_found(net.module):
-        assert measure(net, coloured(*SIX)).rows[0]["top1"] == 0.5  # dropout was off
+        assert measure(net, colored(*SIX)).rows[0]["top1"] == 0.5  # dropout was off
 
 
 @pytest.mark.parametrize("classes", [3, 30, 70])
@@ -205,4 +203,4 @@ def test_matrix_counts_every_picture() -> None:
 
 def test_an_output_that_is_no_row_of_classes() -> None:
     net = fovea.wrap(Through(lambda x: x.mean((2, 3)).unsqueeze(1)), Prepare((8, 8)), labels=3)
-    refused(r"this network gives \(1, 3\) a picture", measure, net, coloured(*SIX))
+    refused(r"this network gives \(1, 3\) a picture", measure, net, colored(*SIX))

@@ -155,10 +155,10 @@ def test_masks_may_come_from_boxes(net: fovea.Network) -> None:
 
 def test_what_fills_the_rest(net: fovea.Network) -> None:
     tensors = torch.rand(2, 3, 24, 24)
-    grey = fovea.wrap(net.module, Prepare((24, 24), (0.5,) * 3, (0.25,) * 3), net.labels)
-    assert filling("black", grey, tensors).unique().tolist() == [-2]
-    assert filling("mean", grey, tensors).unique().tolist() == [0]
-    blurred = filling("blur", grey, tensors)
+    gray = fovea.wrap(net.module, Prepare((24, 24), (0.5,) * 3, (0.25,) * 3), net.labels)
+    assert filling("black", gray, tensors).unique().tolist() == [-2]
+    assert filling("mean", gray, tensors).unique().tolist() == [0]
+    blurred = filling("blur", gray, tensors)
     assert blurred.shape == tensors.shape
     assert blurred.std() < 0.5 * tensors.std()
     assert float(blurred.mean()) == pytest.approx(float(tensors.mean()), abs=0.01)
@@ -190,7 +190,7 @@ def test_pictures_without_an_answer_are_left_out(net: fovea.Network) -> None:
     assert found.skipped == [("0.png", "the network's output is not a number")]
 
 
-def test_the_figure_has_a_dashed_control_and_labelled_axes(net: fovea.Network) -> None:
+def test_the_figure_has_a_dashed_control_and_labeled_axes(net: fovea.Network) -> None:
     found = measure(
         net, held((square_of(255), 1)), method=[Known("exact"), "random"], kinds=["insertion", "masking"], steps=3
     )

@@ -13,7 +13,7 @@ def test_iou_by_hand() -> None:
 
 
 def test_the_plain_loop_by_hand() -> None:
-    values, boxes = torch.tensor([[1.0, 3.0, 2.0]]), [(0, 0, 2, 1), (1, 0, 3, 1), (2, 0, 4, 1)]  # neighbours: IoU 1/3
+    values, boxes = torch.tensor([[1.0, 3.0, 2.0]]), [(0, 0, 2, 1), (1, 0, 3, 1), (2, 0, 4, 1)]  # neighbors: IoU 1/3
     assert lip_speed.plain(values, boxes, Settings(3, 0.5, 1.0)) == [1, 2, 0]
     assert lip_speed.plain(values, boxes, Settings(2, 0.5, 1.0)) == [1, 2]
     assert lip_speed.plain(values, boxes, Settings(1, 0.5, 1.0)) == [1]

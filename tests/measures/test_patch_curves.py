@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_patches import Colours, Mean, named, squares
+from test_patches import Colors, Mean, named, squares
 from typer.testing import CliRunner
 
 import fovea
@@ -18,12 +18,12 @@ from fovea.networks.network import Network
 
 @pytest.fixture
 def localizer() -> Network:
-    return named(Colours(), "colours")
+    return named(Colors(), "colors")
 
 
 @pytest.fixture
 def mean() -> Network:
-    return named(Mean(), "mean", layer="colours")
+    return named(Mean(), "mean", layer="colors")
 
 
 def measured(localizer: Network, full: Network, numbers: Sequence[int] = (1, 2), **more: Any) -> Figures:

@@ -1,4 +1,4 @@
-"""Pictures of 64 pixels, which the localiser takes at 32: every figure below can be worked out by hand."""
+"""Pictures of 64 pixels, which the localizer takes at 32: every figure below can be worked out by hand."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,14 +28,14 @@ PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
 NAMES = ("red", "green", "blue")
 
 
-def same_colours() -> nn.Conv2d:
+def same_colors() -> nn.Conv2d:
     layer = nn.Conv2d(3, 3, 1, bias=False)
     layer.weight.data = torch.eye(3).view(3, 3, 1, 1)
     return layer
 
 
-class Colours(nn.Module):
-    """Two branches with patches of 8 and 16 pixels, 4 apart: a colour speaks where it fills over 0.3 of a patch.
+class Colors(nn.Module):
+    """Two branches with patches of 8 and 16 pixels, 4 apart: a color speaks where it fills over 0.3 of a patch.
 
     The small branch is surer of red and green, the large one of blue.
     """
@@ -44,10 +44,10 @@ class Colours(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.colours = same_colours()
+        self.colors = same_colors()
 
     def forward(self, x: Tensor) -> AnchorNetOutput:
-        seen = self.colours(x)
+        seen = self.colors(x)
         return output_of([self._branch(seen, 8, (50.0, 50.0, 5.0)), self._branch(seen, 16, (5.0, 5.0, 50.0))])
 
     @staticmethod
@@ -65,22 +65,22 @@ class Colours(nn.Module):
 
 
 class Mean(nn.Module):
-    """The colour that there is most of: 9 multiplications a pixel."""
+    """The color that there is most of: 9 multiplications a pixel."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.colours = same_colours()
+        self.colors = same_colors()
         self.squares = 0  # that it was asked about
 
     def forward(self, x: Tensor) -> Tensor:
         self.squares += len(x)
-        return 10 * self.colours(x).mean((2, 3))
+        return 10 * self.colors(x).mean((2, 3))
 
 
-def picture(colour: int, box: tuple[int, int, int, int], background: tuple[int, int, int] = (0, 0, 0)) -> Pixels:
+def picture(color: int, box: tuple[int, int, int, int], background: tuple[int, int, int] = (0, 0, 0)) -> Pixels:
     pixels = np.full((64, 64, 3), background, dtype=np.uint8)
     x0, y0, x1, y1 = box
-    pixels[y0:y1, x0:x1] = np.eye(3, dtype=np.uint8)[colour] * 255
+    pixels[y0:y1, x0:x1] = np.eye(3, dtype=np.uint8)[color] * 255
     return Pixels(pixels)
 
 
@@ -101,12 +101,12 @@ def named(module: nn.Module, name: str, **more: Any) -> Network:
 
 @pytest.fixture
 def localizer() -> Network:
-    return named(Colours(), "colours")
+    return named(Colors(), "colors")
 
 
 @pytest.fixture
 def mean() -> Network:
-    return named(Mean(), "mean", layer="colours")
+    return named(Mean(), "mean", layer="colors")
 
 
 def measured(localizer: Network, net: Network, data: DataSet | None = None, **more: Any) -> Figures:
@@ -132,7 +132,7 @@ def test_patches_against_whole_pictures(localizer: Network, mean: Network) -> No
     assert [one["patches"] for one in (full, small, large, overall)] == [None, 3, 1, 2.5]
     assert [one["macs"] for one in (full, small, large, overall)] == [9 * 32**2, 27 * 8**2, 9 * 16**2, 1872]
     assert [one["macs_ratio"] for one in (full, small, large, overall)] == [1, 27 / 144, 0.25, 1872 / 9216]
-    assert overall["macs_with_localizer"] == 1872 + 9216  # the localiser has the same layer on the whole picture
+    assert overall["macs_with_localizer"] == 1872 + 9216  # the localizer has the same layer on the whole picture
     assert overall["ratio_with_localizer"] == pytest.approx(1 + 1872 / 9216)
     assert overall["low"] <= overall["top1"] <= overall["high"]
     assert overall["top5"] is None  # of three classes
@@ -140,7 +140,7 @@ def test_patches_against_whole_pictures(localizer: Network, mean: Network) -> No
 
 
 def test_where_the_localizer_looks(localizer: Network, mean: Network) -> None:
-    """Centres are 8 of the user's pixels apart from 8 on: 4 of 49 lie in the box of `a`, 1 in that of `b`."""
+    """Centers are 8 of the user's pixels apart from 8 on: 4 of 49 lie in the box of `a`, 1 in that of `b`."""
     found = measured(localizer, mean)
     small, large, overall = (of_kind(found, "localizer", scale=one) for one in ("8", "16", "overall"))
     assert [one["share"] for one in (small, large, overall)] == [0.75, 0.25, 1]
@@ -150,8 +150,8 @@ def test_where_the_localizer_looks(localizer: Network, mean: Network) -> None:
     assert (overall["centre_in_box"], overall["chance"]) == pytest.approx((2 / 3, 5 / 49 / 3))
 
 
-def test_localised_against_rescaled(localizer: Network, mean: Network) -> None:
-    """Scaling a picture down leaves the colour that there is most of."""
+def test_localized_against_rescaled(localizer: Network, mean: Network) -> None:
+    """Scaling a picture down leaves the color that there is most of."""
     found = measured(localizer, mean)
     rows = [row for row in found.rows if row["kind"] == "rescaled"]
     assert [(row["scale"], row["pictures"], row["images"]) for row in rows] == [
@@ -227,7 +227,7 @@ def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
 
 
 def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
-    """A step that nobody sees changes nothing here; one of 255 leaves no trace of the right colour."""
+    """A step that nobody sees changes nothing here; one of 255 leaves no trace of the right color."""
     found = fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.01, 255))
     table = measured(localizer, mean)
 
@@ -235,7 +235,7 @@ def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
         own = [row for row in found.rows if (row["net"], row["scale"]) == (net, scale)]
         return [row["top1"] for row in own if cut is None or row["cut"] in (None, cut)]
 
-    assert top1("colours", "overall", None) == [0.75, 0.75, 0]
+    assert top1("colors", "overall", None) == [0.75, 0.75, 0]
     assert top1("mean", "8", "attacked")[:2] == [of_kind(table, "patches", scale="8")["top1"]] * 2
     patched = [row for row in found.rows if row["net"] == "mean" and row["localizer"]]
     assert [row["epsilon"] for row in patched if row["scale"] == "overall"] == [0, 0.01, 255, 0.01, 255]

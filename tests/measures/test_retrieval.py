@@ -28,7 +28,7 @@ def test_recalls_on_a_line_by_hand() -> None:
     assert ranks(LINE, LETTERS).tolist() == [0, 0, 3, 1, 1]
 
 
-def test_a_picture_is_not_its_own_neighbour_and_a_tie_is_no_hit() -> None:
+def test_a_picture_is_not_its_own_neighbor_and_a_tie_is_no_hit() -> None:
     twins = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     assert ranks(twins, np.array([0, 0, 1, 1])).tolist() == [1, 1, 2, 2]
     collapsed = np.ones((6, 3)) / 3
@@ -47,12 +47,12 @@ def test_alone_in_its_class_is_never_a_hit() -> None:
 
 def test_agrees_with_other_libraries() -> None:
     metric_learning = pytest.importorskip("pytorch_metric_learning.utils.inference")
-    neighbours = pytest.importorskip("sklearn.neighbors")
+    neighbors = pytest.importorskip("sklearn.neighbors")
     generator = np.random.default_rng(0)
     labels = generator.integers(6, size=120)
     points = lengths(generator.normal(size=(120, 5)) + 0.8 * np.eye(6, 5)[labels], unit=True)
     rank = ranks(points, labels)
-    nearest = neighbours.NearestNeighbors(n_neighbors=8).fit(points).kneighbors(return_distance=False)
+    nearest = neighbors.NearestNeighbors(n_neighbors=8).fit(points).kneighbors(return_distance=False)
     for k in (1, 2, 4, 8):
         assert ((labels[nearest[:, :k]] == labels[:, None]).any(1) == (rank < k)).all()
     accuracy = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator(
@@ -95,14 +95,14 @@ def test_nmi_by_hand() -> None:
 
 @dataclass(frozen=True)
 class Spot:
-    """A coloured rectangle on black."""
+    """A colored rectangle on black."""
 
     box: tuple[int, int, int, int]
-    colour: tuple[int, int, int]
+    color: tuple[int, int, int]
 
     def read(self) -> Image.Image:
         image = Image.new("RGB", (80, 60))
-        image.paste(self.colour, self.box)
+        image.paste(self.color, self.box)
         return image
 
 
@@ -110,16 +110,16 @@ BOXES = [(8, 8, 32, 28), (40, 20, 72, 52), (20, 4, 60, 24), (4, 28, 40, 56)]
 
 
 def spots(labels: tuple[int, ...] = (0, 0, 1, 1)) -> DataSet:
-    colours = [(250, 0, 0), (200, 10, 0), (0, 250, 0), (0, 200, 10)]
+    colors = [(250, 0, 0), (200, 10, 0), (0, 250, 0), (0, 200, 10)]
     samples = [
-        Sample(f"{i}.png", label, Spot(box, colour), (box,))
-        for i, (label, box, colour) in enumerate(zip(labels, BOXES, colours, strict=True))
+        Sample(f"{i}.png", label, Spot(box, color), (box,))
+        for i, (label, box, color) in enumerate(zip(labels, BOXES, colors, strict=True))
     ]
     return DataSet("spots", (*samples, Sample("broken.png", 0, Unreadable("broken"), ((0, 0, 1, 1),))), ("a", "b"))
 
 
-def colours_net(labels: int | None = None) -> fovea.Network:
-    """The embedding is the mean colour, the map is where there is any; with labels, two outputs from it."""
+def colors_net(labels: int | None = None) -> fovea.Network:
+    """The embedding is the mean color, the map is where there is any; with labels, two outputs from it."""
     module = nn.Sequential(nn.AvgPool2d(4), nn.Conv2d(3, 3, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     module[1].weight.data = torch.eye(3).view(3, 3, 1, 1)
     if labels:
@@ -127,35 +127,35 @@ def colours_net(labels: int | None = None) -> fovea.Network:
     return fovea.wrap(module.eval(), Prepare((60, 80), (0.0,) * 3, (1.0,) * 3, None), labels, layer="1")
 
 
-def test_pictures_of_two_colours() -> None:
+def test_pictures_of_two_colors() -> None:
     pytest.importorskip("sklearn")
     seen: list[tuple[int, int]] = []
-    found = measure(colours_net(), spots(), batch=3, progress=lambda *now: seen.append(now))
+    found = measure(colors_net(), spots(), batch=3, progress=lambda *now: seen.append(now))
     (row,) = found.rows
     assert {"net", "data", "images", "recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "nmi"} <= set(row)
     assert (row["images"], row["classes"], row["dimensions"]) == (4, 2, 3)
     assert (row["recall_at_1"], row["nmi"]) == (1, pytest.approx(1))
     assert found.skipped == [("broken.png", "broken")]
     assert seen[-1] == (5, 5)
-    # wrongly labelled a b a b: the nearest is never of the same class, nor is one of the two nearest
-    row = measure(colours_net(), spots((0, 1, 0, 1))).rows[0]
+    # wrongly labeled a b a b: the nearest is never of the same class, nor is one of the two nearest
+    row = measure(colors_net(), spots((0, 1, 0, 1))).rows[0]
     assert (row["recall_at_1"], row["recall_at_4"], row["nmi"]) == (0, 1, pytest.approx(0))
 
 
 def test_length_counts_only_if_asked() -> None:
-    """Large and small red, large and small green: by direction they pair by colour, by distance by size."""
+    """Large and small red, large and small green: by direction they pair by color, by distance by size."""
     pytest.importorskip("sklearn")
     pairs = [((0, 0, 80, 60), (250, 0, 0)), ((0, 0, 4, 4), (250, 0, 0))]
     pairs += [((0, 0, 80, 60), (0, 250, 0)), ((0, 0, 4, 4), (0, 250, 0))]
     samples = [Sample(str(i), i // 2, Spot(*pair)) for i, pair in enumerate(pairs)]
     data = DataSet("sizes", tuple(samples), ("a", "b"))
-    assert measure(colours_net(), data).rows[0]["recall_at_1"] == 1
-    assert measure(colours_net(), data, raw=True).rows[0]["recall_at_1"] < 1
+    assert measure(colors_net(), data).rows[0]["recall_at_1"] == 1
+    assert measure(colors_net(), data, raw=True).rows[0]["recall_at_1"] < 1
 
 
 def test_too_little_to_retrieve() -> None:
     with pytest.raises(fovea.BadChoice, match=r"two classes.*spots has 2 picture\(s\) in 2 class\(es\)"):
-        measure(colours_net(), DataSet("spots", spots().samples[1:3], ("a", "b")))
+        measure(colors_net(), DataSet("spots", spots().samples[1:3], ("a", "b")))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_of_networks_by_others() -> None:
 
 
 def test_the_network_keeps_its_last_layer() -> None:
-    net = colours_net(2)
+    net = colors_net(2)
     before, layer = net(blank(net)), net.module[4]
     own, _ = embedding(net)
     assert own(blank(net)).shape == (1, 3)
@@ -190,10 +190,10 @@ def test_the_network_keeps_its_last_layer() -> None:
 
 
 def test_output_when_asked_or_without_labels() -> None:
-    assert embedding(colours_net())[1] == "output"
-    own, features = embedding(colours_net(2), "output")
+    assert embedding(colors_net())[1] == "output"
+    own, features = embedding(colors_net(2), "output")
     assert (features, own(blank(own)).shape) == ("output", (1, 2))
-    refused("did you mean 'pooled'", embedding, colours_net(2), "poled")
+    refused("did you mean 'pooled'", embedding, colors_net(2), "poled")
 
 
 def test_no_single_last_layer() -> None:
@@ -208,7 +208,7 @@ def test_no_single_last_layer() -> None:
 
 def test_boxes_of_a_retrieval_network() -> None:
     seen: list[tuple[int, int]] = []
-    found = measure_boxes(colours_net(), spots(), batch=3, progress=lambda *now: seen.append(now))
+    found = measure_boxes(colors_net(), spots(), batch=3, progress=lambda *now: seen.append(now))
     assert [row["method"] for row in found.rows] == ["gradcam", "gradcam-abs", "l2caf-oblivious"]
     for row in found.rows:
         assert list(row)[:5] == ["net", "method", "data", "images", "nmi"]
@@ -219,21 +219,21 @@ def test_boxes_of_a_retrieval_network() -> None:
     assert found.skipped == [("broken.png", "broken")]
 
 
-def test_a_right_box_counts_only_with_a_right_neighbour() -> None:
+def test_a_right_box_counts_only_with_a_right_neighbor() -> None:
     three = DataSet("spots", spots().samples[:3], ("a", "b"))  # the third is alone in its class
-    (row,) = measure_boxes(colours_net(), three, method=["l2caf-oblivious"]).rows
+    (row,) = measure_boxes(colors_net(), three, method=["l2caf-oblivious"]).rows
     assert (row["recall_at_1"], row["gt_known"]) == (pytest.approx(2 / 3), 1)
     assert row["loc"] == pytest.approx(2 / 3)
     moved = [Sample(one.name, one.label, one.source, ((70, 50, 79, 59),)) for one in three.samples[:1]]
     (row,) = measure_boxes(
-        colours_net(), DataSet("spots", (*moved, *three.samples[1:]), ("a", "b")), method=["l2caf-oblivious"]
+        colors_net(), DataSet("spots", (*moved, *three.samples[1:]), ("a", "b")), method=["l2caf-oblivious"]
     ).rows
     assert (row["gt_known"], row["loc"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
 
 
 def test_no_boxes() -> None:
     bare = [Sample(one.name, one.label, one.source) for one in spots().samples]
-    refused("no boxes", measure_boxes, colours_net(), DataSet("bare", tuple(bare), ("a", "b")))
+    refused("no boxes", measure_boxes, colors_net(), DataSet("bare", tuple(bare), ("a", "b")))
 
 
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the pack cub100")
@@ -248,7 +248,7 @@ def test_real_birds(lite0: fovea.Network) -> None:
 
 def test_several_retrieval_networks_make_a_table() -> None:
     """L2-CAF's Table 3: networks by methods, with the gain over Grad-CAM on the same network."""
-    networks = [replace(colours_net(), name=name) for name in ("tl-seed0", "tl-seed1", "np")]
+    networks = [replace(colors_net(), name=name) for name in ("tl-seed0", "tl-seed1", "np")]
     found = measure_boxes(networks, spots(), method=["gradcam", "l2caf-oblivious"])
     assert [(row["net"], row["seeds"], row["method"]) for row in found.rows] == [
         ("tl", 2, "gradcam"), ("tl", 2, "l2caf-oblivious"), ("np", 1, "gradcam"), ("np", 1, "l2caf-oblivious"),

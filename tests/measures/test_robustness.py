@@ -153,7 +153,7 @@ def test_examples_are_shown_in_every_version(net: fovea.Network) -> None:
     assert draw(found).size[0] >= 3 * 8
 
 
-def test_normalisation_of_any_transform_is_found_by_trying() -> None:
+def test_normalization_of_any_transform_is_found_by_trying() -> None:
     mean, std = PREPARE.mean, PREPARE.std
     steps = [v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
     known = normalization_of(net_of(weights()))

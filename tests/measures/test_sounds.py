@@ -20,7 +20,7 @@ def untrained(**options: int) -> Network:
 
 
 def test_spans_against_the_true_one() -> None:
-    """The true one is from 1 to 2: one inside it, one that shares half a second, one beside, one whose centre is 2."""
+    """The true one is from 1 to 2: one inside it, one that shares half a second, one beside, one whose center is 2."""
     hit, iou = sounds.against(np.array([[1.25, 1.75], [0.5, 1.5], [2.5, 3], [1.5, 2.5]]), (1.0, 2.0))
     assert hit.tolist() == [True, True, False, False]
     assert iou == pytest.approx([0.5, 0.5 / 1.5, 0, 0.5 / 1.5])
@@ -37,8 +37,8 @@ def test_one_row_that_agrees_with_the_spans() -> None:
     own = spans(network, [sound.read() for sound in data.samples])
     assert row["sounds"] == 24
     assert row["top1"] == np.mean([one.label == sound.label for one, sound in zip(own, data.samples, strict=True)])
-    centred = [s.span[0] <= one.spans[0].centre < s.span[1] for one, s in zip(own, data.samples, strict=True)]
-    assert row["hit"] == np.mean(centred)
+    centered = [s.span[0] <= one.spans[0].center < s.span[1] for one, s in zip(own, data.samples, strict=True)]
+    assert row["hit"] == np.mean(centered)
     assert {"top1_5", "top1_11", "top1_21"} <= set(row)
     assert row["low"] <= row["top1"] <= row["high"]
     # events of 0.15 to 0.5 s in a second: about a third of all spans would hit one
@@ -67,5 +67,5 @@ def test_a_picture_has_the_spans_where_they_are() -> None:
     columns = np.flatnonzero(orange.sum(0) > 40)
     wide, second = columns[-1] - columns[0], sound.span[1] - sound.span[0]
     panel = np.flatnonzero((drawn.min(2) < 250).sum(0) > 150)  # the panel's columns are dark
-    gap = panel[:-1][np.diff(panel) > 3][0] if (np.diff(panel) > 3).any() else panel[-1]  # the colour bar stands apart
+    gap = panel[:-1][np.diff(panel) > 3][0] if (np.diff(panel) > 3).any() else panel[-1]  # the color bar stands apart
     assert wide / (gap - panel[0]) == pytest.approx(second / 2, abs=0.02)

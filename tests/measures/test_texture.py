@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found, raises, refused
 from fovea.measures.attacks import Texture, Victims
-from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesise
+from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesize
 from fovea.networks.normalization import normalization_of
 from fovea.pictures.transforms import Prepare
 
@@ -78,7 +78,7 @@ def test_pixels_count_where_no_layer_is_as_fine_as_they_are(net: fovea.Network, 
     normal = normalization_of(net)
     assert [len(one[0]) for one in statistics(net, normal, ["relu", "second"], stripes)] == [8, 12]
     coarse = statistics(net, normal, ["second"], stripes)
-    assert [len(one[0]) for one in coarse] == [12, 4, 6]  # colours and 1; differences across and down
+    assert [len(one[0]) for one in coarse] == [12, 4, 6]  # colors and 1; differences across and down
     mean = (stripes / 127.5 - 1).mean((2, 3))
     assert torch.allclose(coarse[1][0, 3, :3], mean[0], atol=1e-5)
     assert float(coarse[2][0, 3:, 3:].detach().abs().max()) == pytest.approx(0, abs=1e-6)  # nothing changes downwards
@@ -93,7 +93,7 @@ def test_a_spectrum_is_the_picture(stripes: Tensor) -> None:
 
 def test_white_noise_becomes_the_texture(net: fovea.Network, stripes: Tensor) -> None:
     seen: list[tuple[int, int]] = []
-    made = synthesise(net, stripes, 40, progress=lambda *now: seen.append(now))
+    made = synthesize(net, stripes, 40, progress=lambda *now: seen.append(now))
     normal, layers = normalization_of(net), stages(net, stripes)
     goal = statistics(net, normal, layers, stripes)
     noise = torch.rand(stripes.shape, generator=torch.Generator().manual_seed(0)) * 255
@@ -108,8 +108,8 @@ def test_white_noise_becomes_the_texture(net: fovea.Network, stripes: Tensor) ->
 
 
 def test_a_picture_has_its_own_noise_whatever_its_batch(net: fovea.Network, stripes: Tensor) -> None:
-    two = synthesise(net, stripes.repeat(2, 1, 1, 1), 3, seed=5)
-    assert torch.equal(two[1:], synthesise(net, stripes, 3, seed=6))
+    two = synthesize(net, stripes.repeat(2, 1, 1, 1), 3, seed=5)
+    assert torch.equal(two[1:], synthesize(net, stripes, 3, seed=6))
     assert not torch.equal(two[0], two[1])
     victims = Victims(stripes.repeat(2, 1, 1, 1), torch.zeros(2), [5, 6])
     told: list[int] = []
@@ -118,17 +118,17 @@ def test_a_picture_has_its_own_noise_whatever_its_batch(net: fovea.Network, stri
 
 
 def test_a_flat_picture_stays_finite(net: fovea.Network) -> None:
-    made = synthesise(net, torch.full((1, 3, 16, 16), 200.0), 60, ["second"])
+    made = synthesize(net, torch.full((1, 3, 16, 16), 200.0), 60, ["second"])
     assert bool(made.isfinite().all())
     assert float(made.mean()) == pytest.approx(200, abs=20)
 
 
 def test_the_network_is_left_as_found(net: fovea.Network, stripes: Tensor) -> None:
     with torch.inference_mode(), left_as_found(net.module.train()):
-        synthesise(net, stripes.clone(), 2)
+        synthesize(net, stripes.clone(), 2)
 
 
 def test_what_cannot_be_is_refused(net: fovea.Network, stripes: Tensor) -> None:
-    refused("no layer 'secnd' in Narrowing; did you mean 'second'", synthesise, net, stripes, 2, ["secnd"])
-    refused("layer 'last' gives no map", synthesise, net, stripes, 2, ["last"])
-    refused("at least 1 iteration", synthesise, net, stripes, 0)
+    refused("no layer 'secnd' in Narrowing; did you mean 'second'", synthesize, net, stripes, 2, ["secnd"])
+    refused("layer 'last' gives no map", synthesize, net, stripes, 2, ["last"])
+    refused("at least 1 iteration", synthesize, net, stripes, 0)

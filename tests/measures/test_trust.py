@@ -27,7 +27,7 @@ COUNT = 12
 
 
 class Square(nn.Module):
-    """The class is decided by one square, rows 4 to 11 and columns 8 to 15 of 24 x 24, through weights to randomise."""
+    """The class is decided by one square, rows 4 to 11 and columns 8 to 15 of 24 x 24, through weights to randomize."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def test_a_row_a_method_the_control_last_and_who_refuses_is_told(found: Figures)
             assert row[f"{what}_low"] <= row[what] <= row[f"{what}_high"]
 
 
-def test_a_map_that_is_not_about_the_network_is_left_out_however_well_it_localises(found: Figures) -> None:
+def test_a_map_that_is_not_about_the_network_is_left_out_however_well_it_localizes(found: Figures) -> None:
     fixed, control = rows(found)["fixed"], rows(found)["random"]
     assert (fixed["gt_known"], fixed["sanity_all"]) == (1, pytest.approx(1))
     assert str(fixed["verdict"]).startswith("do not use: its maps still resemble those of random weights")
@@ -103,7 +103,7 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
     assert best["verdict"] == "recommended"
     assert best["insertion"] > control["insertion"]
     assert best["deletion"] < control["deletion"]
-    assert found.details["recommendation"][0].startswith(f"Use {best['method']}: localisation ")
+    assert found.details["recommendation"][0].startswith(f"Use {best['method']}: localization ")
 
 
 def test_every_method_is_measured_if_none_is_named() -> None:
@@ -160,8 +160,8 @@ def test_wrong_choices_are_told() -> None:
 def made(method: str, hits: float, insertion: float, deletion: float, **more: float | str | None) -> Measured:
     """100 pictures, harder and easier ones; the differences between methods are the same in all."""
     hard = np.linspace(-0.1, 0.1, 100)
-    localised = (np.arange(100) < 100 * hits).astype(np.float64)
-    pictures = {"gt_known": localised, "insertion": insertion + hard, "deletion": deletion + hard}
+    localized = (np.arange(100) < 100 * hits).astype(np.float64)
+    pictures = {"gt_known": localized, "insertion": insertion + hard, "deletion": deletion + hard}
     given = {"sanity_last": 0.0, "sanity_all": 0.0, "x_forward": 1.0, **more}
     return Measured(method, pictures, **given)
 
@@ -195,7 +195,7 @@ def test_the_better_one_is_recommended_even_if_it_is_slow() -> None:
     assert verdicts["a"] == "worse insertion"
     assert "better than a's 0.400" in text
     assert "Behind it: a (insertion -0.020 (-0.020 to -0.020))." in text
-    assert text.endswith("Random maps reach localisation 0.300, insertion 0.200, deletion 0.300.")
+    assert text.endswith("Random maps reach localization 0.300, insertion 0.200, deletion 0.300.")
 
 
 def test_ties_go_to_the_quickest_then_to_the_first() -> None:
@@ -226,10 +226,10 @@ def test_a_certain_difference_that_is_worth_nothing_is_a_tie() -> None:
 
 
 def test_one_that_wins_here_and_loses_there_is_told() -> None:
-    """b is ahead in insertion only, a in localisation and deletion."""
+    """b is ahead in insertion only, a in localization and deletion."""
     name, verdicts, text = advised(made("a", 0.8, 0.40, 0.10), made("b", 0.5, 0.45, 0.15))
-    assert (name, verdicts["b"]) == ("a", "better insertion; worse localisation, deletion")
-    assert "b has the better insertion +0.050 (+0.050 to +0.050), but the worse localisation -0.300" in text
+    assert (name, verdicts["b"]) == ("a", "better insertion; worse localization, deletion")
+    assert "b has the better insertion +0.050 (+0.050 to +0.050), but the worse localization -0.300" in text
     assert "deletion +0.050 (+0.050 to +0.050)." in text  # a higher deletion is the worse one
     assert "behind b's 0.450" in text
 
@@ -241,7 +241,7 @@ def test_one_that_wins_here_and_loses_there_is_told() -> None:
             made("b", 0.9, 0.9, 0.0, sanity_all=0.9),
             "its maps still resemble those of random weights (rank correlation 0.90)",
         ),
-        (made("b", 0.1, 0.9, 0.0), "it is worse than random maps: localisation -0.200"),
+        (made("b", 0.1, 0.9, 0.0), "it is worse than random maps: localization -0.200"),
         (made("b", 0.9, 0.2, 0.3), "the answer hangs on its pixels no more than on random ones: insertion +0.000"),
     ],
 )

@@ -18,7 +18,7 @@ from checks import refused
 from commands import ran
 from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
-from fovea.measures.localized import localised
+from fovea.measures.localized import localized
 from fovea.networks.stream import rank_of
 from fovea.pictures.transforms import Prepare, placement_of
 from made_data import write_pack
@@ -26,16 +26,16 @@ from made_data import write_pack
 measure = partial(fovea.measure, "wsol")
 
 
-def picture(where: tuple[int, int, int, int], colour: int) -> Image.Image:
+def picture(where: tuple[int, int, int, int], color: int) -> Image.Image:
     pixels = np.zeros((60, 80, 3), dtype=np.uint8)
     x0, y0, x1, y1 = where
-    pixels[y0:y1, x0:x1, colour] = 255
+    pixels[y0:y1, x0:x1, color] = 255
     return Image.fromarray(pixels)
 
 
 @pytest.fixture
 def net() -> fovea.Network:
-    """The class is the colour, the map is where the colour is."""
+    """The class is the color, the map is where the color is."""
     module = nn.Sequential(
         nn.AvgPool2d(4),
         nn.Conv2d(3, 3, 1, bias=False),
@@ -132,8 +132,8 @@ def test_processes_draw_the_same_boxes() -> None:
     cells = np.random.default_rng(0).random((33, 3, 4), dtype=np.float32)
     jobs = [(one, placement_of(Prepare((60, 80), crop=None), 80, 60), (BOXES[0],)) for one in cells]
     seen: list[tuple[int, int]] = []
-    here = localised({"a": jobs})["a"]
-    there = localised({"a": jobs}, lambda *now: seen.append(now), workers=8)["a"]
+    here = localized({"a": jobs})["a"]
+    there = localized({"a": jobs}, lambda *now: seen.append(now), workers=8)["a"]
     assert (here.largest == there.largest).all()
     assert (here.any_one == there.any_one).all()
     assert seen[-1] == (33, 33)
@@ -143,11 +143,11 @@ def test_a_plain_script_measures(tmp_path: Path) -> None:
     """One without `if __name__ == "__main__":`, which processes of its own would run again."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from fovea.measures.localized import localised\n"
+        "from fovea.measures.localized import localized\n"
         "import numpy as np\n"
         "from fovea.pictures.transforms import Prepare, placement_of\n"
         "job = np.ones((2, 2), np.float32), placement_of(Prepare((8, 8), crop=None), 8, 8), ((0, 0, 8, 8),)\n"
-        "print(localised({'a': [job] * 40})['a'].largest.shape)\n"
+        "print(localized({'a': [job] * 40})['a'].largest.shape)\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("(40, 99)\n", "")

@@ -48,8 +48,8 @@ def peeking(name: str = "peeking") -> Network:
 
 def made(*labels: int, boxes: tuple[tuple[float, float, float, float], ...] = ()) -> DataSet:
     """Pictures of 16 x 8 pixels, all with the same boxes; squashed, x is halved."""
-    grey = Image.new("RGB", (16, 8), "grey")
-    samples = [Sample(f"{i}", label, Pixels(np.asarray(grey)), boxes) for i, label in enumerate(labels)]
+    gray = Image.new("RGB", (16, 8), "grey")
+    samples = [Sample(f"{i}", label, Pixels(np.asarray(gray)), boxes) for i, label in enumerate(labels)]
     return DataSet("made", tuple(samples), tuple(map(str, range(CLASSES))))
 
 

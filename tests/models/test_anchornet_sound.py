@@ -42,7 +42,7 @@ def test_power_is_in_decibels_of_the_wave() -> None:
     """A sine of amplitude 1 in the middle of a bin: |X| = N/4 at its peak, over a window whose squares sum to 3N/8."""
     spectrogram = Spectrogram()
     peak = (256 / 4) ** 2 / (3 * 256 / 8)  # 42.67
-    beside = peak / 4  # the window leaves half the amplitude in each neighbour
+    beside = peak / 4  # the window leaves half the amplitude in each neighbor
     bins = torch.zeros(129, dtype=torch.float64)
     bins[31:34] = torch.tensor([beside, peak, beside])
     wanted = 10 * (torch.tensor(spectrogram.filters()) @ bins + 1e-8).log10()
@@ -109,7 +109,7 @@ def test_evidence_comes_from_the_cells_own_samples(branch: int) -> None:
     assert (alone - evidence(wave)).abs().max() < 1e-12
 
 
-def test_spans_are_those_of_the_decided_class_in_the_branch_that_localises() -> None:
+def test_spans_are_those_of_the_decided_class_in_the_branch_that_localizes() -> None:
     """Worked out by hand: branch 1 of class 1; its cells 2, then 14 (11 frames apart or more), then none."""
     network = build(2, SoundOptions())
     evidence = torch.zeros(1, 2, 20)
@@ -123,7 +123,7 @@ def test_spans_are_those_of_the_decided_class_in_the_branch_that_localises() -> 
     assert [(one.start, one.stop) for one in found.spans] == [(0.032, 0.224), (0.224, 0.416)]
     assert [one.evidence for one in found.spans] == [3, 1]
     assert found.spans[0].activation == pytest.approx(3)
-    assert found.spans[0].centre == pytest.approx(0.128)
+    assert found.spans[0].center == pytest.approx(0.128)
 
 
 def test_spans_of_sounds_of_several_lengths() -> None:

@@ -69,7 +69,7 @@ def test_positions_have_one_length(size: int, squared: int) -> None:
 
 
 @pytest.mark.parametrize(("cells", "low", "high"), [(25, 0.01479, 0.10364), (9, 0.04148, 0.26526)])
-def test_no_probability_is_out_of_the_bounds_of_normalised_logits(cells: int, low: float, high: float) -> None:
+def test_no_probability_is_out_of_the_bounds_of_normalized_logits(cells: int, low: float, high: float) -> None:
     peak = torch.full((cells,), -1.0)  # the farthest that one cell can be from the others at a given length
     peak[0] = cells - 1
     for sign, expected in ((1, high), (-1, low)):

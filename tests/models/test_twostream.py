@@ -20,7 +20,7 @@ from fovea.pictures.transforms import Prepare
 from fovea.pictures.windows import cut, inside, middle
 from made_twostream import give_boxes
 
-GREY = (0.5,) * 3
+GRAY = (0.5,) * 3
 
 
 def local_stream(kind: str = "attention", steps: int = 4, readout: str | None = None, ask: bool = False) -> LocalStream:
@@ -34,7 +34,7 @@ def a_map(count: int = 2) -> Tensor:
 
 
 def two_streams(boxes: tuple[tuple[float, ...], ...] = ((0, 0, 4, 4),), patches: int = 1, crop: float = 1.0) -> Network:
-    """Pictures of 8 x 8; both streams answer by the mean colour that they see."""
+    """Pictures of 8 x 8; both streams answer by the mean color that they see."""
     trunk = Trunk(nn.AdaptiveAvgPool2d(2), (8, 8))  # the mean color of each quarter
     options = TwoStreamOptions("cnn", side=8, patch=4, crop=crop, patches=patches)
     whole, local = GlobalStream(trunk, 3), LocalStream(3, 3, options)
@@ -43,7 +43,7 @@ def two_streams(boxes: tuple[tuple[float, ...], ...] = ((0, 0, 4, 4),), patches:
             stream.classifier.weight.copy_(torch.eye(3))
             stream.classifier.bias.zero_()
     net = TwoStream(whole, local, Trunk(nn.AdaptiveAvgPool2d(2), (8, 8)), options).eval()
-    return give_boxes(Network(net, Prepare((8, 8), GREY, GREY), ("r", "g", "b")), boxes)
+    return give_boxes(Network(net, Prepare((8, 8), GRAY, GRAY), ("r", "g", "b")), boxes)
 
 
 def test_the_thesis_network_has_44_461_584_parameters() -> None:
@@ -310,9 +310,9 @@ def test_trunks_have_no_layers_of_the_head() -> None:
 
 def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
     net = fovea.load("twostream/timm/resnet10t", pretrained=False, classes=3, options={"side": 64, "source": "whole"})
-    grey = Image.new("RGB", (80, 70), "grey")
-    refused("look_longer", fovea.explain, net, grey)
-    refused("look_longer", fovea.localize, net, grey)
+    gray = Image.new("RGB", (80, 70), "grey")
+    refused("look_longer", fovea.explain, net, gray)
+    refused("look_longer", fovea.localize, net, gray)
 
 
 @pytest.mark.parametrize(("options", "said"), [
@@ -348,6 +348,6 @@ def test_windows() -> None:
 def test_pictures_go_back_to_what_they_were() -> None:
     from fovea.streams.completion import as_images
 
-    grey = Image.new("RGB", (8, 8), (10, 200, 30))
-    prepare = Prepare((8, 8), GREY, GREY, None)
-    assert as_images(prepare(grey).unsqueeze(0), prepare)[0].getpixel((3, 3)) == (10, 200, 30)
+    gray = Image.new("RGB", (8, 8), (10, 200, 30))
+    prepare = Prepare((8, 8), GRAY, GRAY, None)
+    assert as_images(prepare(gray).unsqueeze(0), prepare)[0].getpixel((3, 3)) == (10, 200, 30)

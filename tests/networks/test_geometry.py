@@ -26,7 +26,7 @@ def cropped(x: Tensor, wide: nn.Module, narrow: nn.Module) -> Tensor:
 
 
 def shifted(x: Tensor, conv: nn.Module) -> Tensor:
-    """Every third channel takes its left neighbour's values, written in place."""
+    """Every third channel takes its left neighbor's values, written in place."""
     y = conv(x)
     out = torch.zeros_like(y)
     out[:, ::3, :, 1:] = y[:, ::3, :, :-1]

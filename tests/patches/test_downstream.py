@@ -21,7 +21,7 @@ def anchornet() -> Network:
     return fovea.load("anchornet", pretrained=False, classes=3, options={"side": 128})
 
 
-class Colours(nn.Module):
+class Colors(nn.Module):
     """The mean of each channel as a logit, and a note of every batch that it was given."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ def test_patches_are_cut_where_their_boxes_are() -> None:
 
 
 def test_softmaxes_are_added_per_picture(anchornet: Network) -> None:
-    judge = fovea.wrap(Colours(), labels=["red", "green", "blue"])
+    judge = fovea.wrap(Colors(), labels=["red", "green", "blue"])
     batch = torch.randn(5, 3, 128, 128, generator=torch.Generator().manual_seed(3)) * 4
     seen = look(anchornet, batch)
     cut = patches(seen, few, (128, 128))
@@ -61,7 +61,7 @@ def test_softmaxes_are_added_per_picture(anchornet: Network) -> None:
 
 
 def test_patches_of_one_size_run_together(anchornet: Network) -> None:
-    module = Colours()
+    module = Colors()
     answers = fovea.classify_patches(
         anchornet, fovea.wrap(module, labels=["r", "g", "b"]), torch.randn(6, 3, 128, 128), settings=few
     )
@@ -73,19 +73,19 @@ def test_patches_of_one_size_run_together(anchornet: Network) -> None:
     assert all(one.patches == 2 for one in answers)
 
 
-def test_values_are_translated_between_normalisations() -> None:
+def test_values_are_translated_between_normalizations() -> None:
     pixels = torch.rand(1, 3, 4, 4)
     ours, theirs = Prepare((4, 4), (0.5,) * 3, (0.5,) * 3), Prepare((4, 4))
-    one, two = (fovea.wrap(Colours(), transform=transform) for transform in (ours, theirs))
-    assert torch.allclose(translated(ours.normalise(pixels * 255), one, two), theirs.normalise(pixels * 255), atol=1e-5)
+    one, two = (fovea.wrap(Colors(), transform=transform) for transform in (ours, theirs))
+    assert torch.allclose(translated(ours.normalize(pixels * 255), one, two), theirs.normalize(pixels * 255), atol=1e-5)
     usual = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, True), v2.Normalize(theirs.mean, theirs.std)])
-    two = fovea.wrap(Colours(), transform=usual)  # any other transform is asked what it does to colours
-    assert torch.allclose(translated(ours.normalise(pixels * 255), one, two), theirs.normalise(pixels * 255), atol=1e-2)
+    two = fovea.wrap(Colors(), transform=usual)  # any other transform is asked what it does to colors
+    assert torch.allclose(translated(ours.normalize(pixels * 255), one, two), theirs.normalize(pixels * 255), atol=1e-2)
 
 
 def test_pictures_that_cannot_be_read_are_left_out(anchornet: Network, tmp_path: object) -> None:
     good = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 150, 3), dtype=np.uint8))
-    judge = fovea.wrap(Colours(), labels=3)
+    judge = fovea.wrap(Colors(), labels=3)
     with pytest.warns(UserWarning, match="1 picture"):
         answers = fovea.classify_patches(anchornet, judge, [good, f"{tmp_path}/none.png"])
     assert len(answers) == 1
@@ -98,8 +98,8 @@ def test_a_classifier_that_takes_one_size_only_is_refused_clearly(anchornet: Net
         fovea.classify_patches(anchornet, fovea.wrap(fixed, labels=2), torch.randn(1, 3, 128, 128))
 
 
-def test_an_ordinary_network_as_localiser() -> None:
+def test_an_ordinary_network_as_localizer() -> None:
     net = fovea.load("smallnet", pretrained=False, classes=3, options={"side": 64, "widths": [4, 6]})
-    module = Colours()
+    module = Colors()
     fovea.classify_patches(net, fovea.wrap(module, labels=3), torch.randn(2, 3, 64, 64), side=16)
     assert {shape[2:] for shape in module.given} == {(16, 16)}

@@ -38,11 +38,11 @@ def test_spans_by_hand() -> None:
 
 
 def test_boxes_by_hand() -> None:
-    # boxes of 2 x 2 at steps of 1: neighbours have IoU 2/6, diagonal ones 1/7
+    # boxes of 2 x 2 at steps of 1: neighbors have IoU 2/6, diagonal ones 1/7
     values = torch.tensor([[[5.0, 9, 4], [3, 8, 7]]])
     boxes = lattice((2, 3), 2, 1)
     picks = lip.pick(values, boxes, Settings(count=3, overlap=0.3, share=1.0))
-    assert picks.cells.tolist() == [[1, 5, 3]]  # 8 and 5 are neighbours of 9, 4 of 9 and 7
+    assert picks.cells.tolist() == [[1, 5, 3]]  # 8 and 5 are neighbors of 9, 4 of 9 and 7
     assert picks.boxes.tolist() == [[[1, 0, 3, 2], [2, 1, 4, 3], [0, 1, 2, 3]]]
 
 

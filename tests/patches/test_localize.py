@@ -47,7 +47,7 @@ def test_picks_overlap_less_than_asked(anchornet: Network) -> None:
     assert (overlaps[~np.eye(len(overlaps), dtype=bool)] < 0.3).all()
 
 
-def test_the_branch_that_localises_is_the_decisions(anchornet: Network) -> None:
+def test_the_branch_that_localizes_is_the_decisions(anchornet: Network) -> None:
     batch = torch.randn(6, 3, 128, 128, generator=torch.Generator().manual_seed(1))
     seen, out = look(anchornet, batch), anchornet.module(batch)
     assert torch.equal(seen.chosen, out.decision.branch)

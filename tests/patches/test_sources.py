@@ -21,8 +21,8 @@ from fovea.pictures.transforms import Prepare
 AS_IT_IS = Prepare((10, 10), (0.0,) * 3, (1.0,) * 3, None, "nearest")
 
 
-class Colours(nn.Module):
-    """As many cells as pixels; a class for each colour, by how much of it there is."""
+class Colors(nn.Module):
+    """As many cells as pixels; a class for each color, by how much of it there is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,8 +71,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 
 @pytest.fixture
-def colours(named: Callable[..., str]) -> str:
-    return named("colours", Network(Colours().eval(), AS_IT_IS, ("red", "green", "blue")))
+def colors(named: Callable[..., str]) -> str:
+    return named("colors", Network(Colors().eval(), AS_IT_IS, ("red", "green", "blue")))
 
 
 def picture(*marks: tuple[int, tuple[int, int, int, int], int], size: tuple[int, int] = (10, 10)) -> Image.Image:
@@ -126,9 +126,9 @@ def test_every_kind_finds_boxes_inside_that_do_not_hang_on_the_other_pictures(
     assert source([]) == []
 
 
-def test_the_map_is_of_the_class_that_the_network_predicts_with_a_box_a_threshold(colours: str) -> None:
+def test_the_map_is_of_the_class_that_the_network_predicts_with_a_box_a_threshold(colors: str) -> None:
     image = picture((0, (1, 2, 4, 4), 255), (2, (3, 3, 9, 9), 128), (2, (4, 4, 6, 6), 255))  # more blue than red
-    (found,) = open_source(f"cam:{colours},thresholds=0.25/0.75,least=0")([image])
+    (found,) = open_source(f"cam:{colors},thresholds=0.25/0.75,least=0")([image])
     assert found.boxes == ((3, 3, 9, 9), (4, 4, 6, 6))
     blue, bright = 32 * 128 + 4 * 255, 4 * 255
     assert found.scores == (1.0, pytest.approx(bright / blue, rel=1e-5))
@@ -136,7 +136,7 @@ def test_the_map_is_of_the_class_that_the_network_predicts_with_a_box_a_threshol
 
 def test_boxes_are_in_the_pictures_own_pixels_and_the_whole_of_it_is_seen(named: Callable[..., str]) -> None:
     cropping = Prepare((10, 10), (0.0,) * 3, (1.0,) * 3, 0.5, "nearest")
-    name = named("cropping", Network(Colours().eval(), cropping, ("red", "green", "blue")))
+    name = named("cropping", Network(Colors().eval(), cropping, ("red", "green", "blue")))
     (found,) = open_source(f"cam:{name},least=0,thresholds=0.9")([picture((1, (60, 0, 80, 20), 255), size=(100, 20))])
     x0, y0, x1, y1 = found.boxes[0]
     assert (y0, y1) == (0, 20)
@@ -144,8 +144,8 @@ def test_boxes_are_in_the_pictures_own_pixels_and_the_whole_of_it_is_seen(named:
     assert abs(x1 - 80) <= 5
 
 
-def test_a_blank_map_gives_the_whole_picture_with_a_score_of_nothing(colours: str) -> None:
-    (found,) = open_source(f"cam:{colours}")([picture()])
+def test_a_blank_map_gives_the_whole_picture_with_a_score_of_nothing(colors: str) -> None:
+    (found,) = open_source(f"cam:{colors}")([picture()])
     assert found.boxes == ((0, 0, 10, 10),)
     assert found.scores == (0.0,)
 
@@ -234,31 +234,31 @@ def test_a_line_in_its_parts() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("l2cav:colours", "did you mean 'l2caf'"),
+        ("l2cav:colors", "did you mean 'l2caf'"),
         ("l2caf", "needs a network"),
-        ("whole:colours", "takes no network"),
-        ("cam:colours,treshold=0.5", "did you mean 'thresholds'"),
-        ("cam:colours,thresholds=1.5", "between 0 and 1"),
-        ("cam:colours,thresholds=a/b", "0.25/0.5"),
-        ("cam:colours,square=maybe", "yes or no"),
-        ("cam:colours,pad=-1", "at least 0"),
-        ("cam:colours,least=2", "0 to 1"),
-        ("cam:colours,pad=0.1,pad=0.2", "twice"),
-        ("cam:colours,pad", "key=value"),
-        ("anchornet:colours", "branches"),
-        ("anchornet:colours,count=0", "at least 1"),
+        ("whole:colors", "takes no network"),
+        ("cam:colors,treshold=0.5", "did you mean 'thresholds'"),
+        ("cam:colors,thresholds=1.5", "between 0 and 1"),
+        ("cam:colors,thresholds=a/b", "0.25/0.5"),
+        ("cam:colors,square=maybe", "yes or no"),
+        ("cam:colors,pad=-1", "at least 0"),
+        ("cam:colors,least=2", "0 to 1"),
+        ("cam:colors,pad=0.1,pad=0.2", "twice"),
+        ("cam:colors,pad", "key=value"),
+        ("anchornet:colors", "branches"),
+        ("anchornet:colors,count=0", "at least 1"),
         ("anchornet:anchornet", "no trained weights"),
         ("prototypes:protopnet/timm/resnet18", "no trained weights"),
-        ("prototypes:colours", "a ProtoPNet"),
-        ("prototypes:colours,percentile=100", "below 100"),
-        ("prototypes:colours,count=9,among=3", "at least count=9"),
-        ("tnet:colours", "reads pictures as a whole"),
+        ("prototypes:colors", "a ProtoPNet"),
+        ("prototypes:colors,percentile=100", "below 100"),
+        ("prototypes:colors,count=9,among=3", "at least count=9"),
+        ("tnet:colors", "reads pictures as a whole"),
         ("random:count=0", "at least 1"),
         ("random:side=2", "at most 1"),
         ("random:count=many", "whole number"),
     ],
 )
-def test_errors_at_the_door(text: str, says: str, colours: str) -> None:
+def test_errors_at_the_door(text: str, says: str, colors: str) -> None:
     with pytest.raises(BadChoice, match=says):
         open_source(text)
 
@@ -273,8 +273,8 @@ def test_a_network_that_reads_text_finds_no_patches() -> None:
         open_source("l2caf:textcnn-mr")
 
 
-def test_the_weights_tell_networks_apart_that_are_called_the_same(colours: str) -> None:
-    source = open_source(f"cam:{colours}")
+def test_the_weights_tell_networks_apart_that_are_called_the_same(colors: str) -> None:
+    source = open_source(f"cam:{colors}")
     before = source.weights
     assert source.network is not None
     with torch.no_grad():
@@ -331,16 +331,16 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_a_source_of_the_users_own(mine: None, colours: str) -> None:
+def test_a_source_of_the_users_own(mine: None, colors: str) -> None:
     image = picture(size=(20, 10))
     (found,) = open_source("my_sources:middle:share=0.2,least=0")([image])
     assert found.boxes == ((8, 4, 12, 6),)
     assert open_source("middle:share=1")([image])[0].boxes == ((0, 0, 20, 10),)  # its file is imported by now
     assert "middle" in kinds()
-    (found,) = open_source(f"my_sources:undeclared:{colours},seed=3")([image])
+    (found,) = open_source(f"my_sources:undeclared:{colors},seed=3")([image])
     assert (found.boxes, found.scores) == (((0, 0, 5, 5),), (3.0,))
     bright = picture((0, (2, 3, 5, 6), 255))
-    (found,) = open_source(f"my_sources:brightest:{colours},least=0")([bright])  # every method is a source
+    (found,) = open_source(f"my_sources:brightest:{colors},least=0")([bright])  # every method is a source
     assert found.boxes == ((2, 3, 5, 6),)
 
 

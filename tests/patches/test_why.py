@@ -123,7 +123,7 @@ def test_pictures_on_which_branches_disagree(network: Network, data: DataSet) ->
     assert dusk.branches[0].mistaken_for is not None
 
 
-def test_right_and_wrong_are_told_by_more_than_colour(network: Network, data: DataSet, tmp_path: Path) -> None:
+def test_right_and_wrong_are_told_by_more_than_color(network: Network, data: DataSet, tmp_path: Path) -> None:
     row = why.disagreements(network, data).save(tmp_path)[0]
     pixels = {color for _, color in Image.open(tmp_path / row["files"]["figure"]).getcolors(1 << 20)}
     assert {tuple(bytes.fromhex(ink[1:])) for ink in (reasons.RIGHT, reasons.WRONG)} <= pixels

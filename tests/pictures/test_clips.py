@@ -211,7 +211,7 @@ def test_damaged_tail(tmp_path: Path, damage: object, options: dict[str, int]) -
         found = read_clip(path, **options)
     assert [told(image) % 32 for image in found.frames] == [
         number % 32 for number in found.numbers
-    ]  # grey wraps at 256
+    ]  # gray wraps at 256
     assert found.numbers[-1] < 55
     if "frames" in options:
         assert len(found) == 3

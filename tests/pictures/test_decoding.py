@@ -22,7 +22,7 @@ def two_halves(width: int = 6, height: int = 4) -> Image.Image:
 
 
 def corners(image: Image.Image) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The colours of the upper left and the lower right pixel."""
+    """The colors of the upper left and the lower right pixel."""
     assert image.mode == "RGB"
     return image.getpixel((0, 0)), image.getpixel((image.width - 1, image.height - 1))
 
@@ -48,9 +48,9 @@ def test_exif_rotation(tmp_path: Path, suffix: str, orientation: int, back: Imag
     assert np.abs(np.asarray(image, dtype=int) - np.asarray(two_halves(48, 32), dtype=int)).max() <= 2
 
 
-def test_greyscale_and_one_bit(tmp_path: Path) -> None:
-    Image.fromarray(np.array([[0, 100], [200, 255]], dtype=np.uint8)).save(tmp_path / "grey.png")
-    assert np.asarray(read(tmp_path / "grey.png"))[..., 2].tolist() == [[0, 100], [200, 255]]
+def test_grayscale_and_one_bit(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 100], [200, 255]], dtype=np.uint8)).save(tmp_path / "gray.png")
+    assert np.asarray(read(tmp_path / "gray.png"))[..., 2].tolist() == [[0, 100], [200, 255]]
     Image.fromarray(np.array([[True, False], [False, True]])).save(tmp_path / "bits.png")
     assert np.asarray(read(tmp_path / "bits.png"))[..., 0].tolist() == [[255, 0], [0, 255]]
 
@@ -73,7 +73,7 @@ def test_palette_with_and_without_transparency(tmp_path: Path) -> None:
     assert corners(read(tmp_path / "see-through.gif")) == (WHITE, BLUE)
 
 
-def test_a_transparent_colour_of_rgb_is_white(tmp_path: Path) -> None:
+def test_a_transparent_color_of_rgb_is_white(tmp_path: Path) -> None:
     two_halves().save(tmp_path / "a.png", transparency=RED)
     assert corners(read(tmp_path / "a.png")) == (WHITE, BLUE)
 
@@ -91,7 +91,7 @@ def test_sixteen_bits(tmp_path: Path, suffix: str) -> None:
 
 
 def test_the_first_frame_of_several(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
+    frames = [Image.new("RGB", (4, 4), color) for color in (RED, BLUE)]
     for name in ("a.gif", "a.tif"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
         assert corners(read(tmp_path / name)) == (RED, RED)
@@ -113,8 +113,8 @@ def test_the_first_frame_of_several(tmp_path: Path) -> None:
     ],
 )
 def test_arrays_of_any_numbers(values: np.ndarray, expected: list[list[int]]) -> None:
-    colour = np.stack([values, values, values], axis=-1)
-    for shape in (values, values[..., None], colour):
+    color = np.stack([values, values, values], axis=-1)
+    for shape in (values, values[..., None], color):
         assert np.asarray(from_array(shape))[..., 0].tolist() == expected
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fovea.pictures.placement import Placement, by_centres, middles, on_pixels
+from fovea.pictures.placement import Placement, by_centers, middles, on_pixels
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_values_stand_at_the_middles_of_patches() -> None:
     cells = np.zeros((3, 3), np.float32)
     cells[0, 2] = 1
     assert middles((3, 3), 4, Placement.identity(12, 12)) == (0, 0, 12, 12)
-    found = by_centres(cells, 4, Placement.identity(12, 12))
+    found = by_centers(cells, 4, Placement.identity(12, 12))
     assert found.shape == (12, 12)
     assert found[0, 11] == 1
     assert found[1, 9] == 0.875  # x = 9.5, an eighth of the way back from 10 to 6
@@ -38,14 +38,14 @@ def test_nothing_where_no_patch_has_its_middle() -> None:
     """AnchorNet's widest branch at 224: patches of 111, 8 apart, middles from 55.5 to 167.5."""
     place = Placement.identity(224, 224)
     assert middles((15, 15), 111, place) == (51.5, 51.5, 171.5, 171.5)
-    found = by_centres(np.ones((15, 15), np.float32), 111, place)
+    found = by_centers(np.ones((15, 15), np.float32), 111, place)
     assert found[60, 60] == pytest.approx(1)
     assert (found[50], found[173], found[:, 50]) == (pytest.approx(0), pytest.approx(0), pytest.approx(0))
 
 
 def test_in_a_picture_twice_as_wide() -> None:
     place = Placement((16, 4), (8, 4), (2.0, 1.0), (0.0, 0.0))
-    found = by_centres(np.array([[1.0, 0.0]], np.float32), 4, place)
+    found = by_centers(np.array([[1.0, 0.0]], np.float32), 4, place)
     assert found.shape == (4, 16)
     assert found[2, 3] == 1
     assert 0 < found[2, 8] < 0.5

@@ -32,7 +32,7 @@ def test_probing_finds_what_prepare_says(prepare: Prepare, size: tuple[int, int]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_prepare_is_resize_and_centre_crop(size: tuple[int, int]) -> None:
+def test_prepare_is_resize_and_center_crop(size: tuple[int, int]) -> None:
     theirs = T.Compose([T.Resize(64), T.CenterCrop(56), T.ToTensor(), NORMAL])
     ours = Prepare((56, 56), crop=56 / 64, interpolation="bilinear")
     agree(ours.placement(*size), probe(theirs, *size), within=1)
@@ -45,8 +45,8 @@ def test_prepare_by_hand() -> None:
     assert Prepare((50, 100), crop=None).placement(200, 100).window == (0, 0, 200, 100)
     white = Prepare((4, 4), mean=(0.5,) * 3, std=(0.25,) * 3)(Image.new("RGB", (9, 7), "white"))
     assert torch.equal(white, torch.full((3, 4, 4), 2.0))
-    grey = Prepare((4, 4), mean=(0.0,), std=(1.0,))(Image.new("RGB", (9, 7), (51, 51, 51)))
-    assert torch.allclose(grey, torch.full((1, 4, 4), 0.2))
+    gray = Prepare((4, 4), mean=(0.0,), std=(1.0,))(Image.new("RGB", (9, 7), (51, 51, 51)))
+    assert torch.allclose(gray, torch.full((1, 4, 4), 0.2))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ TRANSFORMS = {
     "crop": Prepare((96, 96), (0.0,) * 3, (1.0,) * 3),
     "squash": Prepare((96, 96), (0.0,) * 3, (1.0,) * 3, crop=None),
     "resize": T.Compose([T.Resize(96), T.ToTensor()]),
-    "centre crop": T.Compose([T.Resize(112), T.CenterCrop(96), T.ToTensor()]),
+    "center crop": T.Compose([T.Resize(112), T.CenterCrop(96), T.ToTensor()]),
     "flip": T.Compose([T.Resize((96, 96)), T.RandomHorizontalFlip(1.0), T.ToTensor()]),
     "upside down": T.Compose([T.Resize((96, 96)), T.RandomVerticalFlip(1.0), T.ToTensor()]),
     "pad": T.Compose([T.Pad((40, 80)), T.Resize((96, 96)), T.ToTensor()]),

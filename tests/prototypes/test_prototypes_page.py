@@ -22,14 +22,14 @@ from fovea.results.writing import read
 from fovea.training.prototypes import project
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-Mark = tuple[tuple[int, int, int], int, int, int]  # colour, row, column, how grey the rest is
+Mark = tuple[tuple[int, int, int], int, int, int]  # color, row, column, how gray the rest is
 
 
 def draw(path: Path, mark: Mark) -> None:
-    """80 x 80 pixels: a coloured square of 10 in a grid of 8 x 8, on grey."""
-    colour, row, column, grey = mark
-    pixels = np.full((80, 80, 3), grey, np.uint8)
-    pixels[row * 10 : row * 10 + 10, column * 10 : column * 10 + 10] = colour
+    """80 x 80 pixels: a colored square of 10 in a grid of 8 x 8, on gray."""
+    color, row, column, gray = mark
+    pixels = np.full((80, 80, 3), gray, np.uint8)
+    pixels[row * 10 : row * 10 + 10, column * 10 : column * 10 + 10] = color
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 
@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> DataSet:
 
 @pytest.fixture
 def network(data: DataSet) -> Network:
-    """Cells are squares of 10 pixels, red, green and blue; each class knows its own colour, and a grey."""
+    """Cells are squares of 10 pixels, red, green and blue; each class knows its own color, and a gray."""
     module = ProtoPNet(Trunk(nn.AvgPool2d(10), (80, 80)), 2, 3, 2)
     module.add_on = nn.Sequential()
     module.prototypes.data = torch.tensor([[[1.0, 0.0, 0.0], [0.4, 0.4, 0.4]], [[0.0, 1.0, 0.0], [0.3, 0.3, 0.3]]])
@@ -73,7 +73,7 @@ def test_boxes_lie_where_the_prototype_is_seen(network: Network, data: DataSet) 
 
 
 def test_the_nearest_are_other_pictures_the_most_similar_first(network: Network, data: DataSet) -> None:
-    red, grey, green, _ = prototyping.nearest(network, data, count=3)
+    red, gray, green, _ = prototyping.nearest(network, data, count=3)
     assert [patch.number for patch in red.nearest][:2] == [1, 2]
     assert red.own is not None
     assert red.own.number == 0
@@ -82,8 +82,8 @@ def test_the_nearest_are_other_pictures_the_most_similar_first(network: Network,
     similar = [patch.similarity for patch in red.nearest]
     assert similar == sorted(similar, reverse=True)
     assert (green.label, green.weight, green.nearest[0].label) == ("leaf", 1.0, "leaf")
-    assert grey.own is not None
-    assert grey.own.number not in [patch.number for patch in grey.nearest]
+    assert gray.own is not None
+    assert gray.own.number not in [patch.number for patch in gray.nearest]
 
 
 def test_batches_change_nothing_and_the_network_is_left_as_found(network: Network, data: DataSet) -> None:
@@ -153,7 +153,7 @@ def test_the_page_of_prototypes(network: Network, data: DataSet, tmp_path: Path)
     index = page.write_prototypes(Results(found, settings={"net": "<squares>"}), tmp_path / "out")
     text = index.read_text()
     assert text.count("<section>") == 2
-    assert text.count("data:image/jpeg;base64,") == 4 * (2 + 2)  # whole, part, two neighbours
+    assert text.count("data:image/jpeg;base64,") == 4 * (2 + 2)  # whole, part, two neighbors
     assert "&lt;squares&gt;" in text
     assert 'src="http' not in text
     rows = read(tmp_path / "out").results

@@ -1,4 +1,4 @@
-"""A network that knows a picture by its mean colour, and pictures whose similarity can be worked out by hand."""
+"""A network that knows a picture by its mean color, and pictures whose similarity can be worked out by hand."""
 
 import time
 from pathlib import Path
@@ -16,8 +16,8 @@ RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 SIDE = 24
 
 
-class Colours(nn.Module):
-    """Cells of 4 x 4 pixels, each its mean colour; the embedding is the mean of the cells."""
+class Colors(nn.Module):
+    """Cells of 4 x 4 pixels, each its mean color; the embedding is the mean of the cells."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,18 +36,18 @@ class Colours(nn.Module):
         return self.forward_head(self.forward_features(x))
 
 
-def colours() -> Network:
-    return Network(Colours().eval(), Prepare((SIDE, SIDE), (0.0,) * 3, (1.0,) * 3, None, "nearest"), name="colours")
+def colors() -> Network:
+    return Network(Colors().eval(), Prepare((SIDE, SIDE), (0.0,) * 3, (1.0,) * 3, None, "nearest"), name="colors")
 
 
-class Slow(Colours):
+class Slow(Colors):
     def forward(self, x: Tensor) -> Tensor:
         time.sleep(0.2)
         return super().forward(x)
 
 
 def slow() -> Network:
-    return Network(Slow().eval(), colours().transform)
+    return Network(Slow().eval(), colors().transform)
 
 
 def work_slowly(pictures: Path, file: Path) -> None:
@@ -56,7 +56,7 @@ def work_slowly(pictures: Path, file: Path) -> None:
 
 
 def draw(path: Path, *shades: tuple[int, int, int]) -> Path:
-    """Stripes of equal width, one a colour."""
+    """Stripes of equal width, one a color."""
     pixels = np.zeros((SIDE, SIDE, 3), np.uint8)
     width = SIDE // len(shades)
     for i, shade in enumerate(shades):

@@ -1,4 +1,4 @@
-"""Five pictures by their mean colours: an index holds what the folder holds, whatever happens in between."""
+"""Five pictures by their mean colors: an index holds what the folder holds, whatever happens in between."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_colours import BLUE, GREEN, RED, Colours, colours, draw, folder, slow, work_slowly
+from made_colors import BLUE, GREEN, RED, Colors, colors, draw, folder, slow, work_slowly
 from PIL import Image
 
 import fovea
@@ -28,7 +28,7 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def test_every_picture_by_its_path_below_the_folder(pictures: Path, tmp_path: Path) -> None:
-    net = colours()
+    net = colors()
     opened = open_index(index(net, pictures, tmp_path / "a.fovea", batch=2).file, net)
     assert opened.names == ("cold/blue.png", "cold/green.png", "warm/half.png", "warm/mostly.png", "warm/red.png")
     assert opened.paths[0] == pictures / "cold/blue.png"
@@ -38,7 +38,7 @@ def test_every_picture_by_its_path_below_the_folder(pictures: Path, tmp_path: Pa
 
 
 def test_run_again_nothing_is_looked_at_and_the_file_stays(pictures: Path, tmp_path: Path) -> None:
-    net = colours()
+    net = colors()
     file = index(net, pictures, tmp_path / "a.fovea").file
     before, seen = file.read_bytes(), net.module.seen
     again = index(net, pictures, tmp_path / "a.fovea")
@@ -48,7 +48,7 @@ def test_run_again_nothing_is_looked_at_and_the_file_stays(pictures: Path, tmp_p
 
 
 def test_new_changed_and_removed_pictures(pictures: Path, tmp_path: Path) -> None:
-    net = colours()
+    net = colors()
     index(net, pictures, tmp_path / "a.fovea")
     (pictures / "warm/half.png").unlink()
     draw(pictures / "warm/new.png", RED, BLUE)
@@ -61,13 +61,13 @@ def test_new_changed_and_removed_pictures(pictures: Path, tmp_path: Path) -> Non
     np.testing.assert_allclose(opened.vectors[0], [0, 0.5**0.5, 0.5**0.5], atol=1e-6)
 
 
-class Wide(Colours):
+class Wide(Colors):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x).repeat(1, 2000)
 
 
 def test_the_room_of_dropped_pictures_is_given_back(pictures: Path, tmp_path: Path) -> None:
-    net, file = Network(Wide().eval(), colours().transform), tmp_path / "a.fovea"
+    net, file = Network(Wide().eval(), colors().transform), tmp_path / "a.fovea"
     whole = index(net, pictures, file).file.stat().st_size
     shutil.rmtree(pictures / "cold")
     (pictures / "warm/half.png").unlink()
@@ -81,7 +81,7 @@ def test_the_room_of_dropped_pictures_is_given_back(pictures: Path, tmp_path: Pa
 
 
 def test_the_folder_may_move(pictures: Path, tmp_path: Path) -> None:
-    net, file = colours(), tmp_path / "a.fovea"
+    net, file = colors(), tmp_path / "a.fovea"
     index(net, pictures, file)
     pictures.rename(tmp_path / "moved")
     seen = net.module.seen
@@ -94,7 +94,7 @@ def test_the_folder_may_move(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_the_folder_and_the_index_may_move_together(pictures: Path, tmp_path: Path) -> None:
-    net = colours()
+    net = colors()
     index(net, pictures, tmp_path / "a.fovea")
     (tmp_path / "elsewhere").mkdir()
     for name in ("set", "a.fovea"):
@@ -103,7 +103,7 @@ def test_the_folder_and_the_index_may_move_together(pictures: Path, tmp_path: Pa
 
 
 def test_another_folder_beside_it_keeps_what_is_known(pictures: Path, tmp_path: Path) -> None:
-    net, file = colours(), tmp_path / "a.fovea"
+    net, file = colors(), tmp_path / "a.fovea"
     index(net, pictures, file)
     draw(tmp_path / "more/sky.png", BLUE)
     found = index(net, [pictures, tmp_path / "more"], file)
@@ -115,11 +115,11 @@ def test_another_folder_beside_it_keeps_what_is_known(pictures: Path, tmp_path: 
 
 
 def test_given_twice_a_picture_counts_once(pictures: Path, tmp_path: Path) -> None:
-    assert index(colours(), [pictures, pictures / "warm"], tmp_path / "a.fovea").pictures == 5
+    assert index(colors(), [pictures, pictures / "warm"], tmp_path / "a.fovea").pictures == 5
 
 
 def test_what_cannot_be_read_is_told_and_tried_again_when_it_changes(pictures: Path, tmp_path: Path) -> None:
-    net, file = colours(), tmp_path / "a.fovea"
+    net, file = colors(), tmp_path / "a.fovea"
     (pictures / "warm/bad.png").write_bytes(b"no picture")
     (pictures / "cold/empty.jpg").touch()
     (pictures / "cold/link.png").symlink_to("nowhere.png")
@@ -137,19 +137,19 @@ def test_what_cannot_be_read_is_told_and_tried_again_when_it_changes(pictures: P
 
 def test_a_picture_over_the_limit_is_tried_again_with_a_higher_one(pictures: Path, tmp_path: Path) -> None:
     Image.new("RGB", (50, 50), RED).save(pictures / "warm/red.png")
-    assert len(index(colours(), pictures, tmp_path / "a.fovea", max_pixels=1000).skipped) == 1
-    assert not index(colours(), pictures, tmp_path / "a.fovea").skipped
+    assert len(index(colors(), pictures, tmp_path / "a.fovea", max_pixels=1000).skipped) == 1
+    assert not index(colors(), pictures, tmp_path / "a.fovea").skipped
 
 
 def test_no_picture_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
-    raises(BadPicture, "no pictures in the folder", index, colours(), tmp_path / "set", tmp_path / "a.fovea")
-    raises(BadPicture, "no file or folder", index, colours(), tmp_path / "sett", tmp_path / "a.fovea")
+    raises(BadPicture, "no pictures in the folder", index, colors(), tmp_path / "set", tmp_path / "a.fovea")
+    raises(BadPicture, "no file or folder", index, colors(), tmp_path / "sett", tmp_path / "a.fovea")
     assert not (tmp_path / "a.fovea").exists()
     (tmp_path / "set/bad.png").write_bytes(b"no picture")
     with pytest.raises(BadPicture, match=r"could be read.*bad.png is not a picture"):
-        index(colours(), tmp_path / "set", tmp_path / "a.fovea")
-    raises(FoveaError, "holds no picture", open_index, tmp_path / "a.fovea", colours())
+        index(colors(), tmp_path / "set", tmp_path / "a.fovea")
+    raises(FoveaError, "holds no picture", open_index, tmp_path / "a.fovea", colors())
 
 
 def other(net: Network) -> Network:
@@ -158,23 +158,23 @@ def other(net: Network) -> Network:
 
 
 def test_another_network_is_refused(pictures: Path, tmp_path: Path) -> None:
-    file = index(colours(), pictures, tmp_path / "a.fovea").file
+    file = index(colors(), pictures, tmp_path / "a.fovea").file
     before = file.read_bytes()
-    raises(BadNetwork, r"another network.*weights.*--fresh", index, other(colours()), pictures, file)
-    raises(BadNetwork, "another network", open_index, file, other(colours()))
-    cropped = Network(colours().module, fovea.load("smallnet", pretrained=False).transform)
+    raises(BadNetwork, r"another network.*weights.*--fresh", index, other(colors()), pictures, file)
+    raises(BadNetwork, "another network", open_index, file, other(colors()))
+    cropped = Network(colors().module, fovea.load("smallnet", pretrained=False).transform)
     raises(BadNetwork, r"transform.*--fresh", index, cropped, pictures, file)
     assert file.read_bytes() == before
-    assert index(other(colours()), pictures, file, fresh=True).added == 5
+    assert index(other(colors()), pictures, file, fresh=True).added == 5
 
 
 def test_a_network_without_a_name_must_be_given(pictures: Path, tmp_path: Path) -> None:
-    file = index(colours(), pictures, tmp_path / "a.fovea").file
+    file = index(colors(), pictures, tmp_path / "a.fovea").file
     raises(BadNetwork, "net=that_network", open_index, file)
 
 
 def test_a_file_never_says_what_to_import(pictures: Path, tmp_path: Path) -> None:
-    file = index(colours(), pictures, tmp_path / "a.fovea").file
+    file = index(colors(), pictures, tmp_path / "a.fovea").file
     with store.writing(file) as opened:
         opened.write(opened.read().about | {"net": "this:network"}, {})
     raises(BadNetwork, r"of your own \(this:network\)", open_index, file)
@@ -193,24 +193,24 @@ def test_a_weights_file_loads_again(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_values_that_are_not_numbers_are_told(pictures: Path, tmp_path: Path) -> None:
-    class Broken(Colours):
+    class Broken(Colors):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             out = super().forward(x)
             return torch.where((out[:, 2:] == 1) & (out[:, :1] == 0), torch.nan, out)
 
-    found = index(Network(Broken().eval(), colours().transform), pictures, tmp_path / "a.fovea")
+    found = index(Network(Broken().eval(), colors().transform), pictures, tmp_path / "a.fovea")
     assert (found.pictures, [name for name, _ in found.skipped]) == (4, ["cold/blue.png"])
 
 
 def test_a_folder_for_the_index(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    assert index(colours(), pictures, tmp_path / "out").file == tmp_path / "out/index.fovea"
-    assert len(open_index(tmp_path / "out", colours())) == 5
+    assert index(colors(), pictures, tmp_path / "out").file == tmp_path / "out/index.fovea"
+    assert len(open_index(tmp_path / "out", colors())) == 5
 
 
 def test_stopped_at_any_moment_it_goes_on(pictures: Path, tmp_path: Path) -> None:
     """What a kill would leave between any two statements is copied, and each copy gone on from."""
-    net, file = colours(), tmp_path / "a.fovea"
+    net, file = colors(), tmp_path / "a.fovea"
     left: list[Path] = []
 
     def copied(statement: str) -> None:
@@ -245,7 +245,7 @@ def test_stopped_at_any_moment_it_goes_on(pictures: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("what", ["vector", "name", "reason", "stamp", "about", "page", "end"])
 def test_damage_is_told_and_fresh_mends_it(pictures: Path, tmp_path: Path, what: str) -> None:
-    net, file = colours(), tmp_path / "a.fovea"
+    net, file = colors(), tmp_path / "a.fovea"
     (pictures / "warm/bad.png").write_bytes(b"no picture")
     content = bytearray(index(net, pictures, file, batch=1).file.read_bytes())
     rows = store.read(file).rows
@@ -269,9 +269,9 @@ def test_damage_is_told_and_fresh_mends_it(pictures: Path, tmp_path: Path, what:
 def test_an_index_of_the_version_before_is_made_anew(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.fovea"
     file.write_bytes(b'fovea index 1\n0badcafe 16 0 12345678\n{"is":"network"}\n')
-    for attempt in (lambda: open_index(file, colours()), lambda: index(colours(), pictures, file)):
+    for attempt in (lambda: open_index(file, colors()), lambda: index(colors(), pictures, file)):
         raises(FoveaError, r"is an index of an older version: make it anew.*--fresh", attempt)
-    assert index(colours(), pictures, file, fresh=True).added == 5
+    assert index(colors(), pictures, file, fresh=True).added == 5
 
 
 @pytest.mark.parametrize("kind", ["text", "sqlite"])
@@ -284,14 +284,14 @@ def test_what_is_no_index_is_not_written_over(pictures: Path, tmp_path: Path, ki
             other.execute("CREATE TABLE pictures (name)")
     before = file.read_bytes()
     for fresh in (False, True):
-        raises(FoveaError, "is no index", index, colours(), pictures, file, fresh=fresh)
-    raises(FoveaError, "is no index", open_index, file, colours())
+        raises(FoveaError, "is no index", index, colors(), pictures, file, fresh=fresh)
+    raises(FoveaError, "is no index", open_index, file, colors())
     assert file.read_bytes() == before
 
 
 def test_two_at_once(pictures: Path, tmp_path: Path) -> None:
     with store.writing(tmp_path / "a.fovea"), pytest.raises(FoveaError, match="another process is writing"):
-        index(colours(), pictures, tmp_path / "a.fovea")
+        index(colors(), pictures, tmp_path / "a.fovea")
 
 
 def test_killed_it_keeps_every_finished_batch(pictures: Path, tmp_path: Path) -> None:
@@ -315,16 +315,16 @@ def test_killed_it_keeps_every_finished_batch(pictures: Path, tmp_path: Path) ->
 
 
 def test_wrong_options(pictures: Path, tmp_path: Path) -> None:
-    refused("at least one picture", index, colours(), pictures, tmp_path / "a.fovea", batch=0)
-    refused("at least one folder", index, colours(), [], tmp_path / "a.fovea")
-    index(colours(), pictures, tmp_path / "a.fovea")
+    refused("at least one picture", index, colors(), pictures, tmp_path / "a.fovea", batch=0)
+    refused("at least one folder", index, colors(), [], tmp_path / "a.fovea")
+    index(colors(), pictures, tmp_path / "a.fovea")
     refused(r"no index.*did you mean 'a.fovea'.*fovea index DIR", open_index, tmp_path / "b.fovea")
 
 
 def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.fovea"
     fovea.load("smallnet", pretrained=False).save(tmp_path / "mine.safetensors")
-    for net in (colours(), tmp_path / "mine.safetensors"):
+    for net in (colors(), tmp_path / "mine.safetensors"):
         with pytest.warns(DeprecationWarning, match="network first"):
             assert index(str(pictures), net, file, fresh=True).added == 5
-    refused("a network, then pictures", index, colours())
+    refused("a network, then pictures", index, colors())

@@ -1,4 +1,4 @@
-"""Pictures of plain colours: similarities are cosines worked out by hand, and maps lie on the stripes they share."""
+"""Pictures of plain colors: similarities are cosines worked out by hand, and maps lie on the stripes they share."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_colours import BLUE, GREEN, RED, SIDE, colours, draw, folder
+from made_colors import BLUE, GREEN, RED, SIDE, colors, draw, folder
 from PIL import Image
 
 import fovea
@@ -23,7 +23,7 @@ from fovea.retrieval.figure import over
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Index:
-    net = colours()
+    net = colors()
     return open_index(index(net, folder(tmp_path / "set"), tmp_path / "a.fovea").file, net)
 
 
@@ -53,7 +53,7 @@ def test_a_copy_is_a_neighbor(opened: Index, tmp_path: Path) -> None:
 
 
 def test_itself_if_it_is_all_there_is(tmp_path: Path) -> None:
-    net, only = colours(), draw(tmp_path / "set/only.png", RED)
+    net, only = colors(), draw(tmp_path / "set/only.png", RED)
     opened = open_index(index(net, tmp_path / "set", tmp_path / "a.fovea").file, net)
     found = opened.search(only)[0]
     assert [(one.name, one.itself, one.label) for one in found.neighbors] == [("only.png", True, None)]
@@ -105,7 +105,7 @@ def test_maps_are_those_of_explain(opened: Index, tmp_path: Path) -> None:
 
 
 def test_networks_whose_head_takes_its_own_batch_only(branching: torch.nn.Module, tmp_path: Path) -> None:
-    net = Network(branching, colours().transform, name="branching")
+    net = Network(branching, colors().transform, name="branching")
     opened = open_index(index(net, folder(tmp_path / "set"), tmp_path / "a.fovea").file, net)
     query = tmp_path / "set/warm/half.png"
     found = opened.search(query, count=2)[0]
@@ -134,7 +134,7 @@ def test_neighbors_that_have_gone_are_told(opened: Index, tmp_path: Path) -> Non
 
 
 def test_a_network_without_a_map_has_a_page_all_the_same(tmp_path: Path) -> None:
-    net = Network(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * SIDE**2, 4)), colours().transform)
+    net = Network(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * SIDE**2, 4)), colors().transform)
     opened = open_index(index(net, folder(tmp_path / "set"), tmp_path / "a.fovea").file, net)
     found = opened.search(tmp_path / "set/warm/red.png", count=2)
     assert (found[0].maps.own, found[0].maps.neighbors) == (None, ())
@@ -165,7 +165,7 @@ def test_saved(opened: Index, tmp_path: Path) -> None:
     assert "in the index itself" in text
     assert 'class="same"' in text
     told = read(tmp_path / "out")
-    assert (told.what, told.settings["net"], told.settings["pictures"]) == ("search", "colours", 5)
+    assert (told.what, told.settings["net"], told.settings["pictures"]) == ("search", "colors", 5)
     assert told.settings["features"] == "output"
     assert told.results == [row]
     assert row["itself"] == "warm/half.png"
@@ -188,8 +188,8 @@ def test_a_result_like_any_other(opened: Index, tmp_path: Path) -> None:
     assert isinstance(found[0], Result)
     assert (found[0].label, found[0].probability) == ("warm", None)
     assert repr(found[0]) == f"<Search {tmp_path / 'set/warm/half.png'}: warm>"
-    with pytest.warns(DeprecationWarning, match=r"found.neighbours is now found\[0\].neighbors"):
-        assert found.neighbours == found[0].neighbors
+    with pytest.warns(DeprecationWarning, match=r"found.neighbors is now found\[0\].neighbors"):
+        assert found.neighbors == found[0].neighbors
     with pytest.raises(AttributeError, match="neighbors_"):
         _ = found.neighbors_
 
@@ -238,7 +238,7 @@ def test_commands_refuse(run: dict[str, Run], tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
-    net = colours()
+    net = colors()
     draw(tmp_path / "set/plain.png", RED)
     odd = tmp_path / "set" / b"\xff\xfe.png".decode(errors="surrogateescape")
     odd.write_bytes((tmp_path / "set/plain.png").read_bytes())
@@ -250,7 +250,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_equal_similarities_come_by_name(tmp_path: Path) -> None:
-    net = colours()
+    net = colors()
     for name in "cab":
         draw(tmp_path / f"set/{name}.png", RED)
     opened = open_index(index(net, tmp_path / "set", tmp_path / "a.fovea", batch=1).file, net)

@@ -17,8 +17,8 @@ def looked(steps: int = 3, boxes: int = 1, truth: str | None = None) -> Looked:
     return fovea.look_longer(network, planted_image(), truth=truth)[0]
 
 
-def pixels_of(image: Image.Image, colour: str) -> int:
-    wanted = tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+def pixels_of(image: Image.Image, color: str) -> int:
+    wanted = tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
     return int((np.asarray(image) == wanted).all(2).sum())
 
 
@@ -35,7 +35,7 @@ def saying(one: Looked, labels: list[str]) -> Looked:
 
 
 def test_right_and_wrong_are_told_apart() -> None:
-    """Shapes and words differ, not only colours; without a truth, agreeing with the answer takes its place."""
+    """Shapes and words differ, not only colors; without a truth, agreeing with the answer takes its place."""
     right = saying(looked(truth="red_bird"), ["red_bird"] * 3).draw()
     wrong = saying(looked(truth="red_bird"), ["green_bird"] * 3).draw()
     mixed = saying(looked(truth="red_bird"), ["red_bird", "green_bird", "red_bird"]).draw()
@@ -89,7 +89,7 @@ def test_whole_pixels(box: tuple[float, float, float, float], wanted: tuple[int,
 
 
 def test_odd_pictures() -> None:
-    """Very long, very small, grey: there is always a strip."""
+    """Very long, very small, gray: there is always a strip."""
     network = made()
     for size in ((400, 4), (4, 400), (2, 2)):
         figure = fovea.look_longer(network, Image.new("RGB", size, "grey"))[0].draw()

@@ -23,8 +23,8 @@ from made_recipes import recipe
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes that a colour tells apart, and a localiser with random weights that knows their names."""
-    home = tmp_path_factory.mktemp("coloured")
+    """Two classes that a color tells apart, and a localizer with random weights that knows their names."""
+    home = tmp_path_factory.mktemp("colored")
     random = np.random.default_rng(0)
     for number, name in enumerate(("blue", "red")):
         (home / "train" / name).mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
     shown = list(feed.batches(wanted))
     assert {batch.inputs.shape[-1] for batch in shown} == {63, 95, 111}
     # without augmentation a patch is a part of its picture, pixel by pixel
-    pixels = feed.prepare.normalise(feed.pixels)
+    pixels = feed.prepare.normalize(feed.pixels)
     for batch in shown[:4]:
         side = batch.inputs.shape[-1]
         number = feed.sides.index(side)
@@ -83,7 +83,7 @@ def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
             assert float((cut - batch.inputs[i]).abs().amax((1, 2, 3)).min()) < 1e-4
 
 
-def test_the_same_patches_as_localise_gives(folder: Path) -> None:
+def test_the_same_patches_as_localize_gives(folder: Path) -> None:
     medium = PatchMedium(tiny(folder))
     tested = medium.tested(medium.network(), torch.device("cpu"), lambda done, total: None)
     assert tested is not None
@@ -96,7 +96,7 @@ def test_the_same_patches_as_localise_gives(folder: Path) -> None:
 def test_refused(folder: Path, tmp_path: Path) -> None:
     fovea.load("smallnet", pretrained=False, classes=2).save(tmp_path / "small.safetensors")
     data = {"train": str(folder / "train"), "localizer": str(tmp_path / "small.safetensors")}
-    with pytest.raises(fovea.BadChoice, match="no branches that localise"):
+    with pytest.raises(fovea.BadChoice, match="no branches that localize"):
         medium_of(tiny(folder, data=data))
     other = fovea.load("anchornet", pretrained=False, classes=2, options={"side": 120})
     other.save(tmp_path / "other.safetensors")

@@ -20,7 +20,7 @@ PREPARE = Prepare((16, 16), (0.5,) * 3, (0.5,) * 3, None, "bilinear")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> DataSet:
-    """Six pictures, each of one grey that tells it from the others, two classes; one file is broken."""
+    """Six pictures, each of one gray that tells it from the others, two classes; one file is broken."""
     for i in range(6):
         path = tmp_path / f"class{i % 2}" / f"{i}.png"
         path.parent.mkdir(exist_ok=True)
@@ -33,7 +33,7 @@ def nothing(done: int, total: int) -> None:
     pass
 
 
-def greys(inputs: torch.Tensor) -> list[int]:
+def grays(inputs: torch.Tensor) -> list[int]:
     return [round((float(one.mean()) * 0.5 + 0.5) * 255 / 40) for one in inputs]
 
 
@@ -42,7 +42,7 @@ def test_held_leaves_out_what_cannot_be_read(folder: DataSet) -> None:
     assert len(held.samples) == 5
     assert [Path(name).name for name, _ in held.skipped] == ["2.png"]
     (batch,) = held.batches([Wanted(torch.tensor([4, 0]), draw(2, 0, 0))])
-    assert greys(batch.inputs) == [int(Path(held.samples[i].name).stem) for i in (4, 0)]
+    assert grays(batch.inputs) == [int(Path(held.samples[i].name).stem) for i in (4, 0)]
     assert batch.target.tolist() == [held.samples[4].label, held.samples[0].label]
 
 
@@ -52,7 +52,7 @@ def test_streamed_stands_in_for_what_cannot_be_read(folder: DataSet, workers: in
     order = [int(Path(sample.name).stem) for sample in folder.samples]
     place = order.index(2)
     (batch,) = streamed.batches([Wanted(torch.tensor([place, 0]), draw(2, 0, 0))])
-    assert greys(batch.inputs) == [order[place + 1], order[0]]
+    assert grays(batch.inputs) == [order[place + 1], order[0]]
     assert [Path(name).name for name, _ in streamed.skipped] == ["2.png"]
 
 

@@ -27,9 +27,9 @@ def test_other_networks_are_refused() -> None:
         project(fovea.load("smallnet", classes=2), DataSet("none", ()))
 
 
-def pictures(root: Path, colours: dict[str, list[list[tuple[int, int, int]]]]) -> DataSet:
+def pictures(root: Path, colors: dict[str, list[list[tuple[int, int, int]]]]) -> DataSet:
     """Pictures of 2 x 2 pixels, given by class and in reading order."""
-    for label, each in colours.items():
+    for label, each in colors.items():
         for i, four in enumerate(each):
             path = root / label / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def test_a_short_run_learns_and_its_weights_say_what_they_are(tmp_path: Path) ->
     right = sum(one.label == sound.label for one, sound in zip(found, test.samples, strict=True))
     assert right / 30 == done.score["top1"]
     pairs = zip(found, test.samples, strict=True)
-    hit = sum(sound.span[0] <= one.spans[0].centre < sound.span[1] for one, sound in pairs)
+    hit = sum(sound.span[0] <= one.spans[0].center < sound.span[1] for one, sound in pairs)
     assert hit / 30 == done.score["hit"]
 
 

@@ -74,8 +74,8 @@ def test_three_frames_and_the_whole_output_unless_told(net: fovea.Network, path:
     assert seen.title().startswith(f"where it looks · says {seen.best[0][0]} 0.")
 
 
-class Grey(nn.Module):
-    """Two classes by hand: a frame's grey g (0 to 1) gives the logits 4 g and 1."""
+class Gray(nn.Module):
+    """Two classes by hand: a frame's gray g (0 to 1) gives the logits 4 g and 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Grey(nn.Module):
 
 def test_one_class_is_followed_through_the_clip() -> None:
     """The last frame alone is light. Its class is the clip's when the mean of the logits says so, not two of three."""
-    net = fovea.wrap(Grey(), Prepare((8, 8), mean=(0.0,) * 3, std=(1.0,) * 3), labels=["light", "dark"])
+    net = fovea.wrap(Gray(), Prepare((8, 8), mean=(0.0,) * 3, std=(1.0,) * 3), labels=["light", "dark"])
     for last, wanted in ((0.7, "dark"), (0.9, "light")):  # mean logits: 4 last / 3 against 1
         frames = tuple(Image.new("RGB", (8, 8), (round(255 * g),) * 3) for g in (0.0, 0.0, last))
         clip = Clip("made", frames, (0.0, 1.0, 2.0), (0, 1, 2), 1.0)
@@ -260,9 +260,9 @@ def test_strip_shows_the_frames_above_their_maps(net: fovea.Network, path: Path)
     strip = np.asarray(fovea.watch(net, path, frames=3, target="cat")[0].draw()).astype(int)
     width = 3 * 320 + 2 * 12
     assert strip.shape[1] == width
-    grey = [(row, column) for row in range(0, strip.shape[0], 4) for column in (300, 632, 964)]
+    gray = [(row, column) for row in range(0, strip.shape[0], 4) for column in (300, 632, 964)]
     for column, number in ((300, 3), (632, 10), (964, 16)):  # frames of 64 x 48 are drawn as 320 x 240
-        own = [row for row, at in grey if at == column and abs(strip[row, column] - number * 8).max() < 6]
+        own = [row for row, at in gray if at == column and abs(strip[row, column] - number * 8).max() < 6]
         assert len(own) * 4 > 200
 
 
@@ -297,7 +297,7 @@ def test_one_map_has_short_names(net: fovea.Network, path: Path, tmp_path: Path)
 
 def test_a_blank_frame_is_told(path: Path) -> None:
     """Of a black frame nothing speaks for 'light'; the others are light."""
-    net = fovea.wrap(Grey(), Prepare((8, 8), mean=(0.0,) * 3, std=(1.0,) * 3), labels=["light", "dark"])
+    net = fovea.wrap(Gray(), Prepare((8, 8), mean=(0.0,) * 3, std=(1.0,) * 3), labels=["light", "dark"])
     noise = [np.random.default_rng(i).integers(0, 256, (8, 8, 3), dtype=np.uint8) for i in range(3)]
     noise[1][:] = 0
     clip = Clip("made", tuple(map(Image.fromarray, noise)), (0.0, 1.0, 2.0), (0, 1, 2), 1.0)

@@ -15,10 +15,10 @@ THRESHOLD_RULE = (
     "the map is clipped at 0 and upsampled bilinearly; pixels at or above min + t (max - min); "
     "box of the largest 8-connected segment"
 )
-THRESHOLD = 0.25  # what localises best for l2caf over 3,000 ImageNet validation pictures
+THRESHOLD = 0.25  # what localizes best for l2caf over 3,000 ImageNet validation pictures
 
 
-def normalised(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def normalized(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Clipped at zero (what speaks against has no box), then stretched to 0..1; a constant map becomes 0."""
     clipped = np.clip(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0), 0, None)
     low, high = clipped.min(), clipped.max()
@@ -26,7 +26,7 @@ def normalised(values: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def segments(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Boxes (S, 2 x axes) and sizes (S) of the connected segments of a mask; diagonal neighbours are connected."""
+    """Boxes (S, 2 x axes) and sizes (S) of the connected segments of a mask; diagonal neighbors are connected."""
     labels, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim, dtype=int))
     if count == 1:  # most often, and quicker to say
         sides = [
@@ -36,7 +36,7 @@ def segments(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int
         return np.array([box], dtype=np.int64), np.array([np.count_nonzero(mask)])
     slices = ndimage.find_objects(labels)
     sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
-    boxes = [[s.start for s in reversed(one)] + [s.stop for s in reversed(one)] for one in slices]
+    boxes = [[s.start for s in reversed(slice_)] + [s.stop for s in reversed(slice_)] for slice_ in slices]
     return np.array(boxes, dtype=np.int64).reshape(count, 2 * mask.ndim), sizes
 
 
@@ -44,7 +44,7 @@ def box_of(values: NDArray[np.floating], threshold: float = THRESHOLD) -> NDArra
     """The box of a map by THRESHOLD_RULE; of equal segments the first in reading order; no box is all zeros."""
     if not 0 < threshold < 1:
         raise BadChoice(f"a threshold is a share of the map's range, between 0 and 1; got {threshold}")
-    scaled = normalised(values)
+    scaled = normalized(values)
     if scaled.max() <= 0:
         return np.zeros(2 * values.ndim, dtype=np.int64)
     boxes, sizes = segments(scaled >= threshold)

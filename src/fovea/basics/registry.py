@@ -140,6 +140,6 @@ def _declared(package: str, kind: str) -> tuple[Entry, ...]:
 def _of(node: ast.stmt, module: str, kind: str) -> Iterator[Entry]:
     for call in getattr(node, "decorator_list", ()):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
-            traits = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
+            traits = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
             about, options = traits.pop("about", ""), traits.pop("options", {})
             yield Entry(ast.literal_eval(call.args[0]), module, about, options, traits, node)

@@ -128,7 +128,9 @@ class Declaration:
         """What was typed, checked, and the usual for the rest."""
         values: dict[str, Any] = {}
         for name, value in given.items():
-            option = ARGUMENTS[name] if name in {one.rstrip("?") for one in self.arguments} else self.option(name)
+            option = (
+                ARGUMENTS[name] if name in {argument.rstrip("?") for argument in self.arguments} else self.option(name)
+            )
             values[name] = option.values(name, value) if value not in (None, []) else None
         typed = frozenset(name for name, value in values.items() if value is not None)
         usual = {name: self.usual_of(name) for name in self.options if name not in typed}
@@ -175,7 +177,7 @@ def build(declared: Declaration, run: Callable[[Asked], None], words: str) -> Ca
         run(declared.asked(given))
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = words
     return call
 

@@ -121,7 +121,7 @@ def _zoom() -> str:
         figure(one.draw(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
         for sample, one in zip(canvases.samples, answers, strict=True)
     )
-    share = sum(one.cost.share for one in answers) / len(answers)
+    share = sum(answer.cost.share for answer in answers) / len(answers)
     return f"""<section><h2>Reading only what matters</h2>
 <p>One digit of 28 pixels among fragments of others, on a canvas of 896 x 896. TNet reads the whole canvas at a
 quarter of its resolution, then two windows at half and two at full resolution, each chosen by what was read before:
@@ -144,9 +144,9 @@ def _text(found: LocalizedText) -> str:
         html.escape(one) for one in (found.text[:start], found.text[start:stop], found.text[stop:])
     )
     rows = "".join(
-        f"<tr><td>{one.window} words</td><td>{html.escape(one.label)} {one.probability:.2f}</td>"
-        f"<td>{html.escape(one.span.words)}</td></tr>"
-        for one in found.branches
+        f"<tr><td>{branch.window} words</td><td>{html.escape(branch.label)} {branch.probability:.2f}</td>"
+        f"<td>{html.escape(branch.span.words)}</td></tr>"
+        for branch in found.branches
     )
     return f"""<p class="sentence">{before}<mark>{marked}</mark>{after}</p>
 <p class="dim"><b>{html.escape(found.label)} {found.probability:.2f}</b></p><table>{rows}</table>"""
@@ -170,7 +170,7 @@ def _sanity(found: Sanity) -> str:
     )
     return f"""<section><h2>Is the map about the network?</h2>
 <p>The same pictures through copies of the network with random weights. {verdict}</p>{figure(found.figure(), "")}
-<table><tr><th>randomised</th><th>rank correlation with the true map</th><th>SSIM</th></tr>{rows}</table></section>"""
+<table><tr><th>randomized</th><th>rank correlation with the true map</th><th>SSIM</th></tr>{rows}</table></section>"""
 
 
 def _cost(network: Network) -> str:

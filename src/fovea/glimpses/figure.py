@@ -128,7 +128,7 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
     step = min((width - left) / len(answer.after), 90.0)
     room = step >= 40  # for labels below the bars
     if room and any(after.label != answer.label for after in answer.after):
-        title += "; in grey what was ahead"
+        title += "; in gray what was ahead"
     pen.text((0, 2), drawing.shortened(title, 12, width), fill="black", font=drawing.font(12))
     for share in (0.0, 0.5, 1.0):
         y = top + high * (1 - share)

@@ -21,7 +21,7 @@ class PictureScene:
     such as a file too large to load, may stand in its place."""
 
     image: Image.Image  # upright, RGB
-    prepare: Prepare  # how the network learnt to see pictures
+    prepare: Prepare  # how the network learned to see pictures
     device: torch.device
     dtype: torch.dtype
     antialias: bool = True  # as in Pixels
@@ -41,27 +41,27 @@ class PictureScene:
 
     def _window(self, box: Box, side: int) -> Tensor:
         if box == (0, 0, *self.image.size):
-            return self._normalised(self.image, side)
+            return self._normalized(self.image, side)
         inner = clipped(box, self.image.size)
         if inner == box:
-            return self._normalised(self.image.crop(box), side)
-        # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalised
-        colour = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
+            return self._normalized(self.image.crop(box), side)
+        # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalized
+        color = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
         width, height, place = box[2] - box[0], box[3] - box[1], (inner[0] - box[0], inner[1] - box[1])
-        canvas, inside = Image.new("RGB", (width, height), colour), Image.new("L", (width, height), 0)
+        canvas, inside = Image.new("RGB", (width, height), color), Image.new("L", (width, height), 0)
         if area(inner)[0]:
             canvas.paste(self.image.crop(inner), place)
             inside.paste(255, (*place, place[0] + inner[2] - inner[0], place[1] + inner[3] - inner[1]))
         any_of_it = np.asarray(self._shrunk(inside, side)) > 0
-        return self._normalised(canvas, side) * torch.from_numpy(any_of_it)
+        return self._normalized(canvas, side) * torch.from_numpy(any_of_it)
 
-    def _normalised(self, window: Image.Image, side: int) -> Tensor:
+    def _normalized(self, window: Image.Image, side: int) -> Tensor:
         small = self._shrunk(window, side)
         small = small.convert("L") if len(self.prepare.mean) == 1 else small
-        return self.prepare.normalise(torch.from_numpy(np.array(small)).reshape(side, side, -1).permute(2, 0, 1))
+        return self.prepare.normalize(torch.from_numpy(np.array(small)).reshape(side, side, -1).permute(2, 0, 1))
 
     def _shrunk(self, window: Image.Image, side: int) -> Image.Image:
-        """As the network learnt to see it: a window of the picture brought to the network's own size, but with all the
+        """As the network learned to see it: a window of the picture brought to the network's own size, but with all the
         detail that the picture has."""
         (height, width), (own_height, own_width) = self.prepare.size, self.size
         before = (

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics.errors import BadChoice, nearest
-from fovea.measures.texture import synthesise
+from fovea.measures.texture import synthesize
 from fovea.networks.network import Network, as_found
 from fovea.networks.normalization import WHITE, normalization_of
 
@@ -114,7 +114,7 @@ class JPEG:
     steps: int = 1
 
     def __call__(self, victims: Victims, tell: Tell) -> Tensor:
-        return torch.stack([self._again(one) for one in images(victims.pixels)]).to(victims.pixels)
+        return torch.stack([self._again(image) for image in images(victims.pixels)]).to(victims.pixels)
 
     def _again(self, image: Image.Image) -> Tensor:
         buffer = BytesIO()
@@ -147,7 +147,7 @@ class Texture:
 
         for number, picture in victims.one_by_one():
             seed = self.seed + number
-            made.append(synthesise(self.network, picture, self.steps, seed=seed, progress=advance))
+            made.append(synthesize(self.network, picture, self.steps, seed=seed, progress=advance))
         return torch.cat(made)
 
 
@@ -183,6 +183,6 @@ def attack_of(name: str, strength: float, followed: Network, textured: Network |
 def images(pixels: Tensor) -> list[Image.Image]:
     """N,C,H,W of 0 to 255 as pictures."""
     if pixels.shape[1] not in (1, 3):
-        raise BadChoice(f"only grey and RGB inputs are pictures; this network takes {pixels.shape[1]} channels")
+        raise BadChoice(f"only gray and RGB inputs are pictures; this network takes {pixels.shape[1]} channels")
     values = pixels.detach().float().round().clamp(0, WHITE).byte().permute(0, 2, 3, 1).cpu().numpy()
-    return [Image.fromarray(one.squeeze(2) if one.shape[2] == 1 else one) for one in values]
+    return [Image.fromarray(value.squeeze(2) if value.shape[2] == 1 else value) for value in values]

@@ -1,4 +1,4 @@
-"""The figures of localisation as plain functions on maps and boxes, whatever made them."""
+"""The figures of localization as plain functions on maps and boxes, whatever made them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter
 
-from fovea.basics.boxes import iou, normalised, segments
+from fovea.basics.boxes import iou, normalized, segments
 from fovea.pictures.placement import Placement, on_pixels
 
 THRESHOLDS = tuple(np.round(np.arange(0.01, 1.0, 0.01), 2).tolist())
@@ -15,7 +15,7 @@ IOUS = (0.3, 0.5, 0.7)
 
 
 @dataclass(frozen=True)
-class Localised:
+class Localized:
     """What one method's boxes reached on I pictures at every threshold: I,T best IoUs with any true box."""
 
     largest: NDArray[np.float64]  # of the largest segment's box
@@ -41,7 +41,7 @@ def max_box_acc_v2(any_one: NDArray[np.float64]) -> float:
 
 
 def scores(
-    found: Localised, top1: NDArray[np.bool_], top5: NDArray[np.bool_] | None, thresholds: Sequence[float] = THRESHOLDS
+    found: Localized, top1: NDArray[np.bool_], top5: NDArray[np.bool_] | None, thresholds: Sequence[float] = THRESHOLDS
 ) -> dict[str, float | None]:
     """Every figure of the protocol. `top1`, `top5`: was the class right, None where there are fewer than five classes.
 
@@ -65,7 +65,7 @@ def iou_by_threshold(
     values: NDArray[np.floating], truth: Sequence[Sequence[float]], thresholds: Sequence[float] = THRESHOLDS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For every threshold, the best IoU with any true box: of the largest segment's box, and of any segment's box."""
-    scaled = normalised(values)
+    scaled = normalized(values)
     rows, columns = scaled.max(1), scaled.max(0)
     largest, any_one = np.zeros(len(thresholds)), np.zeros(len(thresholds))
     if scaled.max() <= 0:

@@ -40,11 +40,11 @@ class Confusion:
         right = self.true == self.taken
         return [
             {
-                "class": self.names[one],
-                "images": int((self.true == one).sum()),
-                "top1": float(right[self.true == one].mean()),
+                "class": self.names[label],
+                "images": int((self.true == label).sum()),
+                "top1": float(right[self.true == label].mean()),
             }
-            for one in self.classes
+            for label in self.classes
         ]
 
     def pairs(self, most: int) -> list[dict[str, Any]]:
@@ -60,13 +60,13 @@ class Confusion:
 
     def table(self) -> dict[str, Any]:
         """The whole matrix as JSON has it."""
-        names = [self.names[one] for one in self.classes]
+        names = [self.names[label] for label in self.classes]
         return {"classes": names, "taken_for": [*names, ELSEWHERE], "counts": self.matrix().tolist()}
 
     def figure(self, title: str = "") -> Figure:
         """A picture of the matrix: each row is a class, the brighter, the larger the share taken for the column's."""
         counts = self.matrix()
-        names = [self.names[one] for one in self.classes]
+        names = [self.names[label] for label in self.classes]
         if counts[:, -1].any():
             across = [*names, ELSEWHERE]
         else:

@@ -14,7 +14,7 @@ from fovea.networks.normalization import normalization_of
 BLUR = 10 / 224  # σ as a share of the shorter side; RISE's own leaves so much to see that insertion begins at 0.3
 FILLS = {
     "black": "pixel value 0",
-    "mean": "0 after normalisation, the mean grey",
+    "mean": "0 after normalization, the mean gray",
     "blur": f"the picture blurred by a Gaussian, σ = {BLUR:.3f} of the shorter side",
 }
 
@@ -57,7 +57,7 @@ def kind_of(given: str | Kind) -> Kind:
 def filling(fill: str, network: Network, tensors: Tensor) -> Tensor:
     """What stands where a picture is not shown; it broadcasts to the pictures."""
     if fill == "black":
-        return normalization_of(network).grey(0)
+        return normalization_of(network).gray(0)
     if fill == "mean":
         return torch.zeros(1, 1, 1, 1)
     shorter = min(tensors.shape[2:])

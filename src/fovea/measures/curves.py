@@ -45,7 +45,7 @@ def curve(
             f"masks are N,S,H,W of bools, here {count},S,{height},{width}; got {tuple(masks.shape)} of {masks.dtype}"
         )
     steps = masks.shape[1]
-    fill = normalization_of(network).grey(0) if fill is None else fill
+    fill = normalization_of(network).gray(0) if fill is None else fill
     classes = labels if followed is None else followed
     probabilities, right = [], []
     for output, own in under_masks(network, tensors, masks.to(tensors.device), fill, batch):

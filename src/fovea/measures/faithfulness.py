@@ -99,7 +99,9 @@ def faithfulness(
     return run.figures(
         rows,
         settings,
-        tables={f"areas under the curves, {net} on {run.data.name}": [{"method": one, **areas[one]} for one in areas]},
+        tables={
+            f"areas under the curves, {net} on {run.data.name}": [{"method": area, **areas[area]} for area in areas]
+        },
         notes=["good maps: insertion and coverage high, deletion and masking low; random is the control"],
     )
 

@@ -16,7 +16,7 @@ from fovea.basics.errors import BadChoice
 from fovea.data import Box, Sample
 from fovea.heatmaps.explain import Target, look_at
 from fovea.heatmaps.methods import Method, find, names
-from fovea.measures.boxes import Localised, ious_of
+from fovea.measures.boxes import Localized, ious_of
 from fovea.measures.runner import Run
 from fovea.networks.network import Network
 from fovea.pictures.placement import Placement
@@ -40,7 +40,7 @@ class Looker(Protocol):
 
 def look(
     run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int
-) -> dict[tuple[str, str], Localised]:
+) -> dict[tuple[str, str], Localized]:
     """How the boxes of every method's heatmaps agree with the true ones, by names of network and method.
 
     Every picture is looked at by all networks, then its boxes are drawn: half of the progress each.
@@ -53,7 +53,7 @@ def look(
             looker.keep(samples, output)
             for method, heatmap in heatmaps.items():
                 maps[name, method] += [(heatmap.map(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
-    return localised(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
+    return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
 
 
 def named(methods: Sequence[str | Method]) -> list[Method]:
@@ -63,14 +63,14 @@ def named(methods: Sequence[str | Method]) -> list[Method]:
     return [find(method) for method in methods]
 
 
-def localised(
+def localized(
     maps: Mapping[Key, Sequence[Job]],
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 0,
-) -> dict[Key, Localised]:
+) -> dict[Key, Localized]:
     """The boxes of every method's maps against the true ones, worked out here or by so many processes."""
     total, done = sum(map(len, maps.values())), 0
-    found: dict[Key, Localised] = {}
+    found: dict[Key, Localized] = {}
     with _mapping(min(workers, total // CHUNK)) as drawn:
         for name, jobs in maps.items():
             results = []
@@ -78,7 +78,7 @@ def localised(
                 results.append(one)
                 done += 1
                 progress(done, total)
-            found[name] = Localised(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
+            found[name] = Localized(np.stack([one for one, _ in results]), np.stack([two for _, two in results]))
     return found
 
 

@@ -1,4 +1,4 @@
-"""FGSM on the localiser, and what it does to the classifier of its patches: AnchorNet's Table 8."""
+"""FGSM on the localizer, and what it does to the classifier of its patches: AnchorNet's Table 8."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,8 +17,8 @@ from fovea.patches.scales import Choice, look
 
 SETTINGS = {
     "epsilon": "x + ε sign of the cross-entropy's gradient, ε in 8-bit units, clipped to 0..255, not rounded",
-    "gradient": "of the branch that decides, for the localiser",
-    "scale": "the branch that localises the picture in question; drop: from the same row without attack",
+    "gradient": "of the branch that decides, for the localizer",
+    "scale": "the branch that localizes the picture in question; drop: from the same row without attack",
     "cut": "whether patches, found in the attacked picture, are cut out of it or out of the clean one",
 }
 

@@ -76,13 +76,13 @@ def patch_curves(run: Run, *, numbers: Sequence[int] = (1, 2, 3, 5, 8, 12), batc
     whole = {key: joined(each, 0) for key, each in gathered.items()}
     reached = {way: min(float(area.mean(0)[-1]) for area in _areas(whole, way).values()) for way in WAYS}
     settings = {
-        "input": "as the localiser takes it, for all",
+        "input": "as the localizer takes it, for all",
         "labels": f"matched by {trial.matching['full'].how}",
-        "patches": f"LIP, T {OVERLAP:g}, P {SHARE:g}; of one branch a picture, the one that localises",
+        "patches": f"LIP, T {OVERLAP:g}, P {SHARE:g}; of one branch a picture, the one that localizes",
         **{way: str(KINDS[way]) for way in WAYS},
         "mean accuracy": ", ".join(f"{way} over areas of 0 to {reached[way]:.3f}" for way in WAYS),
         THEIRS: f"squares of {side} px around the cells of its map, for the class that the network puts first",
-        RANDOM: f"uniform values in the cells of the branch that localises, seed {seed}",
+        RANDOM: f"uniform values in the cells of the branch that localizes, seed {seed}",
     }
     rows = list(_rows({"net": trial.names["full"], **trial.about}, whole, reached, wanted))
     summary = [{key: row[key] for key in ("method", "images", *WAYS)} for row in rows if "kind" not in row]
@@ -133,7 +133,7 @@ def _glimpsed(rival: Network, tensors: Tensor, wanted: Sequence[int]) -> Tensor:
 
 
 def _masks(seen: Look, values: Sequence[Tensor], wanted: Sequence[int], size: tuple[int, int]) -> Tensor:
-    """Where the best patches lie, by LIP on these values of the scale that localises each picture."""
+    """Where the best patches lie, by LIP on these values of the scale that localizes each picture."""
     boxes = torch.zeros(len(seen.label), wanted[-1], 4)
     for number, (scale, own) in enumerate(zip(seen.scales, values, strict=True)):
         given = seen.chosen == number

@@ -26,7 +26,7 @@ from fovea.pictures.placement import Placement
 Row = dict[str, Any]
 OVERALL = "overall"
 ROLES = ("localizer", "net", "full")  # the networks whose classes are those of the data
-MACS = "the classifier's multiplications a picture, and with the localiser's; ratio: to its own on a whole picture"
+MACS = "the classifier's multiplications a picture, and with the localizer's; ratio: to its own on a whole picture"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def words(settings: Settings) -> str:
 
 
 def alone(localizer: Network, classifier: Network, squares: Tensor) -> Tensor:
-    """What the classifier says of each square (M,C,side,side, as the localiser takes pixels) by itself: M,classes."""
+    """What the classifier says of each square (M,C,side,side, as the localizer takes pixels) by itself: M,classes."""
     count, side = len(squares), squares.shape[3]
     whole = torch.tensor([0, 0, side, side]).expand(count, 4)
     return judged(localizer, classifier, squares, [PatchBatch(side, torch.arange(count), whole)])

@@ -58,7 +58,7 @@ def patch_sensitivity(
     rows = list(_rows(trial, grid, forced))
     settings = {
         "macs": MACS,
-        "pictures": "all of them, by every branch" if forced else "of each branch those that it localises",
+        "pictures": "all of them, by every branch" if forced else "of each branch those that it localizes",
         "count": "at most " + ", ".join(f"{count} of {side} px" for side, count in most.items()),
     }
     title = f"top-1 and multiplications (× a whole picture's) of {trial.names['net']} on patches of {run.data.name}"
@@ -155,7 +155,7 @@ def _grid(panel: Axes, rows: Rows, key: str, colors: str, title: str) -> None:
         if not np.isnan(value):
             dark = value - np.nanmin(values) < 0.55 * (np.nanmax(values) - np.nanmin(values))
             panel.text(x, y, f"{value:.3f}", ha="center", va="center", color="white" if dark else "black", fontsize=9)
-    panel.set_xticks(range(len(overlaps)), [f"{one:g}" for one in overlaps])
-    panel.set_yticks(range(len(shares)), [f"{one:g}" for one in shares])
+    panel.set_xticks(range(len(overlaps)), [f"{overlap:g}" for overlap in overlaps])
+    panel.set_yticks(range(len(shares)), [f"{share:g}" for share in shares])
     panel.set(xlabel="overlap T", ylabel="share P")
     panel.set_title(title, fontsize="small")

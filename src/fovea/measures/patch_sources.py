@@ -62,8 +62,8 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
     settings = {
         "data": run.data.name,
         "batch": batch,
-        "centre_in_box": "the first patch's centre lies in any true box; _all: the share of all patches of a picture",
-        "chance": "the share of the picture in true boxes, which a centre anywhere has",
+        "centre_in_box": "the first patch's center lies in any true box; _all: the share of all patches of a picture",
+        "chance": "the share of the picture in true boxes, which a center anywhere has",
         "mean_area": "of all patches, as a share of the picture",
         "iou": "of the first patch with the true box that it fits best",
         "ms_per_picture": "from decoded pictures to patches",

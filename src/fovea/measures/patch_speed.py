@@ -1,4 +1,4 @@
-"""How long a classifier takes with localised patches, against full pictures: in one run, turn by turn."""
+"""How long a classifier takes with localized patches, against full pictures: in one run, turn by turn."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -66,11 +66,11 @@ def bench_patches(
         "threads": torch.get_num_threads(),
         "device": finder.device.type,
         "rounds": rounds,
-        "input": "the localiser's, for both ways",
+        "input": "the localizer's, for both ways",
         "lip": "; ".join(f"{scale.side}: {words(settings(scale.side, size))}" for scale in scales),
-        "ratio": "median over the rounds of (localiser + LIP + patches) / full pictures, of wall-clock time",
-        "ratio_patches": "the same without the localiser and LIP",
-        "macs_ratio": "multiplications of the patches / of full pictures; macs_ratio_all with the localiser's",
+        "ratio": "median over the rounds of (localizer + LIP + patches) / full pictures, of wall-clock time",
+        "ratio_patches": "the same without the localizer and LIP",
+        "macs_ratio": "multiplications of the patches / of full pictures; macs_ratio_all with the localizer's",
     }
     return Figures("bench patches", told, rows, run.skipped)
 
@@ -85,7 +85,7 @@ def _row(
             sides[part.side] += len(part.owner)
     full, own = macs(judge, groups[0][:1]), macs(localizer, groups[0][:1])
     small = sum(number * macs(judge, groups[0][:1, :, :side, :side]) for side, number in sides.items()) / count
-    middle = [median(one[i] for one in times) / count * 1e3 for i in range(3)]
+    middle = [median(time[i] for time in times) / count * 1e3 for i in range(3)]
     return {
         "pictures": count,
         "patches": round(sides.total() / count, 2),

@@ -1,7 +1,7 @@
-"""Patches that suffice: a classifier that reads the localised patches alone, beside one that reads whole pictures.
+"""Patches that suffice: a classifier that reads the localized patches alone, beside one that reads whole pictures.
 
-AnchorNet's Table 3 and Fig. 19. Pictures are decoded and localised once; patches are cut out of the picture as the
-localiser takes it.
+AnchorNet's Table 3 and Fig. 19. Pictures are decoded and localized once; patches are cut out of the picture as the
+localizer takes it.
 """
 
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def measure_patches(
         "lip": "; ".join(f"{side}: {words(settings(side, size))}" for side in trial.sides),
         "interval": by_bootstrap("top1", seed),
         "centre_in_box": "of the best patch, in any true box; chance: the mean over all cells of the same branch",
-        "rescaled": "the whole picture, as the localiser takes it, scaled down to the patch's size (bicubic, smoothed)",
+        "rescaled": "the whole picture, as the localizer takes it, scaled down to the patch's size (bicubic, smoothed)",
         "localised": "the one best patch of the branch, for the class that was decided",
     }
     titles = {
@@ -121,7 +121,7 @@ def _best(scale: Scale) -> PatchBatch:
 
 def rescaled(localizer: Network, tensors: Tensor, side: int) -> Tensor:
     """Whole pictures as small as a patch."""
-    black, white = (normalization_of(localizer).grey(value).to(tensors) for value in (0, WHITE))
+    black, white = (normalization_of(localizer).gray(value).to(tensors) for value in (0, WHITE))
     small = F.interpolate(tensors, (side, side), mode="bicubic", align_corners=False, antialias=True)
     return small.maximum(black).minimum(white)  # bicubic overshoots
 
@@ -199,7 +199,7 @@ def draw(found: Figures) -> Figure:
     _costs(costs, [row for row in patches if row["images"]])
     for panel, over in zip(bars, ("its own", "all"), strict=True):
         own = [row for row in rescaled if row["pictures"] == over]
-        _bars(panel, own, "pictures that the branch localises" if over == "its own" else "all pictures, by each branch")
+        _bars(panel, own, "pictures that the branch localizes" if over == "its own" else "all pictures, by each branch")
     for panel, place in ((costs, "outside lower left"), (bars[0], "outside lower right")):
         figure.legend(*panel.get_legend_handles_labels(), loc=place, ncols=3, fontsize="small")
     return figure
@@ -216,7 +216,7 @@ def _costs(panel: Axes, rows: Rows) -> None:
             panel.plot([without, both], [row["top1"]] * 2, color=look["color"], linestyle=":", linewidth=1)
             panel.plot(both, row["top1"], fillstyle="none", **look)
     panel.set(
-        title="filled: the classifier alone; hollow: with the localiser",
+        title="filled: the classifier alone; hollow: with the localizer",
         xlabel="multiplications, as a share of the classifier's on a whole picture",
         ylabel="top-1 accuracy, 95 % interval",
         xlim=(0, None),

@@ -12,7 +12,7 @@ Rows = Sequence[Mapping[str, Any]]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito, but the yellow
 MARKERS = "osD^vPX"
 HATCHES = ("", "//", "..", "xx")
-GREY = "#444444"  # the control's
+GRAY = "#444444"  # the control's
 
 
 def sheet(width: float, height: float, title: str | None = None) -> Figure:
@@ -51,7 +51,7 @@ def curves(
             if dense:
                 look |= {"markevery": (place, len(methods)), "markersize": 7}
             if method == RANDOM:
-                look = {"color": GREY, "linestyle": "--"} | ({} if dense else {"marker": ".", "alpha": 0.85})
+                look = {"color": GRAY, "linestyle": "--"} | ({} if dense else {"marker": ".", "alpha": 0.85})
             x, y = [row["area"] for row in points], [row[reads] for row in points]
             axis.plot(x, y, label=f"{method} {area:.3f}", **look)
         axis.set(xlim=(0, 1), **words)

@@ -108,16 +108,16 @@ def _of_function(name: str, function: Any) -> dict[str, Any]:
     if not callable(function):
         raise BadChoice(f"measure {name!r} is a function of a Run, as def {name}(run, *, batch=16); got {function!r}")
     parameters = list(inspect.signature(function).parameters.values())
-    keywords = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    keywords = [parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     if len(parameters) - len(keywords) != 1:
         raise BadChoice(
             f"measure {name!r} takes a Run and then keywords alone, as def {function.__name__}(run, *, batch=16); "
             f"got {inspect.signature(function)}"
         )
-    missing = [one.name for one in keywords if one.default is inspect.Parameter.empty]
+    missing = [keyword.name for keyword in keywords if keyword.default is inspect.Parameter.empty]
     if missing:
         raise BadChoice(f"measure {name!r}: {missing[0]} needs a default, or None where it may be left out")
-    return {one.name: one.default for one in keywords}
+    return {keyword.name: keyword.default for keyword in keywords}
 
 
 def _check(entry: Entry, function: Any) -> Measure:

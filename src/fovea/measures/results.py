@@ -31,7 +31,7 @@ def page(folder: Path) -> str:
     ]
     for name, result in sorted(found.items(), key=lambda one: (places.get(one[1]["what"], 99), one[0])):
         lines += ["", f"## {known.get(result['what'], result['what'])}: {name}", "", *_section(result)]
-        ours = [one for one in papers if one["result"] == name]
+        ours = [paper for paper in papers if paper["result"] == name]
         if ours:
             lines += ["", *_beside(ours, result)]
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / TRAINED).glob("*.json"))]
@@ -64,12 +64,12 @@ def figures_of_papers(path: Path, results: Mapping[str, Any]) -> list[dict[str, 
     if not path.is_file():
         return []
     figures: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8")).get("figure", [])
-    for one in figures:
-        missing = {"result", "key", "paper", "says", "differs"} - set(one)
+    for figure in figures:
+        missing = {"result", "key", "paper", "says", "differs"} - set(figure)
         if missing:
-            raise BadChoice(f"{path}: a figure lacks {', '.join(sorted(missing))}: {one}")
-        if one["result"] not in results:
-            raise BadChoice(f"{path}: no result {one['result']!r}{nearest(one['result'], results)}")
+            raise BadChoice(f"{path}: a figure lacks {', '.join(sorted(missing))}: {figure}")
+        if figure["result"] not in results:
+            raise BadChoice(f"{path}: no result {figure['result']!r}{nearest(figure['result'], results)}")
     return figures
 
 
@@ -90,11 +90,11 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _beside(papers: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> list[str]:
     lines = ["| | ours | the paper's | difference | paper | how the set-ups differ |", "|---|---|---|---|---|---|"]
-    for one in papers:
-        ours, what = _ours(one, result), " ".join(map(str, one.get("row", {}).values()))
-        scale = one.get("scale", 1)
-        cells = [f"{what} {one['key']}".strip(), f"{ours / scale:.4g}", f"{one['says']:.4g}"]
-        cells += [f"{ours / scale - one['says']:+.3g}", one["paper"], one["differs"]]
+    for paper in papers:
+        ours, what = _ours(paper, result), " ".join(map(str, paper.get("row", {}).values()))
+        scale = paper.get("scale", 1)
+        cells = [f"{what} {paper['key']}".strip(), f"{ours / scale:.4g}", f"{paper['says']:.4g}"]
+        cells += [f"{ours / scale - paper['says']:+.3g}", paper["paper"], paper["differs"]]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -1,4 +1,4 @@
-"""Robustness: does the answer hold when pictures are attacked, noisy, compressed, texturised (AnchorNet 4.6 and F)?"""
+"""Robustness: does the answer hold when pictures are attacked, noisy, compressed, texturized (AnchorNet 4.6 and F)?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

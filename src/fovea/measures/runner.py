@@ -242,7 +242,7 @@ def take(
                 f"measure {declared.name!r} has no option {option!r}{nearest(option, known)} (its options: "
                 f"{', '.join(known)})"
             )
-    missing = [one for one in declared.nets if one in declared.roles and not _named(given.nets, one)]
+    missing = [net for net in declared.nets if net in declared.roles and not _named(given.nets, net)]
     if missing:
         raise BadChoice(f"measure {declared.name!r} needs a network as its {missing[0]}: {missing[0]}=NET")
     if declared.nets == "one" and len(given.nets) > 1:

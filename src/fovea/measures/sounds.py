@@ -78,8 +78,8 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
         "data": data.name,
         "input": f"{spectrogram.bands} mel bands, frames of {spectrogram.frame} samples every {spectrogram.hop}",
         "branches": ", ".join(f"{window} frames ({length:.0f} ms)" for window, length in lengths.items()),
-        "hit": "the centre of the best span lies in the true event",
-        "chance": "mean over all spans of the branch that localised",
+        "hit": "the center of the best span lies in the true event",
+        "chance": "mean over all spans of the branch that localized",
         "interval": by_bootstrap("top1", seed, "the sounds"),
     }
     return Figures("sounds", settings, [row], details={"localised_by": _localized_by(heard, module.windows)})
@@ -88,12 +88,12 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
 def _batch(network: Network, data: Sounds, places: range) -> list[Heard]:
     spectrogram, module = parts(network)
     samples = [data.samples[i] for i in places]
-    labels = torch.tensor([one.label for one in samples])
-    waves = torch.stack([one.read() for one in samples]).to(network.device, network.dtype)
+    labels = torch.tensor([sample.label for sample in samples])
+    waves = torch.stack([sample.read() for sample in samples]).to(network.device, network.dtype)
     with as_found(network), torch.no_grad():
         out = module(spectrogram(waves))
     right = rank_of(network.read(out), labels) < 1
-    branches = np.stack([rank_of(one.logits, labels) < 1 for one in out.branches], 1)  # N,J
+    branches = np.stack([rank_of(branch.logits, labels) < 1 for branch in out.branches], 1)  # N,J
     heard = []
     for i, found in enumerate(located(out, spectrogram, module.windows)):
         best = found.spans[0]
@@ -116,11 +116,11 @@ def all_spans(spectrogram: Spectrogram, window: int, cells: int) -> NDArray[np.f
 
 
 def against(spans: NDArray[np.float64], true: tuple[float, float]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Whether each span's centre lies in the true one, and their intersection over union (S each)."""
+    """Whether each span's center lies in the true one, and their intersection over union (S each)."""
     start, stop = spans.T
-    centre = (start + stop) / 2
+    center = (start + stop) / 2
     shared = (np.minimum(stop, true[1]) - np.maximum(start, true[0])).clip(0)
-    return (true[0] <= centre) & (centre < true[1]), shared / (stop - start + true[1] - true[0] - shared)
+    return (true[0] <= center) & (center < true[1]), shared / (stop - start + true[1] - true[0] - shared)
 
 
 def _localized_by(heard: list[Heard], windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:

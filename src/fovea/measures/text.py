@@ -42,7 +42,7 @@ class Seed:
     anchor: dict[str, float]  # top1, b3, b5, b7
     spans: float
     ablation: dict[str, dict[str, float]]
-    by_branch: dict[str, int]  # sentences, by the branch that localised them
+    by_branch: dict[str, int]  # sentences, by the branch that localized them
     sentences: int
     macs: dict[str, int]  # padded to the networks' length, as in the paper
     bare: dict[str, int]  # of the sentences as long as they are
@@ -85,7 +85,7 @@ def text(
         "interval": "95 % of the mean over the seeds, by Student's t; one seed has none",
         "macs": "multiplications a sentence, padded to the networks' length; a span to the widest filter at least",
         "macs_unpadded": "the same of sentences without padding, on average over the test sentences",
-        "macs_ratio": f"to {CNN}: without the localiser, and with it (macs_ratio_all)",
+        "macs_ratio": f"to {CNN}: without the localizer, and with it (macs_ratio_all)",
         "localized_b3": "test sentences whose span this branch gave, on average over the seeds; b5, b7 alike",
     }
     about = f"means over {seeds} seed{'s' if seeds > 1 else ''}"
@@ -115,7 +115,7 @@ class Trainer:
         folder = self.out / f"{called}-{seed}"
         done = loop.train(
             read(self.recipes / f"{name}.toml", changes), folder, name, resume=(folder / "checkpoint.pt").exists(),
-            device=self.device, changes=[one for one in changes if str(self.out) not in one],
+            device=self.device, changes=[change for change in changes if str(self.out) not in change],
         )  # fmt: skip
         self.tell(f"seed {seed}, {called}: {loop.said(done.score)} in {done.minutes:g} min")
         return done

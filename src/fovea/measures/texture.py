@@ -1,4 +1,4 @@
-"""Texturised pictures (Gatys et al. 2015): the same local features, differently arranged.
+"""Texturized pictures (Gatys et al. 2015): the same local features, differently arranged.
 
 White noise is changed by L-BFGS until, at every layer looked at, the Gram matrix of its features is that of the given
 picture: G = F F^T / P for the features F (k,P) of a layer's P cells. What a layer sees is kept, where it is is not.
@@ -17,12 +17,12 @@ from fovea.networks.layout import layout_of, stretch
 from fovea.networks.network import Network, as_found
 from fovea.networks.normalization import WHITE, Normalization, normalization_of
 
-ITERATIONS = 100  # after 40 the shapes and colours are there, after 100 the grain is, too
+ITERATIONS = 100  # after 40 the shapes and colors are there, after 100 the grain is, too
 MEMORY = 20  # steps that L-BFGS remembers
 SMALLEST = 1e-6  # of a Gram matrix's squared length: a flat picture has no differences to compare with
 
 
-def synthesise(
+def synthesize(
     network: Network,
     pixels: Tensor,
     iterations: int = ITERATIONS,
@@ -33,7 +33,7 @@ def synthesise(
     """For each picture (N,C,H,W, 0 to 255) another of the same texture; picture i starts from noise of seed + i.
 
     `layers`: names of submodules, or else `stages`. A network without a map as fine as the picture does not see noise
-    between neighbouring pixels: there the colours of the pixels and of their differences are matched as well.
+    between neighboring pixels: there the colors of the pixels and of their differences are matched as well.
     """
     if pixels.ndim != 4 or iterations < 1:
         raise BadChoice(
@@ -200,7 +200,7 @@ def _descend(
 
 def _checked(network: Network, layers: Sequence[str]) -> tuple[str, ...]:
     names = {name for name, _ in network.module.named_modules() if name}
-    for one in layers:
-        if one not in names:
-            raise BadChoice(f"no layer {one!r} in {type(network.module).__name__}{nearest(one, names)}")
+    for layer in layers:
+        if layer not in names:
+            raise BadChoice(f"no layer {layer!r} in {type(network.module).__name__}{nearest(layer, names)}")
     return tuple(dict.fromkeys(layers))

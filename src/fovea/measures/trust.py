@@ -1,4 +1,4 @@
-"""Which map should I trust? Localisation, insertion and deletion, sanity and time of every method, on one's own data.
+"""Which map should I trust? Localization, insertion and deletion, sanity and time of every method, on one's own data.
 
 Maps are of the true class where boxes are drawn, of the class that comes first elsewhere; of a network without labels,
 an embedding, they are of the whole output, and the curves follow the cosine to the whole picture's embedding.
@@ -15,7 +15,7 @@ from fovea.heatmaps.sanity import COPIES
 from fovea.measures import Figures, Run, measure
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curve_kinds import KINDS
-from fovea.measures.localized import THRESHOLD, localised
+from fovea.measures.localized import THRESHOLD, localized
 from fovea.measures.random_control import RANDOM, method_or_control
 from fovea.measures.tally import mean
 from fovea.measures.trust_figure import draw as draw
@@ -81,7 +81,7 @@ def trust(
     on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(run.progress, *work)
     skipped: dict[str, str] = {}
     maps, how = mapped(looking, with_boxes, batch, skipped, on_boxes)
-    drawn = localised({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
+    drawn = localized({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
     parts = list(parts_of(looking, few, batch, skipped))
     count = sum(map(len, parts))
     if not parts:

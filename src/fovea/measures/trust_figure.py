@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fovea.measures.figures import Figures
-from fovea.measures.plots import COLORS, GREY, Rows, sheet
+from fovea.measures.plots import COLORS, GRAY, Rows, sheet
 from fovea.measures.random_control import RANDOM
 from fovea.measures.trust_rules import MEASURES, UNCHANGED
 
 CHOSEN, UNWANTED = COLORS[:2]
 GOOD, CONTROL = "#9DB4C0", "#BBBBBB"
 PANELS = {
-    "gt_known": "localisation\n(higher is better)",
+    "gt_known": "localization\n(higher is better)",
     "insertion": "insertion\n(higher is better)",
     "deletion": "deletion\n(lower is better)",
     "sanity_last": "sanity: last layer random\n(near 0 is better)",
@@ -60,7 +60,7 @@ def _bars(panel: Axes, rows: Rows, name: str) -> None:
         panel.axvline(0, color="#333333", linewidth=0.6)
     control = [row[name] for row in own if row["method"] == RANDOM]
     if control and name in MEASURES:
-        panel.axvline(control[0], color=GREY, linestyle="--", linewidth=1)  # what no information reaches
+        panel.axvline(control[0], color=GRAY, linestyle="--", linewidth=1)  # what no information reaches
     edge = max([*highs, *values])
     if not name.startswith("sanity"):
         panel.set_xlim(0, 1.32 * edge)

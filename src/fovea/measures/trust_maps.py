@@ -45,7 +45,7 @@ class Looking:
 
     @property
     def names(self) -> list[str]:
-        return [one.name for one in self.methods]
+        return [method.name for method in self.methods]
 
     @property
     def target(self) -> str:
@@ -56,11 +56,11 @@ class Looking:
         try:
             return look_at(self.network, tensors, shown, self.methods, target)
         except FoveaError:
-            reasons = {one.name: self._refusal(one, tensors, shown, target) for one in self.methods}
+            reasons = {method.name: self._refusal(method, tensors, shown, target) for method in self.methods}
         if None not in [reasons[name] for name in reasons if name != RANDOM]:
             raise BadChoice("; ".join(dict.fromkeys(reason for reason in reasons.values() if reason)))
         self.refused |= {name: reason for name, reason in reasons.items() if reason}
-        self.methods = [one for one in self.methods if one.name not in self.refused]
+        self.methods = [method for method in self.methods if method.name not in self.refused]
         return look_at(self.network, tensors, shown, self.methods, target)
 
     def _refusal(self, method: Method, tensors: Tensor, shown: Sequence[Shown], target: Any) -> str | None:
@@ -180,14 +180,14 @@ def areas(
                 top = best(order, shares[1:-1])
                 inner = part.scores(looking.network, top if keeps else ~top, fill)
                 curves = np.concatenate([first, inner, last], 1)  # N,S
-                found[name, kind].append(np.array([area_under(one, shares) for one in curves]))
+                found[name, kind].append(np.array([area_under(curve, shares) for curve in curves]))
                 done += len(part)
                 progress(done, total)
     return {key: np.concatenate(each) for key, each in found.items()}
 
 
 def resemblance(looking: Looking, parts: Sequence[Part], progress: Progress) -> dict[tuple[str, str], list[float]]:
-    """How alike every method's maps are to those of copies with random weights, by method and what was randomised."""
+    """How alike every method's maps are to those of copies with random weights, by method and what was randomized."""
     network = looking.network
     last = last_to_run(network, parts[0].tensors[:1])
     found: dict[tuple[str, str], list[float]] = {(name, what): [] for name in looking.names for what, _ in COPIES}
@@ -217,12 +217,14 @@ def times_of(looking: Looking, picture: Tensor, progress: Progress) -> dict[str,
 
     bare_call: Call = partial(waited, forward(looking.network, picture))
     calls: dict[tuple[str, str], Call] = {
-        ("", one.name): partial(waited, partial(explain, looking.network, picture, method=one, target=looking.target))
-        for one in looking.methods
+        ("", method.name): partial(
+            waited, partial(explain, looking.network, picture, method=method, target=looking.target)
+        )
+        for method in looking.methods
     }
     bare = min(seconds(bare_call) for _ in range(3))
     once = {key: seconds(call) / bare for key, call in calls.items()}
     quick = {key: call for key, call in calls.items() if once[key] <= SLOW}  # one that iterates is known well enough
     often = {key: ratio for key, (ratio, _) in compare(bare_call, quick, ROUNDS).items()}
     progress(total, total)
-    return {one.name: (once | often)["", one.name] for one in looking.methods}
+    return {method.name: (once | often)["", method.name] for method in looking.methods}

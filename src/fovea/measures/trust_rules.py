@@ -106,9 +106,11 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
     Maps `of_classes` should change with the last layer, which tells equals apart; those of an embedding need not.
     """
     methods = [one for one in found if one.method != RANDOM]
-    reasons = {one.method: reason for one in methods if (reason := _reason_against(one, compared))}
-    left = [one for one in methods if one.method not in reasons]
-    verdicts = {one.method: f"do not use: {reasons[one.method]}" for one in methods if one.method in reasons}
+    reasons = {method.method: reason for method in methods if (reason := _reason_against(method, compared))}
+    left = [method for method in methods if method.method not in reasons]
+    verdicts = {
+        method.method: f"do not use: {reasons[method.method]}" for method in methods if method.method in reasons
+    }
     verdicts |= {one.method: "the control" for one in found if one.method == RANDOM}
     unwanted = [
         f"Do not use {_listed([name for name in reasons if reasons[name] == reason])}: {reason}."
@@ -181,10 +183,10 @@ def _ties(
     chosen: Measured, others: Sequence[Measured], top: Sequence[Measured], own: Sequence[Measured], compared: Comparison
 ) -> Iterator[str]:
     """Those that are as good: in `top` as seldom beaten, in `own` also as much about the class."""
-    same = [one.method for one in others if one.same_as == chosen.method]
+    same = [other.method for other in others if other.same_as == chosen.method]
     if same:
         yield f"{_listed(same)} {'gives' if len(same) == 1 else 'give'} the same maps here."
-    tied = [one for one in others if one.method not in same and not any(_told_apart(chosen, one, compared))]
+    tied = [other for other in others if other.method not in same and not any(_told_apart(chosen, other, compared))]
     equals = [one for one in tied if one in top]
     if equals:
         yield f"On no measure is it told apart from {_timed(equals)}: of these it is {_why(chosen, equals, own)}."
@@ -194,8 +196,8 @@ def _ties(
 
 
 def _why(chosen: Measured, equals: Sequence[Measured], own: Sequence[Measured]) -> str:
-    rivals = [one for one in equals if one in own]
-    slower = [one for one in rivals if _time(one) > AS_QUICK * _time(chosen)]
+    rivals = [equal for equal in equals if equal in own]
+    slower = [rival for rival in rivals if _time(rival) > AS_QUICK * _time(chosen)]
     if not rivals:
         return "the only one whose maps change with the last layer"
     why = "the quickest" if slower == rivals else "the first named of the quickest" if slower else "the first named"
@@ -203,19 +205,19 @@ def _why(chosen: Measured, equals: Sequence[Measured], own: Sequence[Measured]) 
 
 
 def _timed(methods: Sequence[Measured]) -> str:
-    return _listed([f"{one.method} ({_time(one):.2f} x)" for one in methods])
+    return _listed([f"{method.method} ({_time(method):.2f} x)" for method in methods])
 
 
 def _rest(chosen: Measured, others: Sequence[Measured], compared: Comparison) -> Iterator[str]:
     """Those that are better on one measure and worse on another, then those that are only worse."""
     behind = []
-    for one in others:
-        ahead, back = _told_apart(chosen, one, compared)
+    for other in others:
+        ahead, back = _told_apart(chosen, other, compared)
         if back:
-            but = f", but the worse {_differences(one, chosen, ahead, compared)}" if ahead else ""
-            yield f"{one.method} has the better {_differences(one, chosen, back, compared)}{but}."
+            but = f", but the worse {_differences(other, chosen, ahead, compared)}" if ahead else ""
+            yield f"{other.method} has the better {_differences(other, chosen, back, compared)}{but}."
         elif ahead:
-            behind.append(f"{one.method} ({_differences(one, chosen, ahead, compared)})")
+            behind.append(f"{other.method} ({_differences(other, chosen, ahead, compared)})")
     if behind:
         yield f"Behind it: {'; '.join(behind)}."
 

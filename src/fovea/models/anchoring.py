@@ -43,8 +43,8 @@ class AnchorNetOutput:
 
     def heads(self) -> dict[str, tuple[Tensor, ...]]:
         """Every output that is trained, by the name of its weight in the loss."""
-        auxiliary = tuple(one.auxiliary for one in self.branches if one.auxiliary is not None)
-        return {"branches": tuple(one.logits for one in self.branches), "auxiliary": auxiliary}
+        auxiliary = tuple(branch.auxiliary for branch in self.branches if branch.auxiliary is not None)
+        return {"branches": tuple(branch.logits for branch in self.branches), "auxiliary": auxiliary}
 
 
 def decide(logits: Sequence[Tensor]) -> Decision:
@@ -61,8 +61,8 @@ def decide(logits: Sequence[Tensor]) -> Decision:
 
 
 def output_of(branches: Sequence[BranchOutput]) -> AnchorNetOutput:
-    decision = decide([one.logits for one in branches])
-    logits = torch.stack([one.logits for one in branches])  # J,N,classes
+    decision = decide([branch.logits for branch in branches])
+    logits = torch.stack([branch.logits for branch in branches])  # J,N,classes
     return AnchorNetOutput(logits[decision.branch, torch.arange(logits.shape[1])], tuple(branches), decision)
 
 

@@ -164,7 +164,9 @@ def _geometries(size: tuple[int, int]) -> tuple[Geometry, ...]:
     """Followed through a twin without excitation, which changes no patch."""
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         twin = AnchorNet(1, "none", BranchOptions(attention=False))
-        return geometry.of_tensors(twin, torch.zeros(1, 3, *size), lambda out: [one.evidence for one in out.branches])
+        return geometry.of_tensors(
+            twin, torch.zeros(1, 3, *size), lambda out: [branch.evidence for branch in out.branches]
+        )
 
 
 def _bottlenecks(given: int, rows: "tuple[Row, ...] | list[Row]", se: SE) -> list[Bottleneck]:

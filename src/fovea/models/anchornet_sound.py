@@ -192,7 +192,7 @@ class TimeSpan:
     activation: float  # evidence times attention, by which spans are chosen
 
     @property
-    def centre(self) -> float:
+    def center(self) -> float:
         return (self.start + self.stop) / 2
 
 

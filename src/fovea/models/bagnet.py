@@ -116,11 +116,11 @@ class BagNet(nn.Module):
 
 def glorot(module: nn.Module) -> None:
     """Glorot's normal initialization, biases zero, as the paper trains."""
-    for one in module.modules():
-        if isinstance(one, (nn.Conv2d, nn.Linear)):
-            nn.init.xavier_normal_(one.weight)
-            if one.bias is not None:
-                nn.init.zeros_(one.bias)
+    for layer in module.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.xavier_normal_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 @model("bagnet77", about="a residual network whose cells see 77 x 77 pixels")

@@ -66,7 +66,7 @@ class Dram(nn.Module):
 
         width, self.locations, self.glimpse = options.width, options.locations, options.glimpse
         self.side, self.spread = options.side, options.spread
-        channels, units = tuple(scaled(one, width) for one in CHANNELS), scaled(UNITS, width)
+        channels, units = tuple(scaled(channel, width) for channel in CHANNELS), scaled(UNITS, width)
         self.eye = timm.create_model(
             "resnetv2_50", num_classes=0, in_chans=VIEWS * 5, channels=channels, stem_chs=scaled(STEM, width)
         )

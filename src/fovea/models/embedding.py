@@ -30,7 +30,7 @@ class Embedding(nn.Module):
 
     def train(self, mode: bool = True) -> "Embedding":
         super().train(mode)
-        frozen = not any(one.requires_grad for one in self.features.parameters())
+        frozen = not any(parameter.requires_grad for parameter in self.features.parameters())
         for layer in self.features.modules():
             if frozen or (self.keep_norms and isinstance(layer, nn.modules.batchnorm._BatchNorm)):
                 layer.training = False

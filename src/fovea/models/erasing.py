@@ -48,7 +48,7 @@ def add_adl(trunk: Trunk, layers: Sequence[str], keep: float, threshold: float) 
     stray = next((name for name in layers if name not in known), None)
     if stray is not None:
         raise BadChoice(f"adl: the features have no layer {stray!r}{nearest(stray, known)}")
-    if layers and any(isinstance(one, GraphModule) for one in trunk.body.modules()):
+    if layers and any(isinstance(layer, GraphModule) for layer in trunk.body.modules()):
         raise BadChoice("adl: these features are followed by their graph, into which no layer can be put: give timm's")
     for name in sorted(layers, key=lambda name: -name.count(".")):  # inner ones first: their names change
         own = OrderedDict(layer=trunk.body.get_submodule(name), adl=ADL(keep, threshold))

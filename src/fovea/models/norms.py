@@ -22,31 +22,31 @@ class Statistics(nn.Module):
         super().__init__()
         norms = list(self._norms(module))
         for name, kept in (("mean", "running_mean"), ("var", "running_var")):
-            values = torch.cat([getattr(one, kept) for one in norms]) if norms else torch.empty(0)
+            values = torch.cat([getattr(norm, kept) for norm in norms]) if norms else torch.empty(0)
             self.register_buffer(name, values.expand(1, levels, -1).clone())
-        for one in norms:  # elsewhere they are nobody's
-            one.running_mean = one.running_var = None
+        for norm in norms:  # elsewhere they are nobody's
+            norm.running_mean = norm.running_var = None
 
     @staticmethod
     def _norms(module: nn.Module) -> Iterator[nn.modules.batchnorm._BatchNorm]:
-        for one in module.modules():
-            if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.track_running_stats:
-                yield one
+        for layer in module.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
+                yield layer
 
     @contextmanager
     def of(self, module: nn.Module, level: int) -> Iterator[None]:
         """The network with the statistics of a level; of the deepest known for those below it."""
         mean, var = (one[0, min(level, one.shape[1] - 1)] for one in (self.mean, self.var))
         norms, start = list(self._norms(module)), 0
-        for one in norms:
-            own = slice(start, start + one.num_features)
-            one.running_mean, one.running_var = mean[own], var[own]
+        for norm in norms:
+            own = slice(start, start + norm.num_features)
+            norm.running_mean, norm.running_var = mean[own], var[own]
             start = own.stop
         try:
             yield
         finally:
-            for one in norms:
-                one.running_mean = one.running_var = None
+            for norm in norms:
+                norm.running_mean = norm.running_var = None
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
         """Of a network with fewer levels: the new ones begin as its last. Of one with more, the first ones."""

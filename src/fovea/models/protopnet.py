@@ -86,7 +86,7 @@ class ProtoPNet(nn.Module):
 
     def train(self, mode: bool = True) -> "ProtoPNet":
         super().train(mode)
-        if not any(one.requires_grad for one in self.features.parameters()):
+        if not any(parameter.requires_grad for parameter in self.features.parameters()):
             self.features.eval()
         return self
 

@@ -267,7 +267,7 @@ class TNet(nn.Module):
         self.antialias, self.sequential = options.antialias, options.sequential
 
     def forward(self, x: Tensor, glimpses: int | None = None) -> Walk:
-        channels = next(one.in_channels for one in self.extractor.modules() if isinstance(one, nn.Conv2d))
+        channels = next(layer.in_channels for layer in self.extractor.modules() if isinstance(layer, nn.Conv2d))
         if x.ndim != 4 or x.shape[1] != channels:
             raise BadChoice(f"this TNet takes pictures of {channels} channels, N,{channels},H,W; got {tuple(x.shape)}")
         return self.walk(Pixels(x, self.antialias), glimpses)

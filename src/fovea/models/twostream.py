@@ -143,7 +143,7 @@ class TwoStream(nn.Module):
     def train(self, mode: bool = True) -> "TwoStream":
         """A global stream that is frozen stays as it is, its norms' statistics, too."""
         super().train(mode)
-        if not any(one.requires_grad for one in self.whole.parameters()):
+        if not any(parameter.requires_grad for parameter in self.whole.parameters()):
             self.whole.eval()
         return self
 

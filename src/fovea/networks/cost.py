@@ -25,7 +25,7 @@ Call = Callable[[], Any]
 
 
 def parameters(module: nn.Module) -> int:
-    return sum(one.numel() for one in module.parameters())
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def statistics(module: nn.Module) -> int:
@@ -69,7 +69,7 @@ def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
 def _step_by_step(parts: Sequence[nn.Module]) -> Iterator[None]:
     """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing."""
     before = torch.backends.mha.get_fastpath_enabled()
-    recurrent = any(isinstance(one, nn.RNNBase) for one in parts)
+    recurrent = any(isinstance(part, nn.RNNBase) for part in parts)
     onednn = torch.backends.mkldnn.enabled
     with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
         warnings.simplefilter("ignore")  # setting the flags speaks of other processors
@@ -126,7 +126,7 @@ def input_shape(network: Network, size: int | None) -> tuple[int, ...]:
         return (channels, *(own if size is None else (size, size)))
     if size is None:
         raise BadChoice("this network has no transform that says what it takes: give the side of its input, size=224")
-    first = next((one for one in network.module.modules() if isinstance(one, nn.Conv2d)), None)
+    first = next((layer for layer in network.module.modules() if isinstance(layer, nn.Conv2d)), None)
     return 3 if first is None else first.in_channels, size, size
 
 

@@ -108,8 +108,8 @@ def _timm_transform(module: nn.Module) -> Prepare:
     if crop is not None:  # as timm does it: resize the short side to a whole number of pixels, then cut the middle out
         crop = min(height, width) / int(min(height, width) / crop)
     mean, std = tuple(config["mean"]), tuple(config["std"])
-    first = next((one for one in module.modules() if isinstance(one, nn.Conv2d)), None)
-    if first is not None and first.in_channels == 1 and len(mean) == 3:  # in_chans=1: grey pictures
+    first = next((layer for layer in module.modules() if isinstance(layer, nn.Conv2d)), None)
+    if first is not None and first.in_channels == 1 and len(mean) == 3:  # in_chans=1: gray pictures
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
     return Prepare((height, width), mean, std, crop, method)
 

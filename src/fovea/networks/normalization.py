@@ -33,8 +33,8 @@ class Normalization:
     def to_pixels(self, tensors: Tensor) -> Tensor:
         return (tensors - self._column(self.shift, tensors)) / self._column(self.scale, tensors)
 
-    def grey(self, value: float) -> Tensor:
-        """The tensor of a picture of one grey (1,C,1,1)."""
+    def gray(self, value: float) -> Tensor:
+        """The tensor of a picture of one gray (1,C,1,1)."""
         return self.to_tensors(torch.full((1, len(self.scale), 1, 1), float(value)))
 
     @staticmethod
@@ -55,14 +55,14 @@ def normalization_of(network: Network) -> Normalization:
 
 
 def _probed(transform: Transform) -> Normalization:
-    black, white, grey = (_sent(transform, (value,) * 3) for value in (0, WHITE, 128))  # C,H,W
+    black, white, gray = (_sent(transform, (value,) * 3) for value in (0, WHITE, 128))  # C,H,W
     span = white - black
     largest = np.abs(span).max(axis=(1, 2), keepdims=True)
     if not np.isfinite(span).all() or not largest.all():
         raise BadChoice(NO_LINE)
     shown = np.abs(span) > 0.5 * largest  # not padding, which is the same for every picture
     spans, shifts, middles = (
-        [_one_value(c[own]) for c, own in zip(x, shown, strict=True)] for x in (span, black, grey)
+        [_one_value(c[own]) for c, own in zip(x, shown, strict=True)] for x in (span, black, gray)
     )
     expected = [shift + 128 / WHITE * one for one, shift in zip(spans, shifts, strict=True)]
     if not np.allclose(middles, expected, atol=0.02 * np.abs(spans).max()):

@@ -58,8 +58,8 @@ def _builder(entry: Entry, thing: Any) -> Builder:
     has_classes = parameters.pop("classes", None) is not None
     asked = parameters.get("options")
     config: Any = asked.annotation if asked is not None and is_dataclass(asked.annotation) else None
-    names = (one.name for one in fields(config)) if config is not None else parameters
-    open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    names = (field.name for field in fields(config)) if config is not None else parameters
+    open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return Builder(entry, thing, tuple(names), config, has_classes, open_ended and config is None)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fovea.basics.errors import BadChoice
 from fovea.basics.files import finite
-from fovea.pictures.placement import Placement, by_centres, middles
+from fovea.pictures.placement import Placement, by_centers, middles
 from fovea.pictures.shown import Shown, about
 from fovea.results import drawing
 from fovea.results.results import ShowsBoxes, formerly
@@ -87,7 +87,7 @@ class LocalizedPicture(ShowsBoxes):
         parts = []
         for branch, values in zip(self.branches, self.attention, strict=True):
             window = middles(values.shape, branch.side, place)  # beyond it no patch has its middle
-            drawn = drawing.blend(image, by_centres(values, branch.side, place), window)
+            drawn = drawing.blend(image, by_centers(values, branch.side, place), window)
             title = f"{branch.label} {branch.probability:.2f}"
             parts.append(drawing.titled(drawn, title, f"attention of the branch of {branch.side} x {branch.side}"))
         return drawing.grid([parts])

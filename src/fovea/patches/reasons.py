@@ -179,7 +179,7 @@ def _strip(title: str, patches: Sequence[tuple[PatchOf, str]]) -> Image.Image:
 
 
 def _tile(image: Image.Image, title: str, subtitle: str, right: bool | None) -> Image.Image:
-    """A picture in a frame: green with a tick, red with a cross, grey where there is nothing to say."""
+    """A picture in a frame: green with a tick, red with a cross, gray where there is nothing to say."""
     small = ImageOps.contain(image.convert("RGB"), (WIDE, WIDE), Image.Resampling.LANCZOS)
     ink = NEUTRAL if right is None else RIGHT if right else WRONG
     framed = ImageOps.expand(small, MARGIN, ink)

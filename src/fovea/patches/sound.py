@@ -133,10 +133,10 @@ def _mark(panel: "Axes", span: tuple[float, float], ink: str, style: str, name: 
 
     start, stop = span
     place = panel.get_xaxis_transform()  # seconds across, shares of the panel's height up
-    for colour, width, line in (("black", 4.0, "-"), (ink, 2.0, style)):
+    for color, width, line in (("black", 4.0, "-"), (ink, 2.0, style)):
         panel.add_patch(
             Rectangle(
-                (start, inset), stop - start, 1 - 2 * inset, transform=place, fill=False, edgecolor=colour,
+                (start, inset), stop - start, 1 - 2 * inset, transform=place, fill=False, edgecolor=color,
                 linewidth=width, linestyle=line,
             )
         )  # fmt: skip

@@ -118,7 +118,7 @@ class LocalizedText(Shows):
         return drawing.titled(canvas, f"{self.label} {self.probability:.2f}", self.about())
 
     def about(self) -> str:
-        """The answer in a line, which names the span for those who see no colours."""
+        """The answer in a line, which names the span for those who see no colors."""
         evidence = f"evidence {self.span.evidence:.2f}"
         return f"{self.label} {self.probability:.2f}, by {self.branch} words: {self.span.words!r}, {evidence}"
 

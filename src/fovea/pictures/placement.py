@@ -44,7 +44,7 @@ def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.fl
     return _spread(rows, cells, columns)
 
 
-def by_centres(cells: NDArray[np.float32], side: int, placement: Placement) -> NDArray[np.float32]:
+def by_centers(cells: NDArray[np.float32], side: int, placement: Placement) -> NDArray[np.float32]:
     """A map whose cells see patches of this side, the first at the input's start: values at the patches' middles.
 
     Nothing where no patch has its middle, which `middles` tells.

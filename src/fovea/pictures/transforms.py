@@ -42,7 +42,7 @@ class Prepare:
     whole: bool = False
 
     def __call__(self, image: Image.Image) -> Tensor:
-        return self.normalise(self.pixels(image))
+        return self.normalize(self.pixels(image))
 
     def pixels(self, image: Image.Image) -> Tensor:
         """What is left to do is the same for every pixel, so this may be kept, in a byte a value (C,H,W)."""
@@ -59,7 +59,7 @@ class Prepare:
             small = small.convert("L")
         return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
 
-    def normalise(self, pixels: Tensor) -> Tensor:
+    def normalize(self, pixels: Tensor) -> Tensor:
         """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
         mean, std = (torch.tensor(row, device=pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
         return (pixels.float() / 255 - mean) / std

@@ -17,7 +17,7 @@ def blend(
     image: Image.Image, values: NDArray[np.floating], window: tuple[float, float, float, float] | None = None
 ) -> Image.Image:
     """Color by value, stronger where the value is; what lies outside the window that the network saw is pale gray."""
-    scaled = regions.normalised(values)
+    scaled = regions.normalized(values)
     size = _good_size(image.size)
     base = np.asarray(image.resize(size, Image.Resampling.LANCZOS), dtype=np.float32)
     heat = np.asarray(Image.fromarray(scaled.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))

@@ -26,7 +26,7 @@ def boxes(network: Network, pictures: Tensor) -> Views:
         network.kept[key] = open_source(str(module.source), pictures.device)
     height, width = pictures.shape[2:]
     patches = network.kept[key](as_images(pictures, cast(Prepare, network.transform)))
-    found = torch.tensor([filled(one.boxes, module.patches) for one in patches], dtype=torch.float32)
+    found = torch.tensor([filled(patch.boxes, module.patches) for patch in patches], dtype=torch.float32)
     return Views(pictures, (found / found.new_tensor([width, height, width, height])).to(pictures.device))
 
 

@@ -54,9 +54,11 @@ class Streams:
             )
         module = cast(TwoStream, network.module)
         local = cast(LocalStream, module.local)
-        for one in methods:
-            if one not in METHODS:
-                raise BadChoice(f"steps are looked at by {', '.join(METHODS)}; not {one!r}{nearest(one, METHODS)}")
+        for method in methods:
+            if method not in METHODS:
+                raise BadChoice(
+                    f"steps are looked at by {', '.join(METHODS)}; not {method!r}{nearest(method, METHODS)}"
+                )
         if SELF_ATTENTION in methods and (local.recurrent is None or local.recurrent.ask is None):
             raise BadChoice(
                 f"{name} was built without self-attention: build it with self_attention=true, or use gradcam or l2caf"
@@ -120,11 +122,11 @@ class Streams:
         whole = HeatMaps(
             values=steps.maps,
             shown=tuple(patches),
-            targets=tuple((self.network.label(one),) for one in indices),
+            targets=tuple((self.network.label(index),) for index in indices),
             method=SELF_ATTENTION,
             layer=LOCAL,
             diagnosis=((None,),) * len(indices),
-            classes=tuple((one,) for one in indices),
+            classes=tuple((index,) for index in indices),
         )
         return [replace(whole, values=one.unsqueeze(1)) for one in steps.maps.unbind(1)]  # N*K,1,h,w
 

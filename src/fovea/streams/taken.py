@@ -55,7 +55,7 @@ def patches_of(
             "the network has no patch source: give the option source=KIND:NET, as l2caf:efficientnet_lite0-cub100, or "
             f"{EMBEDDED!r} (in a recipe network.options.source)"
         )
-    taken = tuple(replace(one, source=AsTaken(one.source, prepare)) for one in data.samples)
+    taken = tuple(replace(sample, source=AsTaken(sample.source, prepare)) for sample in data.samples)
     form = f"{prepare.size[1]}x{prepare.size[0]}-{prepare.crop}-{prepare.interpolation}"  # other pixels, other patches
     seen = replace(data, name=f"{data.name}-{form}", samples=taken)
     return extract(seen, module.source, device=device, progress=progress)

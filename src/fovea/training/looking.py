@@ -73,26 +73,26 @@ class TwoStreamFeed(Held):
 
     def _in_shares(self, patches: Extracted) -> tuple[Tensor, Tensor]:
         """Boxes in shares of the whole pictures, N,K,4, and how many there are of each, N."""
-        most = max(len(patches[one.name].boxes) for one in self.samples)
+        most = max(len(patches[sample.name].boxes) for sample in self.samples)
         taken = in_shares(patches, self.samples, self.prepare.size, most)  # N,K,4 of the network's input
         width, height = self.sizes.unbind(1)
         places = [self.prepare.placement(int(w), int(h)) for w, h in self.sizes.tolist()]
         seen = torch.tensor(
             [
-                [*one.offset, *(o + s * i for o, s, i in zip(one.offset, one.scale, one.input, strict=True))]
-                for one in places
+                [*place.offset, *(o + s * i for o, s, i in zip(place.offset, place.scale, place.input, strict=True))]
+                for place in places
             ]
         )
         outer = seen.to(self.device) / torch.stack([width, height, width, height], 1)
         boxes = inside(taken.to(self.device).flatten(0, 1), outer.repeat_interleave(most, 0)).view(-1, most, 4)
-        counts = [len(patches[one.name].boxes) for one in self.samples]
+        counts = [len(patches[sample.name].boxes) for sample in self.samples]
         return boxes, torch.tensor(counts, device=self.device)
 
     def inputs(self, wanted: Wanted) -> Views:
         whole = crops(wanted.draws, self.sizes[wanted.index], self.augment)
         boxes = None if self.boxes is None else self._patch(self.boxes, wanted).unsqueeze(1)
         pixels = recolor(self.pixels[wanted.index].float(), wanted.draws, self.augment)
-        return Views(self.prepare.normalise(pixels), boxes, whole, self.flips(wanted))
+        return Views(self.prepare.normalize(pixels), boxes, whole, self.flips(wanted))
 
     def _patch(self, patches: Tensor, wanted: Wanted) -> Tensor:
         boxes = patches[wanted.index, self.one_of(self.counts[wanted.index], wanted)]  # N,4

@@ -1,4 +1,4 @@
-"""Fine-tuning on patches: what a localiser finds in every picture, cut out as the steps go by."""
+"""Fine-tuning on patches: what a localizer finds in every picture, cut out as the steps go by."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -21,7 +21,7 @@ from fovea.training.pictures import Held, HeldOut
 from fovea.training.recipe import AugmentPart, Recipe
 from fovea.training.scoring import Counts, Tested, hits
 
-AT_ONCE = 64  # pictures localised together
+AT_ONCE = 64  # pictures localized together
 
 
 class PatchMedium(Pictures):
@@ -32,7 +32,7 @@ class PatchMedium(Pictures):
         assert recipe.data.localizer is not None
         self.localizer = load(recipe.data.localizer)
         if not self.localizer.can("branches"):
-            raise BadChoice(f"data.localizer is an AnchorNet; {recipe.data.localizer} has no branches that localise")
+            raise BadChoice(f"data.localizer is an AnchorNet; {recipe.data.localizer} has no branches that localize")
         if self.localizer.labels != self.labels:
             raise BadChoice(f"the localizer {recipe.data.localizer} knows other classes than {self.data.name}")
         self.refuse_streaming()
@@ -74,7 +74,7 @@ class PatchFeed(Held):
         inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
         windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
         pixels = cut_out(self.pixels[index], windows, self.flips(wanted), (side, side))
-        return self.prepare.normalise(recolor(pixels, draws, self.augment))
+        return self.prepare.normalize(recolor(pixels, draws, self.augment))
 
 
 def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tensor], list[Tensor]]:
@@ -84,7 +84,7 @@ def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tens
     counts: list[list[Tensor]] = []
     size = pixels.shape[2:]
     for start in range(0, len(pixels), AT_ONCE):
-        seen = look(localizer, preparing(localizer).normalise(pixels[start : start + AT_ONCE]))
+        seen = look(localizer, preparing(localizer).normalize(pixels[start : start + AT_ONCE]))
         if not sides:
             sides = [scale.side for scale in seen.scales]
             boxes, counts = [[] for _ in sides], [[] for _ in sides]

@@ -73,7 +73,7 @@ class Held(Feed):
     def inputs(self, wanted: Wanted) -> Inputs:
         windows = crops(wanted.draws, self.sizes[wanted.index], self.augment)
         pixels = cut_out(self.pixels[wanted.index], windows, self.flips(wanted), self.prepare.size)
-        return self.prepare.normalise(recolor(pixels, wanted.draws, self.augment))
+        return self.prepare.normalize(recolor(pixels, wanted.draws, self.augment))
 
     def one_of(self, counts: Tensor, wanted: Wanted) -> Tensor:
         """Of so many patches of each picture, the number of the one whose turn it is."""
@@ -108,7 +108,7 @@ class Streamed(Feed):
             known |= {name for name, _ in bad}
             pixels = pixels.to(self.device, non_blocking=True).float()
             pixels = recolor(pixels, step.draws.to(self.device), self.windows.augment)
-            inputs = self.windows.prepare.normalise(pixels)
+            inputs = self.windows.prepare.normalize(pixels)
             yield Batch(inputs, labels.to(self.device, non_blocking=True), step.index)
 
 
@@ -198,7 +198,7 @@ class HeldOut:
             start += len(rows)
 
     def _batch(self, pixels: Tensor, labels: Tensor, shown: list[tuple[Sample, Size]], start: int) -> Batch:
-        return Batch(self.prepare.normalise(pixels), labels, torch.arange(start, start + len(labels)), shown)
+        return Batch(self.prepare.normalize(pixels), labels, torch.arange(start, start + len(labels)), shown)
 
     def _sized(self, image: Image.Image) -> tuple[Tensor, Size]:
         return self.prepare.pixels(image), image.size

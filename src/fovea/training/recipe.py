@@ -34,7 +34,7 @@ class DataPart(Part):
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
     workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
-    localizer: str | None = None  # train on what this network localises
+    localizer: str | None = None  # train on what this network localizes
 
 
 class AugmentPart(Part):
@@ -227,5 +227,5 @@ def _part_at(path: Sequence[int | str], content: dict[str, Any]) -> type[Part]:
             continue
         wanted: Any = model.model_fields[key].annotation
         choices = [wanted, *get_args(wanted)] if get_origin(wanted) else [wanted]
-        model = next(one for one in choices if isinstance(one, type) and issubclass(one, Part))
+        model = next(choice for choice in choices if isinstance(choice, type) and issubclass(choice, Part))
     return model

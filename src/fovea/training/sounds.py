@@ -71,5 +71,5 @@ class SoundTest(Tested):
         right = rank_of(network.read(out), batch.target) < 1
         true = [self.held.samples[i].span for i in batch.index.tolist()]
         spans = [heard.spans[0] for heard in located(out, spectrogram, sound_net.windows)]
-        hit = sum(start <= span.centre < stop for span, (start, stop) in zip(spans, true, strict=True))
+        hit = sum(start <= span.center < stop for span, (start, stop) in zip(spans, true, strict=True))
         return {"top1": (int(right.sum()), len(true)), "hit": (hit, len(true))}

@@ -77,7 +77,7 @@ class _Normed(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *slopes: Tensor) -> Any:
-        """dx = (dy - mean(dy) - x' mean(dy x')) weight / sqrt(var + eps), x' being x normalised; means over all."""
+        """dx = (dy - mean(dy) - x' mean(dy x')) weight / sqrt(var + eps), x' being x normalized; means over all."""
         slope = slopes[0]
         x, weight, mean, scale = context.saved_tensors
         shape = (1, -1, *(1,) * (x.ndim - 2))

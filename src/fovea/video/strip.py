@@ -59,7 +59,7 @@ def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement)
     """As drawing.blend, several times quicker: a map is smooth, so it is colored small and then enlarged."""
     size = image.size
     small = placement.at_size((max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
-    heat = regions.normalised(on_pixels(cells, small))
+    heat = regions.normalized(on_pixels(cells, small))
     colors = Image.fromarray(drawing.color(heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
     share = Image.fromarray(((0.30 + 0.45 * heat) * 255).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
     gray = image.convert("L").convert("RGB")

@@ -39,6 +39,6 @@ def test_a_teacher_sees_what_it_was_trained_on(pooled: nn.Module) -> None:
     student = fovea.wrap(nn.Identity(), Prepare((24, 24), (0.5,) * 3, (0.5,) * 3))
     teacher = Teacher(fovea.wrap(pooled, own, 5), student, torch.device("cpu"))
     pixels = torch.rand(2, 3, 24, 24) * 255
-    assert torch.allclose(teacher((pixels / 255 - 0.5) / 0.5), pooled(own.normalise(pixels)), atol=1e-5)
+    assert torch.allclose(teacher((pixels / 255 - 0.5) / 0.5), pooled(own.normalize(pixels)), atol=1e-5)
     assert teacher(torch.randn(1, 3, 48, 48)).shape == (1, 5)  # another size is resized
     assert not any(parameter.requires_grad for parameter in pooled.parameters())

@@ -70,7 +70,7 @@ def _trace(module: nn.Module) -> fx.GraphModule | None:
             return out
 
     # a traced forward leaves constants, and whatever it keeps on itself, behind
-    before = [(one, dict(vars(one))) for one in module.modules()]
+    before = [(layer, dict(vars(layer))) for layer in module.modules()]
     try:
         graph = Tracer(autowrap_functions=tuple(get_notrace_functions())).trace(module)
         return fx.GraphModule(module, graph)

@@ -70,7 +70,7 @@ def _asked(
 ) -> tuple[Runnable, Tensor]:
     """The network, and noise of the shape that was asked for."""
     network = module if isinstance(module, Runnable) else Runnable(module)
-    convs = (one for one in network.module.modules() if isinstance(one, nn.Conv1d | nn.Conv2d | nn.Conv3d))
+    convs = (layer for layer in network.module.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
     first = next(convs, None)
     if size is None and network.transform is not None:
         with as_found(network):  # a transform may draw random numbers

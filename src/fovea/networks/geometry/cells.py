@@ -42,11 +42,11 @@ class Geometry:
 
     @property
     def size(self) -> tuple[float, ...]:
-        return tuple(one.size for one in self.axes)
+        return tuple(axis.size for axis in self.axes)
 
     @property
     def stride(self) -> tuple[float, ...]:
-        return tuple(one.stride for one in self.axes)
+        return tuple(axis.stride for axis in self.axes)
 
     @property
     def everything(self) -> bool:

@@ -73,27 +73,29 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def leak(self, tensors: Sequence[Tensor], how: str) -> None:
         """Python reads values, so that all that comes after may depend on them."""
-        seen = [self.sight(one) for one in tensors]
+        seen = [self.sight(tensor) for tensor in tensors]
         if any(one.reach for one in seen):
             self.leaked = Sight(assumed=frozenset([how])).and_all_of([self.leaked, *seen], ())
 
     def adopt(self, result: Tensor, tensors: Sequence[Tensor], how: str) -> None:
         """A tensor that was made out of sight of `__torch_dispatch__`, as `x.data` is."""
         if result not in self.sights:
-            seen = Sight(assumed=frozenset([how])).and_all_of([self.sight(one) for one in tensors], result.shape)
+            seen = Sight(assumed=frozenset([how])).and_all_of([self.sight(tensor) for tensor in tensors], result.shape)
             if seen.reach:
                 self._keep(result, seen)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
         arguments = func._schema.arguments
-        named = {one.name: one.default_value for one in arguments}
+        named = {argument.name: argument.default_value for argument in arguments}
         named |= dict(zip(named, args, strict=False)) | given
         tensors = _tensors((args, given))
         sights = [self.sight(one) for one in tensors]  # before they are written over
         result = func(*args, **given)
         results = _tensors(result)
-        into = _tensors([named[one.name] for one in arguments if one.alias_info and one.alias_info.is_write])
+        into = _tensors(
+            [named[argument.name] for argument in arguments if argument.alias_info and argument.alias_info.is_write]
+        )
         name = func._overloadpacket.__name__
         name = name.removesuffix("_") if into and not name.endswith("__") else name
         if BY_VALUE & set(func.tags):  # picking by numbers is no such case, by a mask it is
@@ -133,9 +135,9 @@ class Watch(TorchFunctionMode):
         tensors = _tensors((args, kwargs))
         if name in OUT_OF_TORCH:
             self.follower.leak(tensors, name)
-        for one in _tensors(result):
-            if not any(one is other for other in tensors):
-                self.follower.adopt(one, tensors, name)
+        for tensor in _tensors(result):
+            if not any(tensor is other for other in tensors):
+                self.follower.adopt(tensor, tensors, name)
         return result
 
 
@@ -150,7 +152,7 @@ def _told(func: Any, call: Call, sights: Sequence[Sight]) -> list[Sight]:
         wide = Sight().and_all_of(seeing, ())
         known = all(one.uniform() and Sight().and_all_of([one], ()).same(wide) for one in seeing)  # nothing to widen
         assumed = assumed if known else assumed | {call.name}
-        return [Sight(assumed=assumed).and_all_of([wide], one.shape) for one in call.results]
+        return [Sight(assumed=assumed).and_all_of([wide], result.shape) for result in call.results]
     count = len(seeing[0].reach)
     reaches: list[list[Tensor]] = []
     for k in range(count):
@@ -182,7 +184,7 @@ def _of_first(call: Call, see: See) -> Tensor | Sequence[Tensor]:
     """By the rule for the first tensor; others, such as weights made from the input, reach every result."""
     first, *others = call.tensors
     found = RULES[call.name](call, see(first))
-    wide = [widest(see(one)) for one in others]
+    wide = [widest(see(other)) for other in others]
     return join(found, *wide) if isinstance(found, Tensor) else [join(one, *wide) for one in found]
 
 

@@ -209,7 +209,7 @@ def moving_together(call: Call, see: See) -> Tensor | Sequence[Tensor]:
 
 
 def pointwise(call: Call, see: See) -> Tensor:
-    return join(*(thin(see(one)) for one in call.tensors))
+    return join(*(thin(see(tensor)) for tensor in call.tensors))
 
 
 def product(call: Call, see: See) -> Tensor:
@@ -222,7 +222,7 @@ def attention(call: Call, see: See) -> Tensor:
     query, *others = call.tensors  # N,heads,L,d
     keys, rest = others[:2], others[2:]
     return join(
-        over(see(query), [-1]), *(over(see(one), [1, 2, 3]) for one in keys), *(widest(see(one)) for one in rest)
+        over(see(query), [-1]), *(over(see(key), [1, 2, 3]) for key in keys), *(widest(see(one)) for one in rest)
     )
 
 
