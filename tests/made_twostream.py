@@ -8,9 +8,9 @@ from fovea.models.localstream import LocalStream, Recurrent
 from fovea.models.selfattention import SelfAttention
 from fovea.models.trunks import Trunk
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions
-from fovea.networks.network import Network
+from fovea.networks import Network
 from fovea.patches.opening import Patches
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 BOX = (8.0, 8.0, 24.0, 24.0)  # the one patch of the 32 x 32 input
 STEPS = 3

@@ -28,7 +28,7 @@ def test_every_table_is_shown_somewhere(tables: Tables) -> None:
 
 
 def test_all_weights_are_in_the_table(tables: Tables) -> None:
-    from fovea.networks.loading import ours
+    from fovea.networks import ours
 
     assert sorted(row["name"] for row in tables.known["weights"]["rows"]) == sorted(ours())
 

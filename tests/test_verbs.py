@@ -18,10 +18,9 @@ from torch import Tensor
 import fovea
 import made_twostream
 from conftest import Pooled, seeded
-from fovea.basics.files import write_text
-from fovea.pictures.transforms import Prepare
-from fovea.results.results import Result, Results
-from fovea.results.writing import read
+from fovea.basics import write_text
+from fovea.pictures import Prepare
+from fovea.results import Result, Results, read
 from made_clips import make_clip
 from made_twostream import made
 

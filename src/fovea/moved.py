@@ -15,8 +15,6 @@ NAMES = {
 PATHS = {  # old package or module: where it is now; what is below it keeps its name
     "clips": "pictures.clips",
     "cutting": "networks.cutting",
-    "demo": "cli.demo",
-    "drawing": "results.drawing",
     "errors": "basics.errors",
     "explaining": "heatmaps.explain",
     "explaining.inputs": "networks.inputs",

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.registry import Entry, Registry
+from fovea.basics import BadChoice, Entry, Registry
 
 FILE = '''
 """A stranger's file."""

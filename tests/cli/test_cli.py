@@ -11,7 +11,7 @@ from PIL import Image
 
 import fovea
 from fovea import cli
-from fovea.results.writing import Saved, read
+from fovea.results import Saved, read
 
 
 class Run:

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli import app
 from fovea.cli.commands import Asked, Command, command
 from fovea.cli.glossary import OPTIONS, spelled

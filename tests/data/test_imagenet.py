@@ -6,8 +6,7 @@ from scipy.io import savemat
 
 import fovea
 from checks import refused
-from fovea.data import open_data
-from fovea.data.classes import imagenet_labels
+from fovea.data import imagenet_labels, open_data
 from made_data import Made
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import fovea
 from checks import refused
-from fovea.data import Below, layout, open_data
-from fovea.data.layouts import held_by, holding, opened
+from fovea.data import Below, held_by, holding, layout, open_data, opened
 from made_data import Made
 
 ENTRIES = layout.entries()

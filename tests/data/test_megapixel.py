@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from checks import refused
-from fovea.data import Sample, open_data
-from fovea.data.megapixel import glyphs, open_megapixel
+from fovea.data import Sample, glyphs, open_data, open_megapixel
 
 pytest.importorskip("sklearn")
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from checks import refused
-from fovea.data import open_data
-from fovea.data.mnist import read_idx
+from fovea.data import open_data, read_idx
 from made_data import Made
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from checks import refused
-from fovea.data.moving import MOTIONS, MovedFrame, Shot, Shots, boxes_of, make_moving
-from fovea.data.segments import open_clips
+from fovea.data import MOTIONS, MovedFrame, Shot, Shots, boxes_of, make_moving, open_clips
 
 
 def moving(text: str = "") -> Shots:

@@ -3,7 +3,7 @@ from typing import Literal
 import pytest
 
 from checks import refused
-from fovea.data.options import Size, numbers, parsed, typed
+from fovea.data import Size, numbers, parsed, typed
 
 
 def opener(

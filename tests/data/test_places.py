@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from checks import refused
-from fovea.data import open_data
-from fovea.data.places import pictures, plain
+from fovea.data import open_data, pictures, plain
 
 
 def test_names_are_compared_without_their_dress() -> None:

@@ -5,8 +5,7 @@ import pytest
 
 import fovea
 from checks import raises, refused
-from fovea.data.moving import Shot
-from fovea.data.segments import VideoFrame, make_segments, open_clips
+from fovea.data import Shot, VideoFrame, make_segments, open_clips
 from made_clips import make_clip
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from checks import refused
-from fovea.data.sounds import EVENTS, Sound, make_sounds, open_sounds
+from fovea.data import EVENTS, Sound, make_sounds, open_sounds
 from fovea.models.anchornet_sound import Spectrogram
 
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from checks import raises, refused
-from fovea.basics.errors import BadText
-from fovea.data.texts import Reading, forget
+from fovea.basics import BadText
+from fovea.data import Reading, forget
 
 READING = Reading(("the", "film", "is", "n't", "bad", "."), 8)
 

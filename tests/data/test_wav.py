@@ -8,7 +8,7 @@ import torch
 from scipy.io import wavfile
 
 from checks import raises
-from fovea.data.wav import BadSound, read_sound
+from fovea.data import BadSound, read_sound
 
 
 def write(path: Path, data: bytes, width: int, channels: int = 1, rate: int = 8000) -> Path:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import fovea
 from checks import raises
-from fovea.data.xmlboxes import XmlBoxes, read_marked
+from fovea.data import XmlBoxes, read_marked
 
 OBJECT = (
     "<object><name>n01</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object>"

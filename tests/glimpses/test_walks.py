@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fovea.glimpses.walks import covered, where_it_looked, without_overview
+from fovea.glimpses import covered, where_it_looked, without_overview
 from fovea.models.glimpsing import Walk
 
 

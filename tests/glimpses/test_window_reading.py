@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fovea.basics.boxes import clipped, union
-from fovea.glimpses.reading import Blank, Box, Counted, PictureScene
+from fovea.basics import clipped, union
+from fovea.glimpses import Blank, Box, Counted, PictureScene
 from fovea.models.glimpsing import Pixels
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 GRAY = Prepare((4, 4), (0.5,), (0.5,), None)
 COLOR = Prepare((4, 4), (0.5, 0.4, 0.6), (0.5, 0.25, 0.2), None)

@@ -10,11 +10,10 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean
-from fovea.networks.cost import macs
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, macs
+from fovea.pictures import Prepare
 
 GRAY = Prepare((4, 4), (0.5,), (0.5,), None)
 

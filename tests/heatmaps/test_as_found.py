@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import left_as_found, refused
-from fovea.heatmaps.methods import names
+from fovea.heatmaps import names
 
 
 def in_training(traceable: bool) -> nn.Module:

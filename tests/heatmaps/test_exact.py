@@ -9,8 +9,7 @@ from torch import Tensor, nn
 import fovea
 from checks import raises
 from conftest import Pooled, Through
-from fovea.heatmaps.exact import on_the_sphere, rounding
-from fovea.heatmaps.methods.l2caf import different
+from fovea.heatmaps import different, on_the_sphere, rounding
 
 ITERATIVE = fovea.Descent(tolerance=1e-9, most=4000)
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import refused
-from fovea.results import drawing
-from fovea.results.writing import read
+from fovea.results import drawing, read
 
 
 def test_one_picture_of_many(pooled: nn.Module, batch: Tensor) -> None:

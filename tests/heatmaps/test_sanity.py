@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import Through
-from fovea.heatmaps.sanity import last_to_run, randomized, rank_correlation, ssim
+from fovea.heatmaps import last_to_run, randomized, rank_correlation, ssim
 
 
 def test_measures() -> None:

@@ -9,9 +9,10 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.heatmaps.explain import ExplainStep, explain_batches, find
-from fovea.pictures.transforms import Prepare
-from fovea.results.writing import Writer, read
+from fovea.heatmaps import ExplainStep, explain_batches
+from fovea.heatmaps.explain import find
+from fovea.pictures import Prepare
+from fovea.results import Writer, read
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import zoom
 
-from fovea.basics.boxes import best_iou, box_of, iou, normalized, segments
+from fovea.basics import best_iou, box_of, iou, normalized, segments
 from fovea.measures.boxes import (
     THRESHOLDS,
     Localized,

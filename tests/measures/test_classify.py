@@ -12,13 +12,12 @@ from torch import nn
 import fovea
 from checks import left_as_found, raises, refused
 from conftest import Through
-from fovea.basics.intervals import interval
+from fovea.basics import interval
 from fovea.data import DataSet, Sample, Unreadable
 from fovea.measures.classify import taken_for
 from fovea.measures.confusion import Confusion
-from fovea.networks.matching import match
-from fovea.networks.stream import rank_of
-from fovea.pictures.transforms import Prepare
+from fovea.networks import match, rank_of
+from fovea.pictures import Prepare
 
 measure = partial(fovea.measure, "classify")
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}

@@ -10,14 +10,11 @@ from torch import nn
 import fovea
 from checks import refused
 from commands import Run
-from fovea.data.moving import Shot, Shots
-from fovea.data.samples import Box
-from fovea.data.segments import open_clips
+from fovea.data import Box, Shot, Shots, open_clips
 from fovea.measures import clips
 from fovea.models.videonet import VideoNet, VideoNetOutput, VideoOptions
-from fovea.networks.network import Network
-from fovea.pictures.placement import Placement
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Placement, Prepare
 
 SMALL = "moving:source=digits,canvas=32,digit=14,step=7"
 

@@ -14,9 +14,8 @@ from checks import left_as_found, refused
 from commands import ran
 from conftest import Through
 from fovea.measures.cost import readable
-from fovea.networks.cost import WARM_UP, macs, parameters, seconds, statistics
-from fovea.networks.devices import placed
-from fovea.pictures.transforms import Prepare
+from fovea.networks import WARM_UP, macs, parameters, placed, seconds, statistics
+from fovea.pictures import Prepare
 
 measure = partial(fovea.measure, "cost")
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found, refused
 from fovea.data import DataSet, Pixels, Sample, open_data
-from fovea.heatmaps.methods import names
+from fovea.heatmaps import names
 from fovea.measures.curve_kinds import filling, kind_of
 from fovea.measures.curves import area_under, best, curve, places
 from fovea.measures.faithfulness import draw
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 measure = partial(fovea.measure, "faithfulness")
 SURE, UNSURE = 1 / (1 + math.exp(-6)), 1 / (1 + math.exp(6))  # the answer to a white square, and to a black one

@@ -7,12 +7,12 @@ from torch import Tensor
 
 import fovea
 from checks import raises, refused
-from fovea.basics.intervals import interval_of_means
+from fovea.basics import interval_of_means
 from fovea.data import DataSet, Pixels, Sample, Unreadable
-from fovea.heatmaps.heatmap import HeatMaps
+from fovea.heatmaps import HeatMaps
 from fovea.measures import finer
-from fovea.pictures.shown import Shown
-from fovea.streams.reading import Read, Streams
+from fovea.pictures import Shown
+from fovea.streams import Read, Streams
 from made_twostream import STEPS, made, planted_image, scrambled
 
 LABELS = ("red_bird", "green_bird")

@@ -3,7 +3,7 @@ import torch
 import fovea
 from checks import refused
 from fovea.measures import lip_speed
-from fovea.patches.lip import Settings
+from fovea.patches import Settings
 
 
 def test_iou_by_hand() -> None:

@@ -13,7 +13,7 @@ from fovea import cli
 from fovea.measures import patch_curves
 from fovea.measures.figures import Figures
 from fovea.models.glimpsing import Pixels, Scene, Walk
-from fovea.networks.network import Network
+from fovea.networks import Network
 
 
 @pytest.fixture

@@ -17,12 +17,9 @@ from fovea.measures import patch_attack, patches
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.figures import Figures
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
-from fovea.networks import geometry
+from fovea.networks import Network, geometry, groups, normalization_of
 from fovea.networks.geometry import Geometry
-from fovea.networks.inputs import groups
-from fovea.networks.network import Network
-from fovea.networks.normalization import normalization_of
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
 NAMES = ("red", "green", "blue")

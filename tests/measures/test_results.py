@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from checks import refused
-from fovea.basics.provenance import commit, processor
+from fovea.basics import commit, processor
 from fovea.cli.common import shortened
 from fovea.measures.figures import Figures
 from fovea.measures.results import page, trained

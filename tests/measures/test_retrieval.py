@@ -13,10 +13,10 @@ import fovea
 from checks import raises, refused
 from conftest import Through
 from fovea.data import DataSet, Sample, Unreadable, open_data
+from fovea.networks import blank
 from fovea.networks.embedding import embedding
-from fovea.networks.stream import blank
-from fovea.pictures.transforms import Prepare
-from fovea.retrieval.recall import lengths, nmi, ranks
+from fovea.pictures import Prepare
+from fovea.retrieval import lengths, nmi, ranks
 
 measure, measure_boxes = partial(fovea.measure, "retrieval"), partial(fovea.measure, "retrieval-loc")
 LINE = np.array([[0.0], [1.0], [2.5], [3.0], [9.0]])

@@ -13,8 +13,8 @@ from checks import left_as_found, raises, refused
 from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
 from fovea.measures.attacks import FGSM, JPEG, Noise, Texture, Victims, attack_of, parsed
 from fovea.measures.robustness import draw
-from fovea.networks.normalization import normalization_of
-from fovea.pictures.transforms import Prepare
+from fovea.networks import normalization_of
+from fovea.pictures import Prepare
 
 measure = partial(fovea.measure, "robustness")
 PREPARE = Prepare((8, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.1), None)

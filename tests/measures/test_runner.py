@@ -19,7 +19,7 @@ from fovea.data import open_data
 from fovea.measures.figures import Figures, cell, giga, printed
 from fovea.measures.registry import Declared, find, measure, titles
 from fovea.measures.runner import Given, Run, part_of
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 ROOT = Path(__file__).parents[2]
 DEMANDED = {  # keys that others read

@@ -4,11 +4,11 @@ import torch
 
 import fovea
 from checks import refused
-from fovea.data.sounds import make_sounds
+from fovea.data import make_sounds
 from fovea.measures import sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
-from fovea.networks.network import Network
-from fovea.patches.sound import draw_sound
+from fovea.networks import Network
+from fovea.patches import draw_sound
 
 
 def untrained(**options: int) -> Network:

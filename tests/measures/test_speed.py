@@ -5,7 +5,7 @@ import torch
 
 import fovea
 from fovea.measures import speed, timing
-from fovea.networks.cost import peak_megabytes
+from fovea.networks import peak_megabytes
 
 
 def test_ratios_are_to_the_forward_beside_them() -> None:

@@ -6,8 +6,8 @@ import fovea
 from checks import left_as_found, raises, refused
 from fovea.measures.attacks import Texture, Victims
 from fovea.measures.texture import Spectrum, distance, features, gram, stages, statistics, synthesize
-from fovea.networks.normalization import normalization_of
-from fovea.pictures.transforms import Prepare
+from fovea.networks import normalization_of
+from fovea.pictures import Prepare
 
 
 class Narrowing(nn.Module):

@@ -11,17 +11,14 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found, refused
 from conftest import Through
-from fovea.data import DataSet, Pixels, Sample
-from fovea.data.samples import Box
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import names
-from fovea.heatmaps.targets import Aim
+from fovea.data import Box, DataSet, Pixels, Sample
+from fovea.heatmaps import Aim, Finding, Look, names
 from fovea.measures import trust_figure
 from fovea.measures.figures import Figures
 from fovea.measures.trust_maps import Part
 from fovea.measures.trust_rules import Measured, advise, compare
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Prepare
 
 COUNT = 12
 

@@ -12,7 +12,7 @@ import fovea
 from checks import refused
 from fovea.measures import twostream
 from fovea.models.twostream import Views
-from fovea.networks.network import Network
+from fovea.networks import Network
 
 OPTIONS = {"side": 40, "size": 32, "patch": 32, "hidden": 6, "steps": 3, "source": "whole"}
 

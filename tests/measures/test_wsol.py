@@ -19,8 +19,8 @@ from commands import ran
 from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
 from fovea.measures.localized import localized
-from fovea.networks.stream import rank_of
-from fovea.pictures.transforms import Prepare, placement_of
+from fovea.networks import rank_of
+from fovea.pictures import Prepare, placement_of
 from made_data import write_pack
 
 measure = partial(fovea.measure, "wsol")

@@ -6,14 +6,13 @@ from torch import Tensor, nn
 
 import fovea
 from checks import left_as_found, refused
-from fovea.basics.intervals import student
+from fovea.basics import student
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import zoom
 from fovea.models.glimpsing import Pixels as Batch
 from fovea.models.glimpsing import Scene, Walk, boxes_of, running_mean
-from fovea.networks.cost import macs
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, macs
+from fovea.pictures import Prepare
 
 CLASSES = 7
 FIRST, SECOND = (0.0, 0.0, 4.0, 4.0), (6.0, 6.0, 10.0, 10.0)  # the second reaches over the edge of 8 x 8

@@ -3,7 +3,7 @@ import torch
 
 import fovea
 from checks import refused
-from fovea.networks.cost import macs
+from fovea.networks import macs
 
 
 def test_glimpses_against_the_full_picture() -> None:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 import fovea
 from checks import refused
-from fovea.data.sounds import open_sounds
+from fovea.data import open_sounds
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, Decision
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, located, spans
-from fovea.networks.network import Network
+from fovea.networks import Network
 
 
 def seeded(classes: int = 4) -> Network:

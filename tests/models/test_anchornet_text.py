@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import fovea
-from fovea.data.vectors import PADDING
+from fovea.data import PADDING
 from fovea.models.anchoring import AnchorNetOutput, BranchOptions, BranchOutput, Decision
 from fovea.models.anchornet_text import WINDOWS, AnchorNetText, MaskedAttention, spans
 

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 import fovea
 from checks import raises, refused
-from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.networks.registry import described, is_untrained, model
-from fovea.networks.running import ABILITIES
+from fovea.basics import BadChoice, BadNetwork
+from fovea.networks import ABILITIES, described, is_untrained, model
 
 SMALL: dict[str, dict[str, object]] = {  # options that make a network small
     "anchornet_text": {"words": ["a", "b"], "width": 8},

@@ -245,7 +245,7 @@ def test_explained_at_the_cells(stage: str) -> None:
 
 
 def test_localized_by_proven_patches() -> None:
-    from fovea.patches.scales import look
+    from fovea.patches import look
 
     network = build(3, SaccaderOptions(TINY, 3, "representation", SIDE))
     found = look(network, pictures(1), method="cam")

@@ -9,15 +9,14 @@ from torch import Tensor, nn
 
 import fovea
 from checks import refused
-from fovea.basics.errors import BadNetwork
+from fovea.basics import BadNetwork
 from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream
 from fovea.models.selfattention import SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions, TwoStreamOutput, Views, add_local_stream
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
-from fovea.pictures.windows import cut, inside, middle
+from fovea.networks import Network
+from fovea.pictures import Prepare, cut, inside, middle
 from made_twostream import give_boxes
 
 GRAY = (0.5,) * 3
@@ -346,7 +345,7 @@ def test_windows() -> None:
 
 
 def test_pictures_go_back_to_what_they_were() -> None:
-    from fovea.streams.completion import as_images
+    from fovea.streams import as_images
 
     gray = Image.new("RGB", (8, 8), (10, 200, 30))
     prepare = Prepare((8, 8), GRAY, GRAY, None)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import fovea
 from checks import raises, refused
 from fovea.models.videonet import Features, VideoNet, VideoOptions, build, video_of
-from fovea.networks.network import Network
+from fovea.networks import Network
 
 TINY = {"channels": [8, 8, 16, 16], "stem_width": 8, "width": 6, "narrow": 2, "hidden": 5, "dimensions": 4, "size": 64}
 

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 import fovea
 from checks import raises, refused
 from conftest import Pooled, Through, seeded
-from fovea.networks.cutting import Cut, cut
-from fovea.networks.layout import Layout, layout_of
-from fovea.networks.network import as_found
+from fovea.networks import Cut, Layout, as_found, cut, layout_of
 
 CUTS = {
     "timm/resnet10t": ("timm", "forward_features", "channels first", (2, 2), 0),

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 import fovea
 from checks import left_as_found, raises, refused
 from conftest import Branching, Through, seeded
-from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.networks import geometry
-from fovea.networks.geometry import Field, Geometry
-from fovea.pictures.transforms import Prepare
+from fovea.basics import BadChoice, BadNetwork
+from fovea.networks import Field, geometry
+from fovea.networks.geometry import Geometry
+from fovea.pictures import Prepare
 
 
 def cropped(x: Tensor, wide: nn.Module, narrow: nn.Module) -> Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 import fovea
 from checks import refused
 from fovea.networks import loading as zoo
-from fovea.networks.heads import new_head
+from fovea.networks import new_head
 
 SMALL = "timm/resnet18"
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from conftest import Pooled, Through, seeded
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 
 import fovea
-from fovea.networks.network import Network
-from fovea.patches.classify import PatchBatch, judged, patches, translated
-from fovea.patches.lip import Settings
-from fovea.patches.scales import look
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.patches import PatchBatch, Settings, judged, look, patches, translated
+from fovea.pictures import Prepare
 
 
 @pytest.fixture(scope="module")

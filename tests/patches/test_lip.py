@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fovea import BadChoice
 from fovea.measures.lip_speed import iou, lattice, plain
-from fovea.patches import lip
-from fovea.patches.lip import Settings
+from fovea.patches import Settings, lip
 
 nan, inf = math.nan, math.inf
 

@@ -10,11 +10,9 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.basics.boxes import iou
-from fovea.networks.network import Network
-from fovea.patches.lip import Settings, for_test
-from fovea.patches.localize import choice
-from fovea.patches.scales import look, squares
+from fovea.basics import iou
+from fovea.networks import Network
+from fovea.patches import Settings, choice, for_test, look, squares
 
 
 @pytest.fixture(scope="module")

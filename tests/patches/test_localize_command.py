@@ -12,9 +12,9 @@ from PIL import Image
 
 import fovea
 from commands import Run
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
+from fovea.patches import Media, refuse_unused, sort_out
 from fovea.patches.localize import localize
-from fovea.patches.media import Media, refuse_unused, sort_out
 
 SENTENCE = "the film is really not so much bad as bland ."
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import fovea
-from fovea.basics.errors import BadChoice, BadText
-from fovea.data.texts import Reading
+from fovea.basics import BadChoice, BadText
+from fovea.data import Reading
 from fovea.models.anchornet_text import WINDOWS, localized
-from fovea.networks.network import Network
+from fovea.networks import Network
+from fovea.patches import LocalizedText, own_places, text_steps
 from fovea.patches.localize import localize
-from fovea.patches.text import LocalizedText, own_places, text_steps
-from fovea.results.writing import read
+from fovea.results import read
 
 WORDS = ("the", "film", "is", "really", "not", "so", "much", "bad", "as", "bland", ".", "good")
 

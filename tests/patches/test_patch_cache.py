@@ -18,9 +18,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fovea import BadChoice, FoveaError, cli
-from fovea.basics.errors import BadPicture
+from fovea.basics import BadPicture
 from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
-from fovea.patches.patching import Patches, default_file, extract, open_source, pictures_of
+from fovea.patches import default_file, pictures_of
+from fovea.patches.patching import Patches, extract, open_source
 from fovea.patches.sheet import sheet
 
 COUNT, BATCH = 13, 4

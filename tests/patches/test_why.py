@@ -9,14 +9,13 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
+from fovea.networks import Network
 from fovea.networks.geometry.cells import Geometry
-from fovea.networks.network import Network
-from fovea.patches import reasons, why
-from fovea.patches.localize import LocalizeOptions
-from fovea.pictures.transforms import Prepare
+from fovea.patches import LocalizeOptions, reasons, why
+from fovea.pictures import Prepare
 
 SIDE = 8
 

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from checks import raises, refused
-from fovea.basics.errors import BadPicture
-from fovea.pictures import footage
-from fovea.pictures.clips import Clip, Taken, choose, is_clip, is_clip_name, read_clip, spread, take
+from fovea.basics import BadPicture
+from fovea.pictures import Clip, Taken, choose, footage, is_clip, is_clip_name, read_clip, spread, take
 from made_clips import make_clip, picture, told
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fovea.pictures.placement import Placement, by_centers, middles, on_pixels
+from fovea.pictures import Placement, by_centers, middles, on_pixels
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from torchvision.transforms import v2
 
 import fovea
 from checks import refused
-from fovea.pictures.placement import Placement
-from fovea.pictures.transforms import Prepare, placement_of, probe
+from fovea.pictures import Placement, Prepare, placement_of, probe
 
 SIZES = [(300, 200), (200, 300), (96, 96), (640, 130)]
 NORMAL = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

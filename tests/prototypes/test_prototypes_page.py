@@ -7,18 +7,16 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli import app
 from fovea.data import DataSet, open_data
 from fovea.models.protopnet import ProtoPNet
 from fovea.models.trunks import Trunk
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Prepare
+from fovea.prototypes import ROWS, page, prototype_sheet
 from fovea.prototypes import likeness as prototyping
-from fovea.prototypes import page
-from fovea.prototypes.figure import ROWS, prototype_sheet
-from fovea.results.results import Results
-from fovea.results.writing import read
+from fovea.results import Results, read
 from fovea.training.prototypes import project
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Prepare
 from fovea.retrieval import index
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)

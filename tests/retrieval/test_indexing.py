@@ -18,7 +18,7 @@ from PIL import Image
 import fovea
 from checks import raises, refused
 from fovea import BadNetwork, BadPicture, FoveaError
-from fovea.networks.network import Network
+from fovea.networks import Network
 from fovea.retrieval import index, open_index, store
 
 

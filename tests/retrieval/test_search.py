@@ -14,11 +14,9 @@ import fovea
 from checks import raises, refused
 from commands import Run
 from fovea import BadPicture
-from fovea.networks.network import Network
-from fovea.results.results import Result
-from fovea.results.writing import read
-from fovea.retrieval import Index, alike, index, open_index
-from fovea.retrieval.figure import over
+from fovea.networks import Network
+from fovea.results import Result, read
+from fovea.retrieval import Index, alike, index, open_index, over
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 import fovea
-from fovea.basics.boxes import whole_pixels
+from fovea.basics import whole_pixels
 from fovea.results import drawing
-from fovea.streams.figure import BAR, RIGHT, TEXT, TILE, WRONG, _lines
-from fovea.streams.look import Looked, Said
+from fovea.streams import BAR, RIGHT, TEXT, TILE, WRONG, Looked, Said
+from fovea.streams.figure import _lines
 from made_twostream import BOX, made, planted_image, scrambled
 
 

@@ -8,11 +8,11 @@ from torch import nn
 
 import fovea
 from commands import Run
-from fovea.heatmaps.methods import method as heatmap_method
+from fovea.heatmaps import method as heatmap_method
 from fovea.models.twostream import TwoStream, add_local_stream
-from fovea.pictures.transforms import Prepare
-from fovea.results.writing import read
-from fovea.streams.look import METHODS
+from fovea.pictures import Prepare
+from fovea.results import read
+from fovea.streams import METHODS
 from made_twostream import BOX, STEPS, give_boxes, made, planted, planted_image, scrambled
 
 

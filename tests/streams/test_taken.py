@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 import fovea
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import open_data
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
-from fovea.streams.taken import AsTaken, in_shares, patches_of, source_of
+from fovea.networks import Network
+from fovea.pictures import Prepare
+from fovea.streams import AsTaken, in_shares, patches_of, source_of
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fovea
-from fovea.networks.weights import hash_of
+from fovea.networks import hash_of
 from fovea.training import checkpoint
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import fovea
-from fovea.data.segments import open_clips
+from fovea.data import open_clips
 from fovea.models.videonet import Features, video_of
-from fovea.networks.network import Network
+from fovea.networks import Network
 from fovea.training import loop
 from fovea.training.clips import ClipFeed
 from fovea.training.feed import Wanted

@@ -19,8 +19,7 @@ from torch import nn
 
 import fovea
 from fovea.data import open_data
-from fovea.networks.loading import read_weights
-from fovea.networks.weights import hash_of
+from fovea.networks import hash_of, read_weights
 from fovea.training import loop, medium
 from fovea.training.averaging import averages, settled
 from fovea.training.log import read

@@ -9,9 +9,7 @@ import torch
 from PIL import Image
 
 import fovea
-from fovea.patches.classify import patches
-from fovea.patches.lip import for_test
-from fovea.patches.scales import look
+from fovea.patches import for_test, look, patches
 from fovea.training import loop
 from fovea.training.augment import draw, draw_more
 from fovea.training.feed import Wanted

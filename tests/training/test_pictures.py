@@ -7,8 +7,7 @@ from PIL import Image
 
 import fovea
 from fovea.data import DataSet, open_data
-from fovea.pictures.placement import inwards
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare, inwards
 from fovea.training.augment import draw
 from fovea.training.feed import Wanted
 from fovea.training.pictures import Held, HeldOut, Streamed, feed

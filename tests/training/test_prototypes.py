@@ -8,12 +8,12 @@ from PIL import Image
 from torch import nn
 
 import fovea
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import DataSet, open_data
 from fovea.models.protopnet import ProtoPNet
 from fovea.models.trunks import Trunk
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Prepare
 from fovea.training import loop
 from fovea.training.prototypes import place, project
 from fovea.training.recipe import Recipe

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import fovea
-from fovea.data.sounds import open_sounds
+from fovea.data import open_sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.training import loop
 from fovea.training.feed import Wanted

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.models.twostream import Views
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 from fovea.training.losses import chosen, loss
 from fovea.training.step import Step, hits
 from made_recipes import SMALLNET, TEN_T, recipe

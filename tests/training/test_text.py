@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import fovea
-from fovea.data.texts import Reading
+from fovea.data import Reading
 from fovea.models.anchornet_text import localized
-from fovea.networks.network import reading_of
+from fovea.networks import reading_of
 from fovea.training import loop
 from fovea.training.media import medium_of
 from fovea.training.recipe import Recipe

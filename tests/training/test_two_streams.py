@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import fovea
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.twostream import TwoStream
 from fovea.training import loop, recipe
 from made_recipes import written

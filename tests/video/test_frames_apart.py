@@ -6,9 +6,7 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import seeded
-from fovea.heatmaps import iterative
-from fovea.heatmaps.iterative import Descent
-from fovea.heatmaps.look import Look
+from fovea.heatmaps import Descent, Look, iterative
 
 STEPS, FRAMES = 25, 3
 METHOD = fovea.L2CAF(solver="iterative", descent=Descent(tolerance=0.0, most=STEPS, start="uniform", seed=7))

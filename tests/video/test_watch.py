@@ -11,9 +11,8 @@ from torch import Tensor, nn
 import fovea
 from conftest import Pooled, seeded
 from fovea.heatmaps.methods import find
-from fovea.pictures.clips import Clip, read_clip
-from fovea.pictures.transforms import Prepare
-from fovea.results.writing import read
+from fovea.pictures import Clip, Prepare, read_clip
+from fovea.results import read
 from fovea.video import film
 from fovea.video.watch import Watching, watch_batches
 from made_clips import make_clip

@@ -11,8 +11,8 @@ import fovea
 from commands import Run
 from conftest import Pooled, seeded
 from fovea.cli.explain import apart
-from fovea.pictures.transforms import Prepare
-from fovea.results.writing import Saved, read
+from fovea.pictures import Prepare
+from fovea.results import Saved, read
 from made_clips import make_clip, picture
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.basics.errors import BadPicture, FoveaError
+from fovea.basics import BadPicture, FoveaError
 from fovea.cli import explain, localize, measure, patches, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, warn
@@ -38,8 +38,8 @@ def about(
 @command("models", arguments=("pattern?",))
 def models(asked: Asked) -> None:
     """List the networks that can be loaded, with what those of fovea's own can do."""
-    from fovea.networks.loading import models as listed
-    from fovea.networks.registry import described
+    from fovea.networks import described
+    from fovea.networks import models as listed
 
     pattern = asked.pattern or ""
     found = listed(pattern)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli.common import warn
 from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, spelled
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
-    from fovea.networks.network import Network
+    from fovea.networks import Network
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Asked:
 
     def network(self, name: str | None = None) -> "Network":
         """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""
-        from fovea.networks import loading
-        from fovea.networks.devices import placed
+        from fovea.networks import loading, placed
 
         chosen = name or self.one("net")
         untrained = self.values.get("untrained") or False
@@ -128,9 +127,7 @@ class Declaration:
         """What was typed, checked, and the usual for the rest."""
         values: dict[str, Any] = {}
         for name, value in given.items():
-            option = (
-                ARGUMENTS[name] if name in {argument.rstrip("?") for argument in self.arguments} else self.option(name)
-            )
+            option = ARGUMENTS[name] if name in {word.rstrip("?") for word in self.arguments} else self.option(name)
             values[name] = option.values(name, value) if value not in (None, []) else None
         typed = frozenset(name for name, value in values.items() if value is not None)
         usual = {name: self.usual_of(name) for name in self.options if name not in typed}

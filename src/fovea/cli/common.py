@@ -23,8 +23,7 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
-    from fovea.results.results import Result, Step
-    from fovea.results.writing import Writer
+    from fovea.results import Result, Step, Writer
 
     T = TypeVar("T", bound=Result)
 
@@ -74,7 +73,7 @@ def show(
 
     A result's `note` is told once, with how many have it. Exit status 1 when nothing was done.
     """
-    from fovea.results.results import said
+    from fovea.results import said
 
     notes: Counter[str] = Counter()
     with writer, bar(doing) as advance:
@@ -91,7 +90,7 @@ def show(
 
 def finish(writer: "Writer", json: Path | None = None) -> None:
     """What a verb says last: what was skipped, how much was done, and where it is."""
-    from fovea.results.writing import FILE
+    from fovea.results import FILE
 
     tell_skipped(writer.skipped, f", listed in {FILE}")
     if json is not None:

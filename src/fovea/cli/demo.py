@@ -12,13 +12,10 @@ from PIL import Image
 import fovea
 from fovea.basics import boxes as regions
 from fovea.data import open_data
-from fovea.heatmaps.heatmap import HeatMaps
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.sanity import Sanity
-from fovea.networks.network import Network
-from fovea.patches.text import LocalizedText, localize_texts
-from fovea.results import drawing
-from fovea.results.pages import figure, page, ramp
+from fovea.heatmaps import HeatMaps, Sanity, method
+from fovea.networks import Network
+from fovea.patches import LocalizedText, localize_texts
+from fovea.results import drawing, figure, page, ramp
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try

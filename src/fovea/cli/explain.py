@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, show, warn, write
-from fovea.heatmaps.methods import DEFAULT, method, names
+from fovea.heatmaps import DEFAULT, method, names
 
 if TYPE_CHECKING:
-    from fovea.networks.network import Network
-    from fovea.results.results import Step
+    from fovea.networks import Network
+    from fovea.results import Step
 
 SELF_ATTENTION = "self-attention"  # of two-stream networks alone
 
@@ -63,9 +63,9 @@ def explain(asked: Asked) -> None:
 
 
 def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path], out: Path) -> None:
-    from fovea.heatmaps.explain import explain_batches, find
-    from fovea.results.results import Step
-    from fovea.results.writing import Writer
+    from fovea.heatmaps import explain_batches
+    from fovea.heatmaps.explain import find
+    from fovea.results import Step, Writer
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
     methods = [find(name) for name in (asked.method if "method" in asked.typed else [DEFAULT])]
@@ -98,8 +98,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
 
 def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
     """What pictures, and which clips, were named: files, folders and globs may hold both."""
-    from fovea.pictures import expand
-    from fovea.pictures.clips import expand_clips
+    from fovea.pictures import expand, expand_clips
 
     pictures: list[str] = []
     clips: list[Path] = []
@@ -115,8 +114,8 @@ def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path], out: Path) -> None:
     """The same of a two-stream network: one strip per picture."""
-    from fovea.results.writing import Writer
-    from fovea.streams.look import look_batches
+    from fovea.results import Writer
+    from fovea.streams import look_batches
 
     if asked.layer is not None or asked.fit is not None:
         option = "--layer" if asked.fit is None else "--fit"

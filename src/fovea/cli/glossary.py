@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.heatmaps import methods
 
 

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, finish, say, warn
 from fovea.cli.glossary import spelled
 
 if TYPE_CHECKING:
-    from fovea.networks.network import Network
-    from fovea.patches.localize import LocalizeOptions
-    from fovea.patches.media import Media, Medium
-    from fovea.results.results import Results, Step
-    from fovea.results.writing import Writer
+    from fovea.networks import Network
+    from fovea.patches import LocalizeOptions, Media, Medium
+    from fovea.results import Results, Step, Writer
 
 PICTURES, TEXTS, SOUNDS = "efficientnet_lite0", "anchornet_text-mr", "anchornet_sound"
 CHOICES = ("count", "overlap", "share", "branch", "target", "method", "side")
@@ -47,8 +45,7 @@ AROUND = 300  # characters shown on either side of the span of a long text
 )  # fmt: skip
 def localize(asked: Asked) -> None:
     """Find the patches, words or moments that speak for the answer: crops, an overlay, the marked text, and JSON."""
-    from fovea.patches.localize import LocalizeOptions
-    from fovea.patches.media import refuse_unused, sort_out
+    from fovea.patches import LocalizeOptions, refuse_unused, sort_out
 
     single = {name: asked.one(name) if name in ("target", "method") else getattr(asked, name) for name in CHOICES}
     options = LocalizeOptions(**single)  # which refuses what is out of range before any work
@@ -63,7 +60,7 @@ def localize(asked: Asked) -> None:
         raise BadChoice("nothing was given: name pictures, sounds or .txt files, or write a sentence in quotes")
     refuse_unused(media.present or ["pictures"], single)
     networks = _networks(asked, media.present)
-    from fovea.results.writing import Writer
+    from fovea.results import Writer
 
     nets = {medium: network.name for medium, network in networks.items()}
     with Writer(folder, "localize", {"net": nets, **single}) as writer, bar("localizing") as advance:
@@ -79,7 +76,7 @@ def localize(asked: Asked) -> None:
 
 def _networks(asked: Asked, media: "list[Medium]") -> "dict[Medium, Network]":
     """One for each medium that is there: the one asked for where it takes that medium, else the usual one."""
-    from fovea.patches.media import medium_of
+    from fovea.patches import medium_of
 
     usual = {"pictures": PICTURES, "texts": TEXTS, "sounds": SOUNDS}
     net = asked.one("net")
@@ -96,7 +93,7 @@ def _networks(asked: Asked, media: "list[Medium]") -> "dict[Medium, Network]":
 
 
 def _usual(medium: "Medium") -> str:
-    from fovea.networks.loading import ours
+    from fovea.networks import ours
 
     if medium == "pictures":
         return PICTURES
@@ -114,21 +111,21 @@ def _steps(
     medium: "Medium", network: "Network", media: "Media", options: "LocalizeOptions", asked: Asked
 ) -> "Iterator[Step[Any]]":
     if medium == "texts":
-        from fovea.patches.text import text_steps
+        from fovea.patches import text_steps
 
         return text_steps(network, media.texts, options.target, options.branch)
     if medium == "sounds":
-        from fovea.patches.sound import sound_steps
+        from fovea.patches import sound_steps
 
         return sound_steps(network, media.sounds, 1 if options.count is None else options.count)
-    from fovea.patches.localize import localize_steps
+    from fovea.patches import localize_steps
 
     return localize_steps(network, list(media.pictures), options, asked.batch, asked.max_pixels)
 
 
 def _tell(result: Any) -> None:
     """One line about a picture or a sound; a text is shown with its span marked."""
-    from fovea.patches.text import LocalizedText
+    from fovea.patches import LocalizedText
 
     if not isinstance(result, LocalizedText):
         say.print(f"{result.name}: {result.line()}", markup=False)
@@ -157,7 +154,7 @@ def _why(asked: Asked, media: "Media", options: "LocalizeOptions", folder: Path)
     for option in sorted(unused):
         if getattr(options, option) is not None:
             raise BadChoice(f"{spelled(option)} has no say in --why; leave it out")
-    from fovea.results.writing import Writer
+    from fovea.results import Writer
 
     network = asked.network(asked.one("net") or _trained_on(asked.data))
     data = None if asked.data is None else asked.dataset(network.labels)
@@ -178,7 +175,7 @@ def _reports(asked: Asked, network: "Network", media: "Media", data: Any, option
     from dataclasses import replace
 
     from fovea.patches import why
-    from fovea.results.results import Results
+    from fovea.results import Results
 
     label = asked.one("class_")
     with bar("looking for reasons") as advance:
@@ -197,7 +194,7 @@ def _reports(asked: Asked, network: "Network", media: "Media", data: Any, option
 
 def _trained_on(data: str | None) -> str:
     """A network with branches that was trained on the data, where one comes with fovea."""
-    from fovea.networks.loading import ours
+    from fovea.networks import ours
 
     wanted = f"anchornet-{Path((data or '').partition(':')[0]).name}"
     return wanted if wanted in ours() else PICTURES

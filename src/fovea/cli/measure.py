@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from fovea.basics.registry import REFERENCE
+from fovea.basics import REFERENCE
 from fovea.cli.commands import Asked, Command, Declaration, build
 from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
 from fovea.cli.glossary import OPTIONS, Option

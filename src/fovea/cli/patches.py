@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command, device_of
 from fovea.cli.common import bar, say, tell_skipped
 from fovea.cli.glossary import writable
@@ -34,7 +34,8 @@ def patches(asked: Asked) -> None:
         raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=train: one of the two")
     if asked.pictures and asked.split:
         raise BadChoice("--split is of a data set, and pictures have none: leave it out")
-    from fovea.patches.patching import extract, open_source, pictures_of
+    from fovea.patches import pictures_of
+    from fovea.patches.patching import extract, open_source
 
     source = open_source(asked.one("source"), device_of(asked.device))
     given = pictures_of(asked.pictures).first(asked.limit) if asked.pictures else asked.dataset()

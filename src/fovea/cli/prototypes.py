@@ -1,6 +1,6 @@
 """fovea prototypes."""
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, finish, say, shortened
 
@@ -27,7 +27,7 @@ def prototypes(asked: Asked) -> None:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
     from fovea.data import open_data
     from fovea.prototypes import likeness, page
-    from fovea.results.writing import Writer
+    from fovea.results import Writer
 
     network = asked.network()
     where = asked.data or _trained_on(asked.one("net"))
@@ -63,7 +63,7 @@ def prototypes(asked: Asked) -> None:
 
 
 def _trained_on(net: str) -> str:
-    from fovea.networks.loading import ours
+    from fovea.networks import ours
 
     if net not in ours():
         raise BadChoice(f"which data was {net} trained on? --data NAME, as --data cub100:split=train")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fovea.basics.files import write_json
+from fovea.basics import write_json
 from fovea.cli.commands import Asked, command, device_of
 from fovea.cli.common import bar, say, warn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fovea.basics.errors import FoveaError
+from fovea.basics import FoveaError
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, warn
 
@@ -36,15 +36,10 @@ def train(asked: Asked) -> None:
         restarted = _restarted(out)
         options = asked.resume or restarted, asked.fresh and not restarted
         done = train(recipe, out, name, *options, asked.device, show, changes)
-    if _first():
+    if os.environ.get("RANK", "0") == "0":  # among processes that torchrun started, one speaks for all
         say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}", markup=False)
         say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})", markup=False)
         say.print(f"card: {done.card}; curves: {out / 'curves.png'}; log: {out / 'log.jsonl'}", markup=False)
-
-
-def _first() -> bool:
-    """Among processes that torchrun started, one speaks for all."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _restarted(where: Path) -> bool:

@@ -1,6 +1,6 @@
 """fovea zoom."""
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, show, warn
 
@@ -21,10 +21,9 @@ USUAL = "tnet-imagenette"
 def zoom(asked: Asked) -> None:
     """Classify pictures from a few regions read closely: a picture of each descent, results.json and index.html."""
     folder = asked.folder()
-    from fovea.glimpses.zoom import zoom_steps
-    from fovea.networks.loading import ours
-    from fovea.networks.registry import is_untrained
-    from fovea.results.writing import Writer
+    from fovea.glimpses import zoom_steps
+    from fovea.networks import is_untrained, ours
+    from fovea.results import Writer
 
     name, glimpses = asked.one("net"), asked.one("glimpses")
     if "net" not in asked.typed and USUAL not in ours():

@@ -7,7 +7,7 @@ halved: labels=0-97 to train, labels=98-195 to test.
 from collections.abc import Iterator
 from pathlib import Path
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
@@ -37,7 +37,9 @@ def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
         names = columns(folder / "cars_annos.mat", ("class_names",))[0]
         samples = [sample for sample in _all_in_one(folder) if sample.row["split"] in asked]
     else:
-        lists = {"train": "devkit/cars_train_annos.mat", "test": _with_labels(folder)}
+        # the test labels are a download of their own, kept beside devkit/ or in it
+        test = f"devkit/{WITH_LABELS}" if (folder / "devkit" / WITH_LABELS).is_file() else WITH_LABELS
+        lists = {"train": "devkit/cars_train_annos.mat", "test": test}
         wanted = [file for part in asked for file in (lists[part], f"cars_{part}")]
         demand("cars", folder, ("devkit/cars_meta.mat", *wanted))
         names = columns(folder / "devkit/cars_meta.mat", ("class_names",))[0]
@@ -47,11 +49,6 @@ def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
     if wrong is not None:
         raise BadChoice(f"cars in {folder} is inconsistent: {wrong.name} is of class {wrong.label + 1} of {len(names)}")
     return DataSet("cars", tuple(samples), tuple(names))
-
-
-def _with_labels(folder: Path) -> str:
-    """The test labels are a download of their own, kept beside devkit/ or in it."""
-    return f"devkit/{WITH_LABELS}" if (folder / "devkit" / WITH_LABELS).is_file() else WITH_LABELS
 
 
 def _all_in_one(folder: Path) -> Iterator[Sample]:

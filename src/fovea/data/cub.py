@@ -6,7 +6,7 @@ bounding_boxes.txt has x y width height in pixels, taken as 0-based (its README 
 import re
 from pathlib import Path
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines

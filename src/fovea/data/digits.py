@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, of_arrays

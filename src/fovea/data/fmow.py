@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import subfolders

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.data.classes import imagenet_labels
 from fovea.data.layouts import layout
 from fovea.data.matlab import columns

@@ -19,8 +19,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import REFERENCE, Entry, Registry
+from fovea.basics import REFERENCE, BadChoice, Entry, Registry, nearest
 from fovea.data.options import numbers, parsed, typed, value_of
 from fovea.data.places import find, plain
 from fovea.data.samples import DataSet, Sample
@@ -136,7 +135,9 @@ def _accepted(entry: Entry, data: Any, holds: str) -> Any:
 def _found(name: str, forced: str | None) -> tuple[Layout, Path | None]:
     """The layout of a data set, and its folder."""
     by_name = layout.entry(name) if _is_reference(name) else _called(name)
-    wanted = _forced(forced) if forced else by_name
+    wanted = by_name
+    if forced:
+        wanted = (None if _is_reference(forced) else _called(forced)) or layout.entry(forced)
     if wanted is not None and layout.get(wanted.name).is_made:
         if wanted != by_name:
             raise BadChoice(f"{wanted.name} is made, not read from {name!r}; open it as {wanted.name!r}")
@@ -170,10 +171,6 @@ def _called(name: str) -> Entry | None:
         if plain(end) in known and ("recognizes" in entry.traits or end == name):
             return entry
     return None
-
-
-def _forced(name: str) -> Entry:
-    return (None if _is_reference(name) else _called(name)) or layout.entry(name)
 
 
 def _is_reference(name: str) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 
 
 def columns(path: Path, names: Sequence[str], within: str | None = None) -> list[list[str]]:

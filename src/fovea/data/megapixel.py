@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import digits, mnist
 from fovea.data.layouts import layout
 from fovea.data.options import Size, demand_least, splits_asked
@@ -28,7 +28,7 @@ TRIES = 40  # random places for a digit before they are dealt out on a grid
 
 # the options are the text after a set's name, so this door has them all
 @layout("megapixel", about="made: a few digits on large canvases")
-def open_megapixel(
+def open_megapixel(  # a public door: these are the options of --data megapixel:
     *,
     split: str | None = None,
     canvas: Size = (1000, 1000),

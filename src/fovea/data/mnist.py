@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.samples import DataSet, of_arrays

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.data.layouts import layout
 from fovea.data.megapixel import digit_source, glyphs, ink_box, lighten
 from fovea.data.options import Size, demand_least, numbers, splits_asked
@@ -58,7 +58,7 @@ class Shots:
 
 # the options are the text after a set's name, so this door has them all
 @layout("moving", holds="clips", about="clips, made: digits that move")
-def make_moving(
+def make_moving(  # a public door: these are the options of --data moving:
     *,
     split: str | None = None,
     count: int = 1000,

@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import REFERENCE
+from fovea.basics import REFERENCE, BadChoice, nearest
 
 Size = tuple[int, int]  # width, height
 COMMON = ("labels", "limit", "layout")

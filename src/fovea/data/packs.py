@@ -4,7 +4,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import called, table, too_large

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.pictures import from_array, read, read_all, read_bytes
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels

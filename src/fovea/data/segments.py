@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, BadPicture, nearest
+from fovea.basics import BadChoice, BadPicture, nearest
 from fovea.data.layouts import layout, opened
 from fovea.data.moving import Shot, Shots
 from fovea.data.options import demand_least, splits_asked
 from fovea.data.places import at_home, home
-from fovea.pictures.footage import survey
+from fovea.pictures import survey
 
 EVERY = 3  # frames, of which one is for the test
 LEAST = {"frames": 1, "count": 1, "side": 8, "seed": 0}

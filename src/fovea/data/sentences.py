@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout, opened
 from fovea.data.options import splits_asked
 from fovea.data.places import demand

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadText
+from fovea.basics import BadChoice, BadText
 from fovea.data.sentences import TOKEN
 from fovea.data.vectors import PADDING, UNKNOWN
 

@@ -5,7 +5,7 @@ Boxes are x0 y0 x1 y1 in 64 x 64 pixels, 0-based with the last pixel counted (0 
 
 from pathlib import Path
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines

@@ -12,7 +12,7 @@ from typing import IO, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.data.places import at_home, find
 
 PADDING, UNKNOWN = 0, 1  # the first two rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fovea.basics.errors import FoveaError
+from fovea.basics import FoveaError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fovea.basics.errors import BadPicture
+from fovea.basics import BadPicture
 from fovea.data.samples import Box
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from PIL import Image
 
-from fovea.basics.files import finite
+from fovea.basics import finite
 from fovea.glimpses import figure
 from fovea.glimpses.reading import Box
-from fovea.pictures.shown import Shown, about
-from fovea.results.results import ShowsBoxes, formerly
+from fovea.pictures import Shown, about
+from fovea.results import ShowsBoxes, formerly
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
-from fovea.basics.boxes import whole_pixels
+from fovea.basics import whole_pixels
 from fovea.results import drawing
 
 if TYPE_CHECKING:

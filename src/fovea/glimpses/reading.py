@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.boxes import area, clipped, union
+from fovea.basics import area, clipped, union
 from fovea.models.glimpsing import Scene
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 Box = tuple[int, int, int, int]  # x0 y0 x1 y1, half open
 

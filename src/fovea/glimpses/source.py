@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.glimpses.zoom import glimpsing, zoom_steps
-from fovea.networks.network import Network
-from fovea.patches.sources import Finder, Scored, patch_source
+from fovea.networks import Network
+from fovea.patches import Finder, Scored, patch_source
 
 
 @patch_source("tnet", about="the glimpses of a TNet, deepest level first")

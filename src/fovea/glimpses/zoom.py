@@ -9,22 +9,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.boxes import clipped
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, clipped
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
-from fovea.glimpses.reading import Blank, Box, Counted, PictureScene
+from fovea.glimpses.reading import Blank, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
-from fovea.networks.classes import predictions
-from fovea.networks.cost import macs
-from fovea.networks.inputs import Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found, wrap
-from fovea.pictures import MAX_PIXELS, Given, Picture, gather
-from fovea.pictures.placement import Placement
-from fovea.pictures.reading import decoded
-from fovea.pictures.shown import Shown
-from fovea.pictures.transforms import Prepare
-from fovea.results.results import Results, Step
+from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, macs, predictions, wrap
+from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Shown, decoded, gather
+from fovea.results import Results, Step
 
 # counting takes as long as a walk, so a network that zooms again and again is counted once; it is not kept alive by it
 _known: WeakKeyDictionary[nn.Module, dict[Any, int]] = WeakKeyDictionary()
@@ -193,7 +184,7 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown],
                 network.label(int(each_label[i, place])),
                 float(each_share[i, place]),
             )
-            for place, box in enumerate(_boxes(walk, i))
+            for place, box in enumerate(map(tuple, walk.boxes[i].round().long().tolist()))
         ]
         then = [
             After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]))
@@ -205,10 +196,6 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown],
         answer = network.label(int(label[i])), float(share[i])
         found.append(ZoomAnswer(named, *answer, tuple(then), overview, tuple(read[1 - first :]), cost, note))
     return found
-
-
-def _boxes(walk: Walk, picture: int) -> list[Box]:
-    return [(x0, y0, x1, y1) for x0, y0, x1, y1 in walk.boxes[picture].round().long().tolist()]
 
 
 def _chosen(walk: Walk, picture: int) -> list[float | None]:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from fovea.heatmaps.look import Finding
+from fovea.networks import Network
 from fovea.networks.cutting import Opened
-from fovea.networks.network import Network
 
 
 def diagnose(network: Network, findings: list[Finding], opened: Opened) -> tuple[tuple[str | None, ...], ...]:

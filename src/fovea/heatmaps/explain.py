@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.diagnosis import diagnose
 from fovea.heatmaps.fused import fused
@@ -18,14 +18,10 @@ from fovea.heatmaps.look import Finding, Look, mark, without_lost
 from fovea.heatmaps.methods import DEFAULT, Method, MethodLike, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
-from fovea.networks.classes import labeled, predictions
-from fovea.networks.cutting import Opened, cut
-from fovea.networks.inputs import Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
-from fovea.pictures import MAX_PIXELS, tell_skipped
-from fovea.pictures.shown import Shown
-from fovea.results.results import Step
+from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, cut, groups, labeled, predictions
+from fovea.networks.cutting import Opened
+from fovea.pictures import MAX_PIXELS, Shown, tell_skipped
+from fovea.results import Step
 
 __all__ = ["ExplainStep", "Method", "MethodLike", "explain", "explain_batches", "find", "look_at", "look_into"]
 

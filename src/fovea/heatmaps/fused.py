@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fovea.heatmaps.heatmap import HeatMaps
 from fovea.models.erasing import ACoL, zero_to_one
+from fovea.networks import root
 from fovea.networks.cutting import Opened
-from fovea.networks.cutting.parts import root
 
 WORDS = ("output", "embedding", "pair")
 Look = Callable[[Opened, Any, str], HeatMaps]  # features and their output, a target, a method's name

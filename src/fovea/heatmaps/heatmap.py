@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from fovea.basics import BadChoice, Names, finite, plain
 from fovea.basics import boxes as regions
-from fovea.basics.errors import BadChoice
-from fovea.basics.files import Names, finite, plain
-from fovea.pictures.placement import on_pixels
-from fovea.pictures.shown import Shown, facts
-from fovea.results.drawing import blend, draw_box, grid, titled, with_bar
-from fovea.results.results import CalledBoxes, Result, Results, Shows, renamed
+from fovea.pictures import Shown, facts, on_pixels
+from fovea.results import CalledBoxes, Result, Results, Shows, blend, draw_box, grid, renamed, titled, with_bar
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.heatmaps.targets import Aim, Score, Weighted
 from fovea.networks.cutting import Opened
 

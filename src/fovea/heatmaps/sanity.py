@@ -13,14 +13,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fovea.basics.errors import BadNetwork, BadPicture
+from fovea.basics import BadNetwork, BadPicture
 from fovea.heatmaps.explain import explain
 from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.methods import DEFAULT, MethodLike, find
-from fovea.networks import classes
-from fovea.networks.inputs import Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network
+from fovea.networks import Inputs, Network, NetworkLike, as_network, classes, groups
 from fovea.pictures import Given, Picture
 from fovea.results import drawing
 
@@ -93,7 +90,7 @@ def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> 
     if isinstance(pictures, Iterator):
         pictures = list(pictures)
     true = explain(network, pictures, method=method)
-    target = _same_target(true)
+    target: Any = "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
     good = _readable(true) if true.skipped else pictures  # what was skipped once need not be tried again
     copies, last = [], last_to_run(network, good)
     for what, seed in COPIES:
@@ -118,10 +115,6 @@ def randomized_copy(network: Network, what: str, seed: int, last: str | None) ->
         layer = next(str(name) for name, module in network.module.named_modules() if module is layer)
     drawn = randomized(network.module, what, seed, last)
     return replace(network, module=drawn, layer=layer, labels=network.labels, _cuts={}, _classes={})
-
-
-def _same_target(true: HeatMaps) -> Any:
-    return "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
 
 
 def randomized(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:

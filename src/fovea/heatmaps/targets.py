@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.networks.network import Network
+from fovea.basics import BadChoice, nearest
+from fovea.networks import Network
 
 Score = Callable[[Tensor], Tensor]
 Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | None
@@ -59,7 +59,10 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
     if isinstance(target, str) and target == "pair":
         return [_pair(output)]
     if isinstance(target, Each):
-        rows = [[_class(item, network, output) for item in _listed(row)] for row in target.targets]
+        rows = [
+            [_class(item, network, output) for item in (row if isinstance(row, (list, tuple)) else [row])]
+            for row in target.targets
+        ]
         if len({len(row) for row in rows}) > 1:
             raise BadChoice("fovea.each needs as many targets for every picture")
         target = torch.tensor(rows)
@@ -88,10 +91,6 @@ def _no_labels(name: str) -> None:
     raise BadChoice(
         f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{nearest(name, WORDS)}"
     )
-
-
-def _listed(row: Any) -> Sequence[Any]:
-    return row if isinstance(row, (list, tuple)) else [row]
 
 
 def _class(given: Any, network: Network, output: Tensor) -> int:

@@ -12,10 +12,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.measures.texture import synthesize
-from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import WHITE, normalization_of
+from fovea.networks import WHITE, Network, as_found, normalization_of
 
 Tell = Callable[[int], None]  # how many steps are done
 STRENGTHS = {

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter
 
-from fovea.basics.boxes import iou, normalized, segments
-from fovea.pictures.placement import Placement, on_pixels
+from fovea.basics import iou, normalized, segments
+from fovea.pictures import Placement, on_pixels
 
 THRESHOLDS = tuple(np.round(np.arange(0.01, 1.0, 0.01), 2).tolist())
 IOUS = (0.3, 0.5, 0.7)

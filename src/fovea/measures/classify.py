@@ -9,16 +9,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import RESAMPLES, by_bootstrap, interval
+from fovea.basics import RESAMPLES, BadChoice, by_bootstrap, interval
 from fovea.data import DataSet
 from fovea.measures.confusion import Confusion
 from fovea.measures.figures import Figures
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.networks.matching import Matching, match, width_of
-from fovea.networks.network import Network
-from fovea.networks.stream import outputs, rank_of
+from fovea.networks import Matching, Network, match, outputs, rank_of, width_of
 
 SMALL, PAIRS = 100, 50  # classes whose whole matrix is written; confused pairs written
 

@@ -7,19 +7,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.data.moving import Shot, Shots, boxes_of
-from fovea.data.samples import Box
-from fovea.heatmaps.explain import Method, look_at
-from fovea.heatmaps.heatmap import HeatMaps
+from fovea.basics import BadChoice
+from fovea.data import Box, Shot, Shots, boxes_of
+from fovea.heatmaps import HeatMaps, look_at
+from fovea.heatmaps.explain import Method
 from fovea.measures import Figures, Run, measure
 from fovea.measures.localized import named
 from fovea.measures.retrieval import distance_of
 from fovea.models.videonet import video_of
-from fovea.networks.network import Network
-from fovea.pictures.placement import Placement
-from fovea.pictures.shown import Shown
-from fovea.retrieval.recall import STARTS, lengths, nmi, ranks
+from fovea.networks import Network
+from fovea.pictures import Placement, Shown
+from fovea.retrieval import STARTS, lengths, nmi, ranks
 
 
 @measure(

@@ -8,14 +8,24 @@ from typing import Any, cast
 
 import torch
 
-from fovea.basics.errors import BadChoice, BadNetwork, FoveaError
+from fovea.basics import BadChoice, BadNetwork, FoveaError
 from fovea.measures.figures import Figures, giga
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.networks.cost import WARM_UP, answered, input_shape, macs, parameters, peak_mb, seconds, statistics
-from fovea.networks.network import Network, as_found
-from fovea.networks.registry import model
-from fovea.patches.scales import Anchored
+from fovea.networks import (
+    WARM_UP,
+    Network,
+    answered,
+    as_found,
+    input_shape,
+    macs,
+    model,
+    parameters,
+    peak_mb,
+    seconds,
+    statistics,
+)
+from fovea.patches import Anchored
 from fovea.pictures import read
 
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.networks.network import Network
-from fovea.networks.normalization import normalization_of
+from fovea.basics import BadChoice, nearest
+from fovea.networks import Network, normalization_of
 
 BLUR = 10 / 224  # σ as a share of the shorter side; RISE's own leaves so much to see that insertion begins at 0.3
 FILLS = {

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
-from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import normalization_of
-from fovea.networks.stream import rank_of
+from fovea.basics import BadChoice
+from fovea.networks import Network, as_found, normalization_of, rank_of
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.heatmaps.explain import Method, look_at
-from fovea.heatmaps.heatmap import HeatMaps
+from fovea.basics import BadChoice
+from fovea.heatmaps import HeatMaps, look_at
+from fovea.heatmaps.explain import Method
 from fovea.measures import plots
 from fovea.measures.curve_kinds import KINDS, Kind, filling, kind_of
 from fovea.measures.curves import Curve, area_under, best, curve, joined, places
@@ -26,8 +26,7 @@ from fovea.measures.figures import Figures
 from fovea.measures.random_control import method_or_control
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.networks.matching import match_by_trying
-from fovea.networks.network import Network
+from fovea.networks import Network, match_by_trying
 
 Key = tuple[str, str]  # a method's name, a kind's name
 

@@ -15,17 +15,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
+from fovea.heatmaps import L2CAF, PAPER, HeatMaps
 from fovea.heatmaps.explain import explain
-from fovea.heatmaps.heatmap import HeatMaps
-from fovea.heatmaps.iterative import PAPER
 from fovea.heatmaps.methods import find
-from fovea.heatmaps.methods.l2caf import L2CAF
 from fovea.measures import Figures, Run, measure
 from fovea.measures.plots import hatched, sheet
 from fovea.measures.timing import forward, seconds, timed
-from fovea.networks.loading import OFFLINE, load, ours
-from fovea.networks.network import Network
+from fovea.networks import OFFLINE, Network, load, ours
 
 WAYS = ("vanilla l2caf", "fast l2caf", "exact l2caf", "gradcam")
 FEW, HUNDRED, MOST = 10, 100, 300  # iterations: timed of the vanilla one, that families are compared by, of a descent
@@ -161,7 +158,12 @@ def draw(found: Figures) -> Figure:
         rows = [row for row in found.rows if row["method"] == way]
         at = [nets.index(row["net"]) + (place - (len(WAYS) - 1) / 2) * width for row in rows]
         bars = panel.bar(at, [row[key] for row in rows], width, label=way, **hatched(place))
-        panel.bar_label(bars, [_short(row[key]) for row in rows], fontsize="x-small", padding=1)
+        panel.bar_label(
+            bars,
+            [f"{row[key]:.2g}" if row[key] < 10 else f"{row[key]:.0f}" for row in rows],
+            fontsize="x-small",
+            padding=1,
+        )
     counts = {row["net"]: row["iterations"] for row in found.rows if row["iterations"] is not None}
     panel.set_xticks(range(len(nets)), [f"{family(net)}\nstops after {counts[net]}" for net in nets])
     panel.set(
@@ -174,10 +176,6 @@ def draw(found: Figures) -> Figure:
     panel.set_axisbelow(True)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=len(WAYS), fontsize="small")
     return figure
-
-
-def _short(seconds: float) -> str:
-    return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
 def family(net: str) -> str:

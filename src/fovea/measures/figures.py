@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fovea.basics.files import write_json
+from fovea.basics import write_json
 from fovea.basics.provenance import provenance
 
 Row = Mapping[str, Any]

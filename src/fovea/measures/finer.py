@@ -14,18 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import RESAMPLES, interval_of_means
+from fovea.basics import RESAMPLES, BadChoice, interval_of_means
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import cell
 from fovea.measures.plots import Rows, sheet, style
 from fovea.measures.runner import Input
 from fovea.measures.tally import Tally
-from fovea.networks.matching import match
-from fovea.networks.network import as_found
-from fovea.networks.stream import rank_of
-from fovea.streams.reading import Streams
-from fovea.streams.taken import source_of
+from fovea.networks import as_found, match, rank_of
+from fovea.streams import Streams, source_of
 
 Values = NDArray[np.float64]
 

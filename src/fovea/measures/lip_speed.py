@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import seconds
 from fovea.patches import lip

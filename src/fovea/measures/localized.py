@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.boxes import THRESHOLD_RULE
-from fovea.basics.errors import BadChoice
+from fovea.basics import THRESHOLD_RULE, BadChoice
 from fovea.data import Box, Sample
-from fovea.heatmaps.explain import Target, look_at
-from fovea.heatmaps.methods import Method, find, names
+from fovea.heatmaps import Target, look_at, names
+from fovea.heatmaps.methods import Method, find
 from fovea.measures.boxes import Localized, ious_of
 from fovea.measures.runner import Run
-from fovea.networks.network import Network
-from fovea.pictures.placement import Placement
+from fovea.networks import Network
+from fovea.pictures import Placement
 
 Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
 Drawn = tuple[NDArray[np.float64], NDArray[np.float64]]  # best IoUs by threshold: of the largest segment, of any

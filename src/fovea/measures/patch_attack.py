@@ -4,16 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
 from fovea.measures.tally import EVERY, Chosen
-from fovea.networks.network import Network
-from fovea.networks.normalization import WHITE, normalization_of
-from fovea.patches.classify import judged, patches
-from fovea.patches.localize import choice
-from fovea.patches.scales import Choice, look
+from fovea.networks import WHITE, Network, normalization_of
+from fovea.patches import Choice, choice, judged, look, patches
 
 SETTINGS = {
     "epsilon": "x + ε sign of the cross-entropy's gradient, ε in 8-bit units, clipped to 0..255, not rounded",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.curve_kinds import KINDS
 from fovea.measures.curves import Curve, area_under, curve, joined
@@ -22,11 +22,8 @@ from fovea.measures.patch_parts import Part, Row, Trial
 from fovea.measures.plots import curves
 from fovea.measures.random_control import RANDOM
 from fovea.models.glimpsing import Glimpsing
-from fovea.networks.cost import answered
-from fovea.networks.network import Network, as_found
-from fovea.patches.classify import translated
-from fovea.patches.lip import Settings, pick
-from fovea.patches.scales import SIDE, Look, look
+from fovea.networks import Network, answered, as_found
+from fovea.patches import SIDE, Look, Settings, look, pick, translated
 
 OVERLAP, SHARE = 0.5, 1.0  # the paper's T at test time; every cell may be picked, so that areas can grow
 OURS, THEIRS = "anchornet", "l2caf"

@@ -9,19 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.data import Box, DataSet, Sample
 from fovea.measures.figures import Figures, printed
 from fovea.measures.runner import Run
 from fovea.measures.tally import Tally
-from fovea.networks.cost import macs
-from fovea.networks.matching import Matching, match_by_trying
-from fovea.networks.network import Network, as_found
-from fovea.networks.stream import blank, input_of
-from fovea.patches.classify import PatchBatch, judged
-from fovea.patches.lip import Settings
-from fovea.patches.scales import Look, Scale, look
-from fovea.pictures.placement import Placement
+from fovea.networks import Matching, Network, as_found, blank, input_of, macs, match_by_trying
+from fovea.patches import Look, PatchBatch, Scale, Settings, judged, look
+from fovea.pictures import Placement
 
 Row = dict[str, Any]
 OVERALL = "overall"

@@ -9,15 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
 from fovea.measures.tally import mean
-from fovea.networks.network import Network
-from fovea.patches.classify import PatchBatch
-from fovea.patches.lip import Settings, for_test, pick
-from fovea.patches.scales import Scale
+from fovea.networks import Network
+from fovea.patches import PatchBatch, Scale, Settings, for_test, pick
 
 Grid = Sequence[tuple[float, float]]  # shares P and overlaps T
 

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.boxes import area, best_iou, union, whole_pixels
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice, area, best_iou, union, whole_pixels
 from fovea.data import Box, Sample
 from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import inside_any
 from fovea.measures.timing import timed
-from fovea.networks.inputs import THREADS
-from fovea.patches.opening import Opened, Patches, open_source, without_folders
-from fovea.pictures.reading import batched, decoded
+from fovea.networks import THREADS
+from fovea.patches import Opened, without_folders
+from fovea.patches.opening import Patches, open_source
+from fovea.pictures import batched, decoded
 
 KEYS = ("patches", "centre_in_box", "centre_in_box_all", "chance", "mean_area", "iou")
 

@@ -8,16 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import answer, words
 from fovea.measures.timing import now
-from fovea.networks.cost import macs
-from fovea.networks.loading import load
-from fovea.networks.network import Network
-from fovea.patches.classify import judged, patches
-from fovea.patches.localize import choice
-from fovea.patches.scales import Choice, look
+from fovea.networks import Network, load, macs
+from fovea.patches import Choice, choice, judged, look, patches
 
 Times = tuple[float, float, float]  # full pictures, localizing, patches
 

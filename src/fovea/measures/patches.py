@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.intervals import by_bootstrap, interval
+from fovea.basics import by_bootstrap, interval
 from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import (
     MACS,
@@ -31,13 +31,8 @@ from fovea.measures.patch_parts import (
 )
 from fovea.measures.plots import Rows, hatched, sheet, style
 from fovea.measures.tally import EVERY, Chosen, mean
-from fovea.networks.cost import macs
-from fovea.networks.network import Network
-from fovea.networks.normalization import WHITE, normalization_of
-from fovea.networks.stream import blank
-from fovea.patches.classify import PatchBatch, judged, patches
-from fovea.patches.localize import choice
-from fovea.patches.scales import Choice, Scale
+from fovea.networks import WHITE, Network, blank, macs, normalization_of
+from fovea.patches import Choice, PatchBatch, Scale, choice, judged, patches
 
 BARS = {
     "localised": "the best patch",

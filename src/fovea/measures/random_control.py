@@ -5,11 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import REFERENCE
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import Method, MethodLike, find, names
-from fovea.heatmaps.targets import Aim
+from fovea.basics import REFERENCE, BadChoice, nearest
+from fovea.heatmaps import Aim, Finding, Look, MethodLike, names
+from fovea.heatmaps.methods import Method, find
 
 RANDOM = "random"
 

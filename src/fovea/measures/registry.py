@@ -27,8 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import Entry, Registry
+from fovea.basics import BadChoice, Entry, Registry, nearest
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
@@ -120,11 +119,7 @@ def _of_function(name: str, function: Any) -> dict[str, Any]:
     return {keyword.name: keyword.default for keyword in keywords}
 
 
-def _check(entry: Entry, function: Any) -> Measure:
-    return Measure(declared(entry, function), function)
-
-
-measure = Registry("measure", ("fovea.measures",), _check)
+measure = Registry("measure", ("fovea.measures",), lambda entry, function: Measure(declared(entry, function), function))
 
 
 def find(name: str) -> Declared:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.intervals import student
+from fovea.basics import BadChoice, nearest, student
 from fovea.measures.figures import text_of
 from fovea.measures.registry import titles
 

@@ -5,14 +5,14 @@ from importlib.util import find_spec
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError
 from fovea.data import DataSet
 from fovea.measures.figures import Figures
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
+from fovea.networks import outputs
 from fovea.networks.embedding import embedding
-from fovea.networks.stream import outputs
-from fovea.retrieval.recall import STARTS, lengths, nmi, ranks
+from fovea.retrieval import STARTS, lengths, nmi, ranks
 
 NEIGHBORS = (1, 2, 4, 8)
 

@@ -17,9 +17,9 @@ from fovea.measures.localized import THRESHOLD, look, named
 from fovea.measures.registry import measure
 from fovea.measures.retrieval import check, distance_of
 from fovea.measures.runner import Run
+from fovea.networks import Network
 from fovea.networks.embedding import embedding
-from fovea.networks.network import Network
-from fovea.retrieval.recall import lengths, nmi, ranks
+from fovea.retrieval import lengths, nmi, ranks
 
 SURE = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval over seeds
 

@@ -9,16 +9,24 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork
 from fovea.measures.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Victims, attack_of, images, parsed
 from fovea.measures.figures import Figures
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.networks.loading import OFFLINE, NetworkLike
-from fovea.networks.matching import Matching, match, width_of
-from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import WHITE, Normalization, normalization_of
-from fovea.networks.stream import rank_of
+from fovea.networks import (
+    OFFLINE,
+    WHITE,
+    Matching,
+    Network,
+    NetworkLike,
+    Normalization,
+    as_found,
+    match,
+    normalization_of,
+    rank_of,
+    width_of,
+)
 from fovea.results import drawing
 
 EXAMPLES = 6  # pictures kept to be shown

@@ -11,21 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadPicture, nearest
-from fovea.data import DataSet, Sample, open_data, open_sounds
-from fovea.data.options import parsed
-from fovea.data.segments import open_clips
+from fovea.basics import BadChoice, BadPicture, nearest
+from fovea.data import DataSet, Sample, open_clips, open_data, open_sounds, parsed
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
-from fovea.networks import loading
-from fovea.networks.devices import placed
-from fovea.networks.inputs import Group, groups_for
-from fovea.networks.loading import NetworkLike, as_network, ours
-from fovea.networks.network import Network
-from fovea.networks.stream import input_of
-from fovea.pictures.placement import Placement
-from fovea.pictures.shown import Shown
+from fovea.networks import Group, Network, NetworkLike, as_network, groups_for, input_of, loading, ours, placed
+from fovea.pictures import Placement, Shown
 
 Fit = Literal["crop", "squash", "whole"]
 Progress = Callable[[int, int], None]
@@ -242,7 +234,8 @@ def take(
                 f"measure {declared.name!r} has no option {option!r}{nearest(option, known)} (its options: "
                 f"{', '.join(known)})"
             )
-    missing = [net for net in declared.nets if net in declared.roles and not _named(given.nets, net)]
+    named = [role for role, net in given.nets.items() if net is not None] if isinstance(given.nets, Mapping) else []
+    missing = [role for role in declared.nets if role in declared.roles and role not in named]
     if missing:
         raise BadChoice(f"measure {declared.name!r} needs a network as its {missing[0]}: {missing[0]}=NET")
     if declared.nets == "one" and len(given.nets) > 1:
@@ -267,10 +260,6 @@ def _of_other_classes(found: Figures, run: Run) -> Iterator[str]:
     if str(found.settings.get("labels", "")).endswith("differ"):
         name = run.data.labels[min(sample.label for sample in run.data.samples)]
         yield f"the network knows no {name!r}: is it for these classes?"
-
-
-def _named(nets: Any, role: str) -> bool:
-    return isinstance(nets, Mapping) and nets.get(role) is not None
 
 
 def _checked(declared: Declared, found: Any) -> Figures:

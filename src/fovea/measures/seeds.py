@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fovea.basics.intervals import student
+from fovea.basics import student
 
 SEED = re.compile(r"(.+)-seed(\d+)")
 Row = dict[str, Any]

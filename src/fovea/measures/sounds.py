@@ -6,13 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import by_bootstrap, interval
-from fovea.data.sounds import Sounds
+from fovea.basics import BadChoice, by_bootstrap, interval
+from fovea.data import Sounds
 from fovea.measures import Figures, Run, measure
 from fovea.models.anchornet_sound import Spectrogram, located, parts
-from fovea.networks.network import Network, as_found
-from fovea.networks.stream import rank_of
+from fovea.networks import Network, as_found, rank_of
 
 
 class Heard(NamedTuple):

@@ -13,16 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import fovea
-from fovea.heatmaps.iterative import PAPER
-from fovea.heatmaps.look import Look
+from fovea.heatmaps import PAPER, Look, aims
 from fovea.heatmaps.methods import find
-from fovea.heatmaps.targets import aims
 from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import Call, compare, forward, seconds
-from fovea.networks.cost import peak_megabytes
-from fovea.networks.cutting import cut
-from fovea.networks.loading import OFFLINE
-from fovea.networks.network import Network, as_found
+from fovea.networks import OFFLINE, Network, as_found, cut, peak_megabytes
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")

@@ -15,10 +15,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.files import write_text
-from fovea.basics.registry import Entry, Registry
-from fovea.networks.loading import ours
+from fovea.basics import BadChoice, Entry, Registry, nearest, write_text
+from fovea.networks import ours
 
 FILE = "tables.toml"
 MARKED = re.compile(r"(<!-- (?P<name>[\w. -]+?) -->)(?P<inside>.*?)(<!-- /(?P=name) -->)", re.S)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.networks.stream import rank_of
+from fovea.networks import rank_of
 
 Chosen = NDArray[np.bool_] | slice  # of the pictures
 EVERY = slice(None)

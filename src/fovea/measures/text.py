@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from scipy.stats import t as student
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import open_sentences
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import printed
 from fovea.models.anchornet_text import WINDOWS, localized
 from fovea.models.textcnn import WINDOWS as FILTERS
-from fovea.networks.cost import macs
-from fovea.networks.network import Network, reading_of
+from fovea.networks import Network, macs, reading_of
 from fovea.training import loop
 from fovea.training.recipe import read
 

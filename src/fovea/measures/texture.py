@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
-from fovea.networks.layout import layout_of, stretch
-from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import WHITE, Normalization, normalization_of
+from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.networks import WHITE, Network, Normalization, as_found, layout_of, normalization_of, stretch
 
 ITERATIONS = 100  # after 40 the shapes and colors are there, after 100 the grain is, too
 MEMORY = 20  # steps that L-BFGS remembers

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from fovea.networks.network import Network
+from fovea.networks import Network
 
 Call = Callable[[], Any]
 T = TypeVar("T")

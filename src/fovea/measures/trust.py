@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fovea.basics.errors import BadChoice, BadPicture
-from fovea.heatmaps.methods import Method, names, usual
-from fovea.heatmaps.sanity import COPIES
+from fovea.basics import BadChoice, BadPicture
+from fovea.heatmaps import COPIES, names, usual
+from fovea.heatmaps.methods import Method
 from fovea.measures import Figures, Run, measure
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curve_kinds import KINDS
@@ -32,7 +32,7 @@ from fovea.measures.trust_maps import (
     times_of,
 )
 from fovea.measures.trust_rules import AS_QUICK, MARGIN, MEASURES, UNCHANGED, Comparison, Measured, advise, compare
-from fovea.networks.network import Network
+from fovea.networks import Network
 
 GOOD = "good maps: localization and insertion high, deletion low, sanity near 0; 95 % intervals"
 RULES = {

@@ -12,21 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError
 from fovea.data import DataSet, Sample
-from fovea.heatmaps.explain import Method, explain, look_at
-from fovea.heatmaps.heatmap import HeatMaps
-from fovea.heatmaps.sanity import COPIES, last_to_run, randomized_copy, rank_correlation
+from fovea.heatmaps import COPIES, HeatMaps, last_to_run, look_at, randomized_copy, rank_correlation
+from fovea.heatmaps.explain import Method, explain
 from fovea.measures.curve_kinds import KINDS, filling
 from fovea.measures.curves import area_under, best, places, under_masks
 from fovea.measures.localized import Job
 from fovea.measures.random_control import RANDOM
 from fovea.measures.runner import Input
 from fovea.measures.timing import Call, compare, forward, seconds
-from fovea.networks.inputs import groups
-from fovea.networks.matching import Matching, match_by_trying
-from fovea.networks.network import Network
-from fovea.pictures.shown import Shown
+from fovea.networks import Matching, Network, groups, match_by_trying
+from fovea.pictures import Shown
 
 Progress = Callable[[int, int], None]
 BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with

@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.intervals import interval_of_means
+from fovea.basics import interval_of_means
 from fovea.measures.random_control import RANDOM
 
 MEASURES = {"gt_known": 1, "insertion": 1, "deletion": -1}  # whether more is better, or less

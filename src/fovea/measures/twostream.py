@@ -12,14 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import RESAMPLES, interval, student
+from fovea.basics import RESAMPLES, BadChoice, interval, student
 from fovea.measures import Figures, Run, measure, seeds
 from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
-from fovea.networks.matching import match
-from fovea.networks.network import as_found
-from fovea.networks.stream import rank_of
-from fovea.streams.taken import in_shares, patches_of, source_of
+from fovea.networks import as_found, match, rank_of
+from fovea.streams import in_shares, patches_of, source_of
 
 Hits = dict[str, NDArray[np.bool_]]  # by how the steps are put together; and "global", of the global stream alone
 Row = dict[str, Any]

@@ -14,9 +14,7 @@ from fovea.measures.figures import Figures
 from fovea.measures.localized import THRESHOLD, look, named
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.networks.matching import Matching, match_by_trying
-from fovea.networks.network import Network
-from fovea.networks.stream import rank_of
+from fovea.networks import Matching, Network, match_by_trying, rank_of
 
 SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over seeds
 

@@ -14,20 +14,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.intervals import by_bootstrap, interval, student
+from fovea.basics import BadChoice, by_bootstrap, interval, student
 from fovea.data import DataSet, Sample
-from fovea.glimpses.walks import at_level, covered, overview_alone, where_it_looked, without_overview
+from fovea.glimpses import at_level, covered, overview_alone, where_it_looked, without_overview
 from fovea.measures import Figures, Run, measure, seeds
 from fovea.measures.plots import Rows, sheet, style
 from fovea.measures.runner import Input
 from fovea.measures.tally import Tally, mean
 from fovea.models.glimpsing import Glimpsing, walked
-from fovea.networks.cost import answered, input_shape, macs, parameters, peak_mb, seconds
-from fovea.networks.matching import Matching, match
-from fovea.networks.network import Network, as_found
-from fovea.networks.stream import blank, input_of
-from fovea.pictures.placement import inwards
+from fovea.networks import (
+    Matching,
+    Network,
+    answered,
+    as_found,
+    blank,
+    input_of,
+    input_shape,
+    macs,
+    match,
+    parameters,
+    peak_mb,
+    seconds,
+)
+from fovea.pictures import inwards
 
 LADDER = (0, 1, 2, 3, 4, 6, 8)  # numbers of glimpses, where none are asked for
 ROUNDS = 5  # forwards that are timed

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import seconds
-from fovea.networks.cost import answered, macs, parameters, peak_mb
-from fovea.networks.network import Network, as_found
+from fovea.networks import Network, answered, as_found, macs, parameters, peak_mb
 
 
 @measure(

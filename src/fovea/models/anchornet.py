@@ -14,13 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
-from fovea.networks import geometry
+from fovea.networks import Network, geometry, model
 from fovea.networks.geometry import Geometry
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 SE = Literal["local", "none", "global"]
 Row = tuple[int, int, int, bool, type[nn.Module], int]  # kernel, expansion, output, SE, non-linearity, stride

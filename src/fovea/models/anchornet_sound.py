@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
-from fovea.networks.network import Network, as_found
-from fovea.networks.registry import model
+from fovea.networks import Network, as_found, model
 
 HEAD = (1, 3)  # kernels, as are those of the branches below
 BRANCHES = ((3,), (5, 5), (7, 7, 7))

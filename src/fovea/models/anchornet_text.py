@@ -16,11 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.data.texts import Dropout, Read, Reading, cells_in, forget
-from fovea.data.vectors import PADDING
+from fovea.data import PADDING, Dropout, Read, Reading, cells_in, forget
 from fovea.models.anchoring import PAPER, AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, output_of
-from fovea.networks.network import Network, as_found
-from fovea.networks.registry import model
+from fovea.networks import Network, as_found, model
 
 HEAD = (32, 64)  # Table 5
 WINDOWS = (3, 5, 7)  # Table 6: words that a cell of each branch sees

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.norms import scaled
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 SLOPE = 0.2
 STEM, OUT = 64, 512  # channels

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of
 from fovea.models.norms import Statistics, scaled
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 VIEWS = 3  # of the overview: a glimpse of the middle, the whole picture, and one halfway
 STEM, CHANNELS, UNITS = 64, (256, 512, 1024, 2048), 1024

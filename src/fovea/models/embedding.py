@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.networks.weights import borrowed_of, hash_of
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, borrowed_of, hash_of, model
+from fovea.pictures import Prepare
 
 
 class Embedding(nn.Module):

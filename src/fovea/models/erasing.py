@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 
 class ADL(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.pictures.windows import pixels
+from fovea.pictures import pixels
 
 
 class Scene(Protocol):

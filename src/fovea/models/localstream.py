@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.selfattention import SelfAttention
 
 Local = Literal["none", "cnn", "lstm", "attention"]

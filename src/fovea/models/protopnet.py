@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 EPSILON = 1e-4
 OWN, OTHER = 1.0, -0.5  # where the last layer begins: for a class's own prototypes, and those of others

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.models.glimpsing import Pixels, Scene, Walk, running_mean
 from fovea.models.norms import scaled
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 Stage = Literal["representation", "locations", "all"]
 Choose = Callable[[int, Tensor], Tensor]  # turn and N,P log-probabilities to N cells

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 
 
 class SelfAttention(nn.Module):

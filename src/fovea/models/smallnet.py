@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 WIDTHS = (8, 16, 32, 64)
 

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.data.texts import Dropout, Reading, cells_in, forget
-from fovea.data.vectors import PADDING
-from fovea.networks.network import Network
-from fovea.networks.registry import model
+from fovea.data import PADDING, Dropout, Reading, cells_in, forget
+from fovea.networks import Network, model
 
 WINDOWS, FILTERS = (3, 4, 5), 100
 PAPER = Dropout(features=0.5)

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models import bagnet
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 TINY = 1e-10  # beside a probability whose logarithm is taken
 FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
@@ -384,7 +383,8 @@ def build_bag(classes: int, options: BagOptions) -> Network:
     if options.base < 77:
         raise BadChoice(f"the extractor's cells see 77 pixels: base is at least 77; got {options.base}")
     extractor = BagExtractor(options.base, options.width, options.dropout)
-    cells = _middles(_side_of_map(options.base))
+    side = _side_of_map(options.base)
+    cells = [round(i * (side - 1) / 4) for i in range(5)]  # evenly from the first to the last: of 9, every second one
     location = ByVector(extractor.channels, extractor.width, Grid(5, 0.34375), cells)
     place = Concatenated(extractor.width)
     module = TNet(extractor, location, place, classes, replace(options, dropout=0.0))  # the extractor drops
@@ -397,11 +397,6 @@ def _side_of_map(base: int) -> int:
     """After block 13: an unpadded filter, two strides padded, one unpadded."""
     once = math.ceil((base - 2) / 2)
     return (math.ceil(once / 2) - 3) // 2 + 1
-
-
-def _middles(side: int) -> list[int]:
-    """Five cells, evenly from the first to the last: of 9, every second one."""
-    return [round(i * (side - 1) / 4) for i in range(5)]
 
 
 @dataclass(frozen=True)

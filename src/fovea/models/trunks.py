@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx.proxy import TraceError
 
-from fovea.basics.errors import BadNetwork
-from fovea.networks.layout import layout_of
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.basics import BadNetwork
+from fovea.networks import Network, layout_of
+from fovea.pictures import Prepare
 
 POOLS = ("avgpool", "global_pool")  # what comes after the last map, where layers follow each other
 

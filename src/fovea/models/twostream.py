@@ -16,16 +16,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream, Steps
 from fovea.models.norms import Statistics
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.networks.running import Origin
-from fovea.pictures.transforms import Prepare
-from fovea.pictures.windows import cut, inside, middle
+from fovea.networks import Network, Origin, model
+from fovea.pictures import Prepare, cut, inside, middle
 
 EMBEDDED = "embedded"  # the source that is a part of the network
 

@@ -15,11 +15,10 @@ from timm.models import GraphExtractNet
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.networks.network import Network
-from fovea.networks.registry import model
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, model
+from fovea.pictures import Prepare
 
 DIMENSIONS = 128
 

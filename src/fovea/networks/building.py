@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork
 from fovea.networks.hubs import OFFLINE, load_offline, load_timm, load_torchvision, timm_features
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import Builder, model, refused, split

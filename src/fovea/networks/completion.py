@@ -7,8 +7,7 @@ A module that `needs` something says so by name, and a file above declares how i
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fovea.basics.errors import BadNetwork
-from fovea.basics.registry import Entry, Registry
+from fovea.basics import BadNetwork, Entry, Registry
 
 if TYPE_CHECKING:
     from torch import Tensor

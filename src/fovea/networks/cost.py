@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.networks.network import Network
 
 DEVICES = ("auto", "cpu", "cuda")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.networks.classes import last_to_run
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank

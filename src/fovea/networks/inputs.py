@@ -8,13 +8,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadPicture, FoveaError
-from fovea.data.samples import DataSet
+from fovea.basics import BadChoice, BadPicture, FoveaError
+from fovea.data import DataSet
 from fovea.networks.network import Network
-from fovea.pictures import MAX_PIXELS, Given, Picture, gather
-from fovea.pictures.placement import Placement
-from fovea.pictures.reading import Readable, decoded
-from fovea.pictures.shown import Shown
+from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Readable, Shown, decoded, gather
 
 THREADS = 4  # that decode a data set
 Inputs = Given | Tensor | Iterable[Given | Tensor]

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
-from fovea.basics.registry import REFERENCE
+from fovea.basics import REFERENCE, BadChoice, BadNetwork, nearest
 from fovea.networks.building import build
 from fovea.networks.devices import placed
 from fovea.networks.heads import classes_in, new_head
@@ -21,7 +20,7 @@ from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin
 from fovea.networks.weights import FILES, facts, no_file, of_extractor, put, read_weights
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 OURS = Path(__file__).parents[1] / "weights"
 HUBS = ("timm/", "torchvision/")
@@ -46,7 +45,7 @@ def load(
     such as `{"drop_rate": 0.2}` for timm.
     """
     name = str(name)
-    if Path(name).suffix.lower() in FILES and (Path(name).is_file() or not _tells_builder(name)):
+    if Path(name).suffix.lower() in FILES and (Path(name).is_file() or not (name.startswith(HUBS) or split(name)[0])):
         if not Path(name).is_file():
             raise no_file(Path(name))
         if weights is not None:
@@ -106,10 +105,6 @@ def kind_of(name: str) -> str:
     if name in ours():
         return facts(OURS / f"{name}.safetensors")["fovea.network"]
     return model.entry(name).name if REFERENCE.fullmatch(name) else name
-
-
-def _tells_builder(name: str) -> bool:
-    return name.startswith(HUBS) or bool(split(name)[0])
 
 
 def models(pattern: str = "") -> dict[str, list[str]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
-from fovea.data.texts import Reading
+from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.data import Reading
 from fovea.networks import geometry
 from fovea.networks.cutting import cut
 from fovea.networks.geometry import Geometry
@@ -19,7 +19,7 @@ from fovea.networks.running import Runnable
 from fovea.networks.running import as_found as as_found
 from fovea.networks.running import layers as layers
 from fovea.networks.weights import write_weights
-from fovea.pictures.transforms import Prepare, Transform
+from fovea.pictures import Prepare, Transform
 
 FITS = {
     "crop": "as the network was trained: usually the middle of the picture",

@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare, Transform
+from fovea.pictures import Prepare, Transform
 
 WHITE = 255
 SIDE = 256  # of the pictures sent through a transform that does not say what it does

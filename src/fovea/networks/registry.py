@@ -15,8 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
-from fovea.basics.registry import REFERENCE, Entry, Registry
+from fovea.basics import REFERENCE, BadChoice, BadNetwork, Entry, Registry, nearest
 
 OVER = ("network", "classifier", "timm")
 USUAL = 10  # classes, where nothing says otherwise

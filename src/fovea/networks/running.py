@@ -10,12 +10,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
-from fovea.data.texts import Reading
+from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.data import Reading
 from fovea.networks.completion import completion
-from fovea.pictures import Given, gather
-from fovea.pictures.placement import Placement
-from fovea.pictures.transforms import Transform, placement_of
+from fovea.pictures import Given, Placement, Transform, gather, placement_of
 
 ABILITIES = {
     "branches": "its branches' cells see known patches: it localizes by its own evidence",

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadPicture
+from fovea.basics import BadPicture
 from fovea.data import DataSet, Sample
 from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found

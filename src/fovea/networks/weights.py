@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest
 
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 
-from fovea.basics.errors import BadChoice, BadPicture, FoveaError
-from fovea.basics.files import plain
-from fovea.data.samples import DataSet, Sample
+from fovea.basics import BadChoice, BadPicture, FoveaError, plain
+from fovea.data import DataSet, Sample
 from fovea.patches.opening import Patches, Source, open_source
-from fovea.pictures.reading import decoded
+from fovea.pictures import decoded
 
 FOLDER = Path("out/patches")
 READERS = 4  # pictures decoded at once
@@ -83,7 +82,9 @@ def extract(
                 store.executemany("INSERT INTO pictures VALUES (?, ?)", enumerate(map(json.dumps, made), start))
             rows += made
             progress(len(rows), len(data))
-    patches = {row["name"]: _patches(row) for row in rows if "boxes" in row}
+    patches = {
+        row["name"]: Patches(tuple(map(tuple, row["boxes"])), tuple(row["scores"])) for row in rows if "boxes" in row
+    }
     skipped = tuple((row["name"], row["skipped"]) for row in rows if "boxes" not in row)
     if not patches:
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
@@ -123,10 +124,6 @@ def _rows(source: Source, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         name = samples[place].name
         rows[name] = {"name": name, "boxes": boxes, "scores": [*map(float, patches.scores)]}
     return [rows[sample.name] for sample in samples]
-
-
-def _patches(row: Mapping[str, Any]) -> Patches:
-    return Patches(tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in row["boxes"]), tuple(row["scores"]))
 
 
 def _locked(path: Path, fresh: bool) -> sqlite3.Connection:

@@ -8,19 +8,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.basics.files import finite
-from fovea.networks.inputs import Group, Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
-from fovea.networks.normalization import normalization_of
+from fovea.basics import BadChoice, BadNetwork, finite
+from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, normalization_of
 from fovea.patches.lip import for_test
 from fovea.patches.localized import Box, on_picture
 from fovea.patches.scales import Choice, Look, look
-from fovea.pictures import MAX_PIXELS, windows
-from fovea.pictures.shown import Shown, about
-from fovea.results import drawing
-from fovea.results.results import Results, ShowsBoxes, Step, renamed
+from fovea.pictures import MAX_PIXELS, Shown, about, windows
+from fovea.results import Results, ShowsBoxes, Step, drawing, renamed
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class PatchAnswers(Results[PatchAnswer]):
         return self.values
 
 
-def classify_patches(
+def classify_patches(  # a public door: two networks, and what may be asked of both
     localizer: NetworkLike,
     classifier: NetworkLike,
     pictures: Inputs,

@@ -7,21 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.heatmaps.methods import find
-from fovea.networks.classes import predictions
-from fovea.networks.inputs import Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
+from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.patches.lip import Settings, for_test
 from fovea.patches.localized import BranchAnswer, LocalizedPicture, Patch, on_picture
 from fovea.patches.media import medium_of, refuse_unused
 from fovea.patches.scales import Choice, Look, Scale, look
 from fovea.patches.sound import localize_sounds
 from fovea.patches.text import localize_texts
-from fovea.pictures import MAX_PIXELS
-from fovea.pictures.shown import Shown
-from fovea.results.results import Results, Step
+from fovea.pictures import MAX_PIXELS, Shown
+from fovea.results import Results, Step
 
 NOTE = "squares around cells that may see the whole picture"
 
@@ -54,7 +50,7 @@ def choice(count: int | None, overlap: float | None, share: float | None) -> Cho
     return LocalizeOptions(count, overlap, share).settings
 
 
-def localize(
+def localize(  # a public door: what may be asked for is all here, by name
     net: NetworkLike,
     pictures: Inputs,
     *,

@@ -9,12 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.files import finite
-from fovea.pictures.placement import Placement, by_centers, middles
-from fovea.pictures.shown import Shown, about
-from fovea.results import drawing
-from fovea.results.results import ShowsBoxes, formerly
+from fovea.basics import BadChoice, finite
+from fovea.pictures import Placement, Shown, about, by_centers, middles
+from fovea.results import ShowsBoxes, drawing, formerly
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 

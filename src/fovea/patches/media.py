@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fovea.basics.errors import BadChoice, BadText, FoveaError, nearest
+from fovea.basics import BadChoice, BadText, FoveaError, nearest
 from fovea.pictures import is_picture_name
-from fovea.results.results import Results, Step, T
+from fovea.results import Results, Step, T
 
 if TYPE_CHECKING:
-    from fovea.networks.network import Network
+    from fovea.networks import Network
 
 Medium = Literal["pictures", "texts", "sounds"]
 TAKES: Mapping[Medium, Collection[str]] = {

@@ -19,20 +19,15 @@ from typing import Any, Literal, Protocol
 import torch
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import REFERENCE
-from fovea.data.options import value_of
-from fovea.data.samples import Box
-from fovea.heatmaps.methods import method, names
+from fovea.basics import REFERENCE, BadChoice, nearest
+from fovea.data import Box, value_of
+from fovea.heatmaps import method, names
+from fovea.networks import FILES as WEIGHTS
+from fovea.networks import Network, hash_of, is_untrained
 from fovea.networks import loading as zoo
-from fovea.networks.network import Network
-from fovea.networks.registry import is_untrained
-from fovea.networks.weights import FILES as WEIGHTS
-from fovea.networks.weights import hash_of
 from fovea.patches.sources import Finder, Opening, Scored, patch_source
 from fovea.patches.sources.maps import boxes_of_map
-from fovea.pictures import Picture
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Picture, Prepare
 
 
 @dataclass(frozen=True)

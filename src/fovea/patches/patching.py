@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fovea.data.samples import Box, DataSet, Sample
+from fovea.data import Box, DataSet, Sample
 from fovea.patches.cache import Extracted, default_file, extract
 from fovea.patches.opening import Patches, Source, kinds, open_source
 from fovea.pictures import Given, gather

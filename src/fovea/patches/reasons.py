@@ -7,13 +7,10 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageOps
 
-from fovea.basics.boxes import whole_pixels
-from fovea.basics.files import finite
+from fovea.basics import finite, whole_pixels
 from fovea.data import Sample
 from fovea.patches.localized import Box
-from fovea.results import drawing
-from fovea.results.drawing import spaced
-from fovea.results.results import Shows
+from fovea.results import Shows, drawing, spaced
 
 RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the color-blind tell apart
 TILE, WIDE, MARGIN = 150, 260, 7  # pixels of a patch, of a picture, and of the frame around it

@@ -12,15 +12,14 @@ from typing import Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.heatmaps.explain import look_at
+from fovea.basics import BadChoice, BadNetwork
+from fovea.heatmaps import look_at
 from fovea.heatmaps.methods import find
 from fovea.models.anchoring import AnchorNetOutput
-from fovea.networks import geometry
+from fovea.networks import Network, as_found, geometry
 from fovea.networks.geometry.cells import Geometry
-from fovea.networks.network import Network, as_found
 from fovea.patches.lip import Picks, Settings, pick
-from fovea.pictures.shown import Shown
+from fovea.pictures import Shown
 
 Choice = Callable[[int, Sequence[int]], Settings]  # side of the patches and size of the input to LIP's settings
 SIDE = 95  # of an ordinary network's patches at 224 pixels

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from PIL import Image
 
-from fovea.data.samples import DataSet
+from fovea.data import DataSet
 from fovea.patches.opening import Patches
 from fovea.results import drawing
 

@@ -10,14 +10,12 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.files import finite
-from fovea.data.sounds import Sound
-from fovea.data.wav import BadSound, read_sound
+from fovea.basics import finite
+from fovea.data import BadSound, Sound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
-from fovea.networks.network import Network
+from fovea.networks import Network
 from fovea.patches.media import collected
-from fovea.results.drawing import COLORS
-from fovea.results.results import Results, Shows, Step, formerly
+from fovea.results import COLORS, Results, Shows, Step, formerly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

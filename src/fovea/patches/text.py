@@ -12,15 +12,13 @@ from PIL import Image, ImageDraw
 from rich.text import Text
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadText
-from fovea.basics.files import finite, write_text
-from fovea.data.texts import Read
+from fovea.basics import BadChoice, BadText, finite, write_text
+from fovea.data import Read
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS
-from fovea.networks.network import Network, as_found, reading_of
+from fovea.networks import Network, as_found, reading_of
 from fovea.patches.media import collected
-from fovea.results import drawing, pages
-from fovea.results.results import Results, Shows, Step, formerly
+from fovea.results import Results, Shows, Step, drawing, formerly, pages
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MARKED, UNREAD = "bold reverse", "dim"  # styles on a terminal

@@ -11,19 +11,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.data import DataSet, Sample
-from fovea.networks.inputs import groups
-from fovea.networks.matching import Matching, match
-from fovea.networks.network import Network
+from fovea.networks import Matching, Network, groups, match
 from fovea.patches.localize import NOTE, LocalizeOptions
 from fovea.patches.localized import on_picture
 from fovea.patches.patching import pictures_of
 from fovea.patches.reasons import BranchWhy, ClassReport, PatchOf, PictureReport
 from fovea.patches.scales import branches_of, look, seen_by_branches
-from fovea.pictures import Given
-from fovea.pictures.shown import Shown
-from fovea.results.results import Results
+from fovea.pictures import Given, Shown
+from fovea.results import Results
 
 Progress = Callable[[int, int], None]
 BY_CAM = LocalizeOptions(method="cam")

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture
 from fovea.pictures import MAX_PIXELS
 from fovea.pictures.footage import ANIMATIONS, MEND, Footage, Frame, lost, survey
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fovea.basics.errors import BadChoice, BadPicture, nearest
+from fovea.basics import BadChoice, BadPicture, nearest
 
 MAX_PIXELS = 200_000_000  # 14,000 x 14,000; decoded, that is 600 MB
 Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.errors import BadChoice, BadPicture, FoveaError
+from fovea.basics import BadChoice, BadPicture, FoveaError
 from fovea.pictures import MAX_PIXELS, open_lazily, upright
 
 if TYPE_CHECKING:

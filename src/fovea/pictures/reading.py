@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from PIL import Image
 
-from fovea.basics.errors import BadPicture
+from fovea.basics import BadPicture
 
 AHEAD = 4  # pictures per thread that are decoded before they are asked for
 T = TypeVar("T")

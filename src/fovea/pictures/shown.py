@@ -7,8 +7,7 @@ from typing import Any, Protocol
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.files import finite
+from fovea.basics import BadChoice, finite
 from fovea.pictures.decoding import Picture
 from fovea.pictures.placement import Placement
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.pictures.placement import Placement
 
 Transform = Callable[[Image.Image], Tensor]

@@ -8,19 +8,15 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from fovea.basics import BadChoice, BadPicture
 from fovea.basics import boxes as regions
-from fovea.basics.errors import BadChoice, BadPicture
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
-from fovea.networks.inputs import Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
-from fovea.pictures import MAX_PIXELS, Picture
-from fovea.pictures.placement import Placement, on_pixels
-from fovea.pictures.shown import Shown
+from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups
+from fovea.pictures import MAX_PIXELS, Picture, Placement, Shown, on_pixels
 from fovea.prototypes.figure import Box, Shelf
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
-from fovea.results.results import Results, Step
+from fovea.results import Results, Step
 
 SAME = 1e-2  # squared distance: a prototype is as near as that to the cell that it was projected on
 CLASSES, EACH = 20, 3  # shown where nothing is asked for: so many classes, so many prototypes of each

@@ -7,12 +7,11 @@ from typing import Any
 
 from PIL import Image
 
-from fovea.basics.files import write_text
+from fovea.basics import write_text
 from fovea.prototypes import figure
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype
-from fovea.results.pages import breaking, page
-from fovea.results.pages import figure as figure_of
-from fovea.results.results import Results
+from fovea.results import Results, breaking, page
+from fovea.results import figure as figure_of
 
 PAGE = "prototypes.html"
 STYLE = """.strip { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 14px;

@@ -6,11 +6,11 @@ from typing import Any
 
 from PIL import Image
 
-from fovea.basics.files import finite
+from fovea.basics import finite
 from fovea.pictures import Picture
 from fovea.prototypes import figure
 from fovea.prototypes.figure import Box, Shelf
-from fovea.results.results import Shows
+from fovea.results import Shows
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from fovea.basics import BadChoice
 from fovea.basics import boxes as regions
-from fovea.basics.errors import BadChoice
-from fovea.networks.inputs import groups
-from fovea.networks.network import Network, as_found
-from fovea.patches.sources import Finder, Scored, patch_source
-from fovea.patches.sources.controls import at_least_one
-from fovea.pictures.placement import Placement, on_pixels
+from fovea.networks import Network, as_found, groups
+from fovea.patches import Finder, Scored, at_least_one, patch_source
+from fovea.pictures import Placement, on_pixels
 
 ALIKE = 0.7  # a prototype's box is left out where its IoU with an earlier one is above this
 

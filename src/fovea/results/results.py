@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.boxes import whole_pixels
-from fovea.pictures import tell_skipped
-from fovea.pictures.shown import Shown
+from fovea.basics import whole_pixels
+from fovea.pictures import Shown, tell_skipped
 from fovea.results.writing import Skipped, Writer, write_page
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fovea.basics.errors import FoveaError
-from fovea.basics.files import Names, write_json, write_text
+from fovea.basics import FoveaError, Names, write_json, write_text
 from fovea.results import pages
 
 if TYPE_CHECKING:

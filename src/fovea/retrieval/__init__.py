@@ -1,8 +1,5 @@
 """Pictures that look alike to a network: an index of a folder, the nearest to a picture, where the two are alike."""
 
-from fovea.retrieval.alike import Maps, Neighbor
-from fovea.retrieval.indexing import Indexed, index
-from fovea.retrieval.opening import Index, open_index
-from fovea.retrieval.search import Search, Searches
+import lazy_loader
 
-__all__ = ["Index", "Indexed", "Maps", "Neighbor", "Search", "Searches", "index", "open_index"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,13 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadNetwork, BadPicture
-from fovea.heatmaps.explain import find, look_at, look_into
-from fovea.heatmaps.heatmap import HeatMaps, concat
-from fovea.networks.cutting import Cut, Opened, cut
-from fovea.networks.network import Network, as_found
-from fovea.pictures import Picture
-from fovea.pictures.shown import Shown
+from fovea.basics import BadNetwork, BadPicture
+from fovea.heatmaps import HeatMaps, concat, look_at, look_into
+from fovea.heatmaps.explain import find
+from fovea.networks import Cut, Network, as_found, cut
+from fovea.networks.cutting import Opened
+from fovea.pictures import Picture, Shown
 
 OWN, PAIR = "l2caf-oblivious", "l2caf"
 SIZE = 16  # neighbors at a time

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from fovea.basics.errors import BadPicture
-from fovea.heatmaps.heatmap import HeatMaps
-from fovea.pictures import Picture
-from fovea.pictures.placement import on_pixels
+from fovea.basics import BadPicture
+from fovea.heatmaps import HeatMaps
+from fovea.pictures import Picture, on_pixels
 from fovea.results import drawing
 from fovea.retrieval.alike import Maps, Neighbor
 

@@ -14,13 +14,10 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fovea.basics.errors import BadChoice, BadNetwork, BadPicture
-from fovea.networks.inputs import as_taken
-from fovea.networks.loading import NetworkLike
-from fovea.networks.network import Network, as_found
-from fovea.networks.weights import FILES as WEIGHTS
-from fovea.pictures import MAX_PIXELS, expand, read
-from fovea.pictures.reading import batched, decoded
+from fovea.basics import BadChoice, BadNetwork, BadPicture
+from fovea.networks import FILES as WEIGHTS
+from fovea.networks import Network, NetworkLike, as_found, as_taken
+from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
 from fovea.retrieval.knowing import Known, known, readable, refuse_another
 from fovea.retrieval.store import Held, Row, Stamp, file_of, writing
 

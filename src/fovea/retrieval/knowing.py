@@ -8,15 +8,11 @@ from typing import Any
 
 import torch
 
-from fovea.basics.errors import BadNetwork
-from fovea.networks.devices import placed
+from fovea.basics import BadNetwork
+from fovea.networks import FILES as WEIGHTS
+from fovea.networks import Network, NetworkLike, as_found, as_network, blank, hash_of, load, ours, placed
 from fovea.networks.embedding import embedding
-from fovea.networks.loading import NetworkLike, as_network, load, ours
-from fovea.networks.network import Network, as_found
-from fovea.networks.stream import blank
-from fovea.networks.weights import FILES as WEIGHTS
-from fovea.networks.weights import hash_of
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 
 TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}
 

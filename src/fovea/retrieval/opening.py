@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork, BadPicture, FoveaError, nearest
-from fovea.networks.loading import NetworkLike
-from fovea.networks.weights import FILES as WEIGHTS
+from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, nearest
+from fovea.networks import FILES as WEIGHTS
+from fovea.networks import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
-from fovea.results.results import Step
+from fovea.results import Step
 from fovea.retrieval.alike import OWN, PAIR, Neighbor
 from fovea.retrieval.indexing import embeddings
 from fovea.retrieval.knowing import Known, known, readable, refuse_another

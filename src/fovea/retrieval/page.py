@@ -6,8 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fovea.results.pages import breaking, inside, page, ramp
-from fovea.results.writing import figures
+from fovea.results import breaking, figures, inside, page, ramp
 from fovea.retrieval.figure import Card
 
 if TYPE_CHECKING:

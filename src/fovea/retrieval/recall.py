@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import BadNetwork
+from fovea.basics import BadNetwork
 
 STARTS = 10  # of K-means, the best of which counts
 TIE = 1e-12  # of both squared lengths: what rounding makes of equal distances

@@ -8,11 +8,10 @@ from typing import Any
 
 from PIL import Image
 
-from fovea.basics.files import write_text
-from fovea.networks.network import Network
+from fovea.basics import write_text
+from fovea.networks import Network
 from fovea.pictures import Picture
-from fovea.results.results import Result, Results, Shows, renamed
-from fovea.results.writing import Skipped, Writer
+from fovea.results import Result, Results, Shows, Skipped, Writer, renamed
 from fovea.retrieval import page
 from fovea.retrieval.alike import Maps, Neighbor, maps_of
 from fovea.retrieval.figure import Drawn, drawn, sheet

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics.errors import FoveaError
+from fovea.basics import FoveaError
 
 NAME = "index.fovea"  # of an index in a folder
 OLD = b"fovea index 1\n"  # how files of the version before begin

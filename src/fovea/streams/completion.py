@@ -8,11 +8,10 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.models.twostream import TwoStream, Views
+from fovea.networks import Network
 from fovea.networks.completion import completion
-from fovea.networks.network import Network
 from fovea.patches.opening import open_source
-from fovea.pictures import from_array
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare, from_array
 
 Box = tuple[float, float, float, float]
 

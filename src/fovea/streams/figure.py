@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fovea.basics.boxes import whole_pixels
-from fovea.heatmaps.heatmap import HeatMap
-from fovea.pictures.placement import on_pixels
-from fovea.results import drawing
-from fovea.results.drawing import spaced
+from fovea.basics import whole_pixels
+from fovea.heatmaps import HeatMap
+from fovea.pictures import on_pixels
+from fovea.results import drawing, spaced
 
 if TYPE_CHECKING:
     from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep

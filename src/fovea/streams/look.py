@@ -6,13 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.networks.classes import predictions
-from fovea.networks.inputs import Group, Inputs, groups
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
+from fovea.basics import BadChoice
+from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.pictures import MAX_PIXELS
-from fovea.results.results import Results, Step
+from fovea.results import Results, Step
 from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep
 from fovea.streams.reading import METHODS, Streams
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fovea.basics.files import finite
-from fovea.heatmaps.heatmap import HeatMap
-from fovea.pictures.shown import Shown, facts
-from fovea.results.results import ShowsBoxes, formerly
+from fovea.basics import finite
+from fovea.heatmaps import HeatMap
+from fovea.pictures import Shown, facts
+from fovea.results import ShowsBoxes, formerly
 from fovea.streams import figure
 
 Box = tuple[float, float, float, float]

@@ -8,16 +8,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.heatmaps.explain import find, look_at, look_into
-from fovea.heatmaps.heatmap import HeatMaps
+from fovea.basics import BadChoice, nearest
+from fovea.heatmaps import HeatMaps, look_at, look_into
+from fovea.heatmaps.explain import find
 from fovea.models.localstream import LocalStream, Steps
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOutput
-from fovea.networks.cutting.parts import Head, Opened
-from fovea.networks.layout import Layout
-from fovea.networks.network import Network, wrap
-from fovea.pictures.placement import Placement
-from fovea.pictures.shown import Shown
+from fovea.networks import Head, Layout, Network, wrap
+from fovea.networks.cutting.parts import Opened
+from fovea.pictures import Placement, Shown
 
 SELF_ATTENTION = "self-attention"
 METHODS = ("gradcam", "l2caf", SELF_ATTENTION)

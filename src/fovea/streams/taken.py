@@ -8,15 +8,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.data import DataSet, Sample
-from fovea.data.samples import Source
+from fovea.basics import BadChoice
+from fovea.data import DataSet, Sample, Source
 from fovea.models.twostream import EMBEDDED, TwoStream
-from fovea.networks.network import Network
+from fovea.networks import Network
+from fovea.patches import without_folders
 from fovea.patches.cache import Extracted, extract
-from fovea.patches.opening import without_folders
-from fovea.pictures import from_array
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare, from_array
 from fovea.streams.completion import filled
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from fovea.pictures.windows import cut
+from fovea.pictures import cut
 from fovea.training.recipe import AugmentPart
 from fovea.training.repeatable import generator
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fovea.basics.errors import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError
 from fovea.training.losses import Loss
 from fovea.training.parts import Part
 from fovea.training.recipe import Recipe, spelled

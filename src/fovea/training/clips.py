@@ -5,13 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
-from fovea.data.moving import Frame, Shots
-from fovea.data.segments import open_clips
+from fovea.basics import BadChoice
+from fovea.data import Frame, Shots, open_clips
 from fovea.models.videonet import Features, video_of
-from fovea.networks.loading import load
-from fovea.networks.network import Network
-from fovea.networks.weights import fit_for_half
+from fovea.networks import Network, fit_for_half, load
 from fovea.training.feed import Feed, Kept, Progress, Wanted, preparing
 from fovea.training.losses import loss
 from fovea.training.medium import Medium, refuse_pictures

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import Sample
 from fovea.models.twostream import Views
-from fovea.networks.network import Network
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Prepare
 
 Size = tuple[int, int]  # width, height
 Progress = Callable[[int, int], None]

@@ -6,13 +6,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import DataSet
 from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
-from fovea.networks.network import Network
+from fovea.networks import Network
 from fovea.patches.patching import Extracted
-from fovea.pictures.windows import inside
-from fovea.streams.taken import in_shares, patches_of
+from fovea.pictures import inside
+from fovea.streams import in_shares, patches_of
 from fovea.training.augment import crops, recolor
 from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing, room
 from fovea.training.medium import Pictures

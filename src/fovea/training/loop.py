@@ -18,11 +18,9 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, FoveaError
-from fovea.basics.files import write_json
+from fovea.basics import BadChoice, FoveaError, write_json
 from fovea.basics.provenance import provenance
-from fovea.networks.network import Network
-from fovea.networks.weights import borrowed_of, fit_for_half, hash_of
+from fovea.networks import Network, borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
 from fovea.training.augment import hidden, mixing
 from fovea.training.averaging import averages, settled

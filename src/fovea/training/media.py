@@ -1,8 +1,7 @@
 """Which medium a recipe trains on: what its data holds, and what its network takes."""
 
-from fovea.data.layouts import held_by
-from fovea.networks.loading import kind_of
-from fovea.networks.registry import model, split
+from fovea.data import held_by
+from fovea.networks import kind_of, model, split
 from fovea.training.clips import ClipMedium
 from fovea.training.looking import TwoStreamMedium
 from fovea.training.medium import Medium, Pictures

@@ -5,10 +5,9 @@ from typing import Any
 
 import torch
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.data import DataSet, open_data
-from fovea.networks.loading import keep_classes, load
-from fovea.networks.network import Network
+from fovea.networks import Network, keep_classes, load
 from fovea.training.feed import Feed, Progress, preparing
 from fovea.training.pictures import HeldOut, feed
 from fovea.training.recipe import AugmentPart, NetworkPart, Recipe

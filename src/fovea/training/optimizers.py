@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.training.recipe import OptimizerPart, SchedulePart
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], frozenset[str]]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.training.augment import draw, draw_more
 from fovea.training.feed import Feed, Wanted
 from fovea.training.recipe import Recipe

@@ -6,14 +6,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.data import DataSet
-from fovea.networks.loading import load
-from fovea.networks.network import Network
-from fovea.patches.classify import PatchBatch, added, patches
-from fovea.patches.lip import for_test, for_training, pick
-from fovea.patches.scales import look
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network, load
+from fovea.patches import PatchBatch, added, for_test, for_training, look, patches, pick
+from fovea.pictures import Prepare
 from fovea.training.augment import crops, cut_out, recolor
 from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing
 from fovea.training.medium import Pictures

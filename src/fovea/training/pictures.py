@@ -11,11 +11,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fovea.basics.errors import BadPicture
+from fovea.basics import BadPicture
 from fovea.data import DataSet, Sample
-from fovea.networks.network import Network
-from fovea.pictures.reading import batched, decoded
-from fovea.pictures.transforms import Prepare
+from fovea.networks import Network
+from fovea.pictures import Prepare, batched, decoded
 from fovea.training.augment import crops, cut_out, recolor
 from fovea.training.feed import Batch, Feed, Inputs, Progress, Size, Wanted, preparing, room
 from fovea.training.recipe import AugmentPart, DataPart

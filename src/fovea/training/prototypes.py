@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fovea.basics.errors import BadPicture
+from fovea.basics import BadPicture
 from fovea.data import DataSet
 from fovea.models.embedding import embedding_of
 from fovea.models.protopnet import NOWHERE, prototypes_of
-from fovea.networks.inputs import groups
-from fovea.networks.network import Network, as_found
+from fovea.networks import Network, as_found, groups
 from fovea.training.feed import Progress
 
 

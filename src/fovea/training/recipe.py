@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.training.losses import DEFAULT, Loss, chosen, settings_of
 from fovea.training.parts import Count, Name, NotNegative, Part, Positive, Range, Share
 

@@ -9,12 +9,11 @@ import torch.distributed as dist
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.glimpses.walks import where_it_looked
+from fovea.glimpses import where_it_looked
 from fovea.models.glimpsing import walked
-from fovea.networks.network import Network
-from fovea.networks.stream import rank_of
-from fovea.pictures.placement import inwards
-from fovea.retrieval.recall import lengths, nmi, ranks
+from fovea.networks import Network, rank_of
+from fovea.pictures import inwards
+from fovea.retrieval import lengths, nmi, ranks
 from fovea.training.feed import Batch
 
 Counts = dict[str, tuple[int, int]]  # per figure: of how many samples it is true, and how many there are

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice
-from fovea.data.sounds import Sounds, open_sounds
+from fovea.basics import BadChoice
+from fovea.data import Sounds, open_sounds
 from fovea.models.anchornet_sound import Spectrogram, located, parts
-from fovea.networks.loading import load
-from fovea.networks.network import Network
-from fovea.networks.stream import rank_of
+from fovea.networks import Network, load, rank_of
 from fovea.training.feed import Batch, Feed, Kept, Progress, Wanted
 from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, FoveaError, nearest
-from fovea.networks.network import Network
+from fovea.basics import BadChoice, FoveaError, nearest
+from fovea.networks import Network
 from fovea.training.losses import Loss, loss
 
 
@@ -17,6 +17,9 @@ class ManyHeaded(Protocol):
     """The output of a network that is trained at several places, each group of them with a name."""
 
     def heads(self) -> Mapping[str, tuple[Tensor, ...]]: ...
+
+
+HALF = (torch.float16, torch.bfloat16)
 
 
 class Step(nn.Module):
@@ -52,7 +55,9 @@ class Step(nn.Module):
         with torch.autocast(inputs.device.type, enabled=False):
             weighed = [(self._weights.get(name, 1.0), head) for name, heads in groups.items() for head in heads]
             losses = [
-                weight * self._number(self.loss(_whole(head), target, *more)) for weight, head in weighed if weight > 0
+                weight * self._number(self.loss(head.float() if head.dtype in HALF else head, target, *more))
+                for weight, head in weighed
+                if weight > 0
             ]
             return torch.stack(losses).sum(), logits
 
@@ -91,7 +96,3 @@ def hits(part: Loss, output: Tensor, target: Tensor) -> Tensor:
         likeness = (unit @ unit.T).fill_diagonal_(-torch.inf)
         return (target[likeness.argmax(1)] == target).float().mean()
     return (output.argmax(1) == (target.argmax(1) if target.ndim > 1 else target)).float().mean()
-
-
-def _whole(logits: Tensor) -> Tensor:
-    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

@@ -8,17 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadText
-from fovea.data.options import parsed
-from fovea.data.places import find
-from fovea.data.sentences import USUAL, Sentences, is_mr, open_sentences
-from fovea.data.texts import Read
-from fovea.data.vectors import open_vectors
+from fovea.basics import BadChoice, BadText
+from fovea.data import USUAL, Read, Sentences, find, is_mr, open_sentences, open_vectors, parsed
 from fovea.models.anchornet_text import WINDOWS, localized
-from fovea.networks.loading import load
-from fovea.networks.network import Network, reading_of
-from fovea.networks.registry import model
-from fovea.networks.stream import rank_of
+from fovea.networks import Network, load, model, rank_of, reading_of
 from fovea.training.feed import Batch, Feed, Progress, Wanted
 from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError
 
 
 def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:

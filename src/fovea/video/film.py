@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fovea.basics.errors import BadChoice
-from fovea.pictures.footage import Frame, library
+from fovea.basics import BadChoice
+from fovea.pictures import Frame, library
 from fovea.results import drawing
 from fovea.video.strip import annotated
 

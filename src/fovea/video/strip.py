@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from fovea.basics import boxes as regions
-from fovea.pictures.clips import spread
-from fovea.pictures.placement import Placement, on_pixels
+from fovea.pictures import Placement, on_pixels, spread
 from fovea.results import drawing
 
 if TYPE_CHECKING:

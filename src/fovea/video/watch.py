@@ -12,21 +12,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork, BadPicture, FoveaError
-from fovea.heatmaps.explain import Layer, Target, look_at
-from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
-from fovea.heatmaps.methods import DEFAULT, Method, MethodLike, find
-from fovea.heatmaps.targets import Each, check
-from fovea.networks.classes import labeled, predictions
-from fovea.networks.loading import NetworkLike, as_network
-from fovea.networks.network import Network, as_found
-from fovea.pictures import MAX_PIXELS, tell_skipped
-from fovea.pictures.clips import Clip, Frames, Taken, choose, expand_clips, take
-from fovea.pictures.footage import MEND, Frame, lost, survey
-from fovea.pictures.placement import Placement
-from fovea.pictures.reading import batched
-from fovea.pictures.shown import Shown
-from fovea.results.results import Step, renamed
+from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError
+from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
+from fovea.heatmaps.methods import Method, find
+from fovea.networks import Network, NetworkLike, as_found, as_network, labeled, predictions
+from fovea.pictures import (
+    MAX_PIXELS,
+    MEND,
+    Clip,
+    Frame,
+    Frames,
+    Placement,
+    Shown,
+    Taken,
+    batched,
+    choose,
+    expand_clips,
+    lost,
+    survey,
+    take,
+    tell_skipped,
+)
+from fovea.results import Step, renamed
 from fovea.video.watched import Watched, WatchedClips
 
 __all__ = ["Reel", "Watched", "Watching", "reel_of", "takes_clips", "watch", "watch_batches", "watch_reel"]

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics.files import Names, finite, plain
-from fovea.heatmaps.heatmap import HeatMaps
-from fovea.pictures.clips import Frames
-from fovea.pictures.shown import facts
-from fovea.results.results import CalledBoxes, Results, Shows, formerly, renamed
+from fovea.basics import Names, finite, plain
+from fovea.heatmaps import HeatMaps
+from fovea.pictures import Frames, facts
+from fovea.results import CalledBoxes, Results, Shows, formerly, renamed
 from fovea.video import film, strip
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))

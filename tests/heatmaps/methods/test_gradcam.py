@@ -6,7 +6,7 @@ from torch import Tensor, nn
 import fovea
 from checks import raises
 from conftest import Pooled
-from fovea.heatmaps.methods import names
+from fovea.heatmaps import names
 
 
 def by_hand(module: Pooled, batch: Tensor, score: Tensor | None, absolute: bool = False) -> Tensor:

@@ -5,11 +5,8 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from conftest import Pooled
-from fovea.heatmaps.constraints import CONSTRAINTS, gaussian
-from fovea.heatmaps.look import Look
-from fovea.heatmaps.methods.l2caf import different
-from fovea.networks.cutting import cut
-from fovea.networks.network import as_found
+from fovea.heatmaps import CONSTRAINTS, Look, different, gaussian
+from fovea.networks import as_found, cut
 
 
 def through_the_whole_network(module: Pooled, x: Tensor, f: Tensor) -> Tensor:

@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 import fovea
 from checks import refused
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import find, method, names, usual
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method, names, score_of, usual
+from fovea.heatmaps.methods import find
 
 OWN = """
 from fovea.heatmaps.methods import method

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import fovea
-from fovea.pictures.transforms import Prepare
+from fovea.pictures import Prepare
 from fovea.training.losses.cross_entropy import CrossEntropy, DistilPart, Teacher
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.glimpsing import Walk
 from fovea.training.losses.reinforce import Reinforce, Rewarded
 

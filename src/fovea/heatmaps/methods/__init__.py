@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.registry import Entry, Registry
+from fovea.basics import BadChoice, Entry, Registry
 
 DEFAULT = "l2caf"
 Run: TypeAlias = Callable[[Any, Any], Any]  # Look, Aim -> Finding or Tensor
@@ -55,15 +54,8 @@ def names() -> list[str]:
 def usual() -> list[str]:
     """Those to run where none was named: fovea's own, and of the user's those that take one pass."""
     entries = method.entries()
-    return [name for name in names() if _is_own(entries[name]) or entries[name].traits.get("passes") == 1]
-
-
-def _is_own(entry: Entry) -> bool:
-    return entry.module.startswith(f"{__name__}.")
-
-
-def _checked(entry: Entry, thing: Any) -> Method:
-    return _made(thing, entry.name, entry.options, entry.traits)
+    own = [name for name in names() if entries[name].module.startswith(f"{__name__}.")]
+    return [name for name in names() if name in own or entries[name].traits.get("passes") == 1]
 
 
 def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str, Any]) -> Method:
@@ -95,4 +87,6 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
     return Method(name, made, bool(oblivious), traits.get("passes"))
 
 
-method: Registry[Method] = Registry("method", (__name__,), _checked)
+method: Registry[Method] = Registry(
+    "method", (__name__,), lambda entry, thing: _made(thing, entry.name, entry.options, entry.traits)
+)

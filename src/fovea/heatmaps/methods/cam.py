@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fovea.basics.errors import BadNetwork
+from fovea.basics import BadNetwork
 from fovea.heatmaps.exact import is_affine
 from fovea.heatmaps.look import Finding, Look, score_of
 from fovea.heatmaps.methods import method

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.heatmaps import exact
 from fovea.heatmaps.constraints import CONSTRAINTS
 from fovea.heatmaps.iterative import Descent, descend

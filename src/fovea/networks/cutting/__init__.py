@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, nearest
+from fovea.basics import BadChoice, nearest
 from fovea.networks.cutting.choosing import are_read
 from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at

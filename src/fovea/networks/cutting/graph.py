@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fovea.basics.errors import FoveaError
+from fovea.basics import FoveaError
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.parts import Cut, Enter, Head, Trunk, need_space, root
 from fovea.networks.running import Runnable

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadNetwork
+from fovea.basics import BadNetwork
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.parts import Cut, Head, Trunk, need_space, one_map, root
 from fovea.networks.running import Runnable

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork
 from fovea.networks.layout import Layout, layout_of
 
 Head = Callable[[Tensor], Tensor]

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics.errors import BadChoice, BadNetwork, FoveaError, nearest
+from fovea.basics import BadChoice, BadNetwork, FoveaError, nearest
 from fovea.networks.geometry.cells import Field as Field
 from fovea.networks.geometry.cells import Geometry as Geometry
 from fovea.networks.geometry.cells import by, geometry_of

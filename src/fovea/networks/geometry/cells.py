@@ -7,7 +7,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from fovea.basics.errors import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork
 from fovea.networks.geometry.following import Sight
 from fovea.networks.layout import Layout, layout_of
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fovea.basics.errors import BadChoice
-from fovea.basics.registry import Entry, Registry
+from fovea.basics import BadChoice, Registry
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -49,10 +48,8 @@ def opening_of(kind: str, function: Any) -> Opening:
     return Opening(kind, function, "network" in parameters, types)
 
 
-def _check(entry: Entry, thing: Any) -> Opening:
-    return opening_of(entry.name, thing)
-
-
 patch_source: Registry[Opening] = Registry(
-    "patch_source", ("fovea.patches.sources", "fovea.glimpses.source", "fovea.prototypes.source"), _check
+    "patch_source",
+    ("fovea.patches.sources", "fovea.glimpses.source", "fovea.prototypes.source"),
+    lambda entry, thing: opening_of(entry.name, thing),
 )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from fovea.basics.errors import BadChoice
-from fovea.networks.network import Network
+from fovea.basics import BadChoice
+from fovea.networks import Network
 from fovea.patches.localize import LocalizeOptions, localize_steps
 from fovea.patches.sources import Finder, Scored, patch_source
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.patches.sources import Finder, Scored, patch_source
 
 

@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fovea.basics import BadChoice, BadNetwork
 from fovea.basics import boxes as regions
-from fovea.basics.errors import BadChoice, BadNetwork
-from fovea.heatmaps.explain import look_at
+from fovea.heatmaps import look_at
 from fovea.heatmaps.methods import find
-from fovea.networks.inputs import groups
-from fovea.networks.network import Network
+from fovea.networks import Network, groups
 from fovea.patches.sources import Finder, Opening, Scored, opening_of
 
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import create_model
 
-from fovea.basics.errors import BadChoice, nearest
-from fovea.basics.registry import HERE, Entry, Registry
+from fovea.basics import HERE, BadChoice, Entry, Registry, nearest
 from fovea.training import parts
 from fovea.training.parts import NotNegative, Part
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from fovea.networks.network import Network
+    from fovea.networks import Network
 
 DEFAULT = "cross_entropy"
 READS = ("logits", "embedding", "output")

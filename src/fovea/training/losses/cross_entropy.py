@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
-from fovea.networks.loading import load
-from fovea.networks.network import Network
-from fovea.networks.normalization import normalization_of
+from fovea.basics import BadChoice
+from fovea.networks import Network, load, normalization_of
 from fovea.training.losses import Loss, loss
 from fovea.training.parts import Part, Positive, Share, Smoothing
 

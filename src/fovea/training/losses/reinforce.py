@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics.errors import BadChoice
+from fovea.basics import BadChoice
 from fovea.models.glimpsing import Walk
 from fovea.training.losses import Loss, loss
 from fovea.training.parts import Count, NotNegative, Share, Smoothing

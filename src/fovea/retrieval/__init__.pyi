@@ -1,0 +1,13 @@
+from .alike import Maps as Maps
+from .alike import Neighbor as Neighbor
+from .figure import over as over
+from .indexing import Indexed as Indexed
+from .indexing import index as index
+from .opening import Index as Index
+from .opening import open_index as open_index
+from .recall import STARTS as STARTS
+from .recall import lengths as lengths
+from .recall import nmi as nmi
+from .recall import ranks as ranks
+from .search import Search as Search
+from .search import Searches as Searches
