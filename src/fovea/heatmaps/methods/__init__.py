@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fovea.basics import BadChoice, Entry, Registry
+from fovea.basics import BadChoice, Registry
 
 DEFAULT = "l2caf"
 Run: TypeAlias = Callable[[Any, Any], Any]  # Look, Aim -> Finding or Tensor
