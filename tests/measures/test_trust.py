@@ -262,7 +262,7 @@ def test_the_same_maps_are_no_rivals() -> None:
 def test_the_figure_shows_every_measure_and_the_recommended_method(found: Figures) -> None:
     sheet = trust_figure.draw(found)
     titles = [panel.get_title().partition("\n")[0] for panel in sheet.axes]
-    assert titles[:3] == ["localisation", "insertion", "deletion"]
+    assert titles[:3] == ["localization", "insertion", "deletion"]
     assert len(titles) == len(trust_figure.PANELS)
     bold = [one.get_text() for one in sheet.axes[0].get_yticklabels() if one.get_fontweight() == "bold"]
     assert bold == [found.details["recommended"]]

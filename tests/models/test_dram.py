@@ -162,7 +162,7 @@ def touched(net: Dram) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("row", "parts"), [("policy", {"steer", "emit"}), ("answer", {"eye", "recognize", "classifier"})]
+    ("row", "parts"), [("policy", {"steer", "emit"}), ("answer", {"eye", "recognise", "classifier"})]
 )
 def test_the_policy_and_the_answer_train_their_own(row: str, parts: set[str]) -> None:
     net = net_of().train()

@@ -18,7 +18,7 @@ from fovea.basics import interval_of_means
 from fovea.measures.random_control import RANDOM
 
 MEASURES = {"gt_known": 1, "insertion": 1, "deletion": -1}  # whether more is better, or less
-WORDS = {"gt_known": "localisation", "insertion": "insertion", "deletion": "deletion"}
+WORDS = {"gt_known": "localization", "insertion": "insertion", "deletion": "deletion"}
 FAITHFUL = ("insertion", "deletion")  # what the answer hangs on; an object may lie elsewhere
 UNCHANGED = 0.5  # rank correlation with a random network's maps from which on a map is not about the network
 MARGIN = 0.01  # a smaller difference may be certain, and is of no use
