@@ -83,10 +83,10 @@ def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPa
         return network
 
     monkeypatch.setattr("fovea.networks.loading.load", load)
-    monkeypatch.setattr("fovea.networks.loading.ours", lambda: {"efficientnet_lite0-cub100": {}})
+    monkeypatch.setattr("fovea.networks.ours", lambda: {"efficientnet_lite0-cub100": {}})
     code, _, err = run("photos/a.png")
     assert (code, "fovea train recipes/tnet-imagenette.toml" in err) == (2, True)
-    monkeypatch.setattr("fovea.networks.loading.ours", lambda: {"tnet-digits": {}, "tnet-imagenette": {}})
+    monkeypatch.setattr("fovea.networks.ours", lambda: {"tnet-digits": {}, "tnet-imagenette": {}})
     code, out, _ = run("photos/a.png")
     assert (code, "by tnet-imagenette" in out) == (0, True)  # digits are not photographs
     assert asked == ["tnet-imagenette"]

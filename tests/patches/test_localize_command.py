@@ -136,7 +136,7 @@ def test_an_ordinary_network_says_what_its_cells_can_see(run: Run, cat: Path, tm
 def test_several_media_at_once(run: Run, weights: dict[str, Path], cat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One network is named; what it does not take goes to the usual ones."""
     named = {"anchornet_text-mr": "anchornet_text", "anchornet_sound-tones": "anchornet_sound"}
-    monkeypatch.setattr("fovea.networks.loading.ours", lambda: {name: {} for name in named})
+    monkeypatch.setattr("fovea.networks.ours", lambda: {name: {} for name in named})
     real = fovea.load
 
     def swap(name: str, *more: Any, **options: Any) -> fovea.Network:
@@ -205,7 +205,7 @@ def test_a_network_for_another_medium(run: Run, weights: dict[str, Path], cat: P
 
 
 def test_no_weights_for_a_medium_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fovea.networks.loading.ours", dict)
+    monkeypatch.setattr("fovea.networks.ours", dict)
     code, _, err = run(save_tone(Path("tone.wav")))
     assert (code, "no weights for sounds" in err) == (2, True)
 

@@ -50,7 +50,7 @@ class Seed:
 @measure(
     "text",
     title="Text",
-    about="AnchorNet-T and the text CNN on MR, trained by their recipes: a CPU takes a few minutes a seed.",
+    about="AnchorNet-T and the text CNN on MR, trained by their recipes: a CPU takes a few minutes per seed.",
     nets="none",
     data="none",
     seed=0,
