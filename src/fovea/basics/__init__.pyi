@@ -12,11 +12,15 @@ from .errors import BadChoice as BadChoice
 from .errors import BadNetwork as BadNetwork
 from .errors import BadPicture as BadPicture
 from .errors import BadText as BadText
+from .errors import Damaged as Damaged
 from .errors import FoveaError as FoveaError
 from .errors import nearest as nearest
+from .errors import within as within
 from .files import Names as Names
 from .files import finite as finite
 from .files import plain as plain
+from .files import printable as printable
+from .files import whole as whole
 from .files import write_json as write_json
 from .files import write_text as write_text
 from .intervals import RESAMPLES as RESAMPLES
@@ -26,6 +30,10 @@ from .intervals import interval_of_means as interval_of_means
 from .intervals import student as student
 from .provenance import commit as commit
 from .provenance import processor as processor
+from .records import Count as Count
+from .records import Record as Record
+from .records import Text as Text
+from .records import checksum as checksum
 from .registry import HERE as HERE
 from .registry import REFERENCE as REFERENCE
 from .registry import Entry as Entry

@@ -20,8 +20,18 @@ class BadChoice(FoveaError, ValueError):
     """A name, number or option that does not exist."""
 
 
+class Damaged(FoveaError):
+    """A file of fovea's that does not hold what it should."""
+
+
 class BadNetwork(FoveaError):
     """A network, or its weights file, that cannot be used as it is."""
+
+
+def within(what: str, value: float, least: float, most: float) -> None:
+    """Refuses a number before memory is taken for it; NaN is within nothing."""
+    if not least <= value <= most:
+        raise BadChoice(f"{what} is {least:,} to {most:,}; got {value}")
 
 
 def nearest(given: str, choices: Iterable[str], most: int = 3) -> str:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics import FoveaError
+from fovea.basics import FoveaError, checksum
 
 NAME = "index.fovea"  # of an index in a folder
 OLD = b"fovea index 1\n"  # how files of the version before begin
@@ -38,7 +37,7 @@ class Row:
         """Names and reasons as bytes, since a file's name need not be text."""
         vector = None if self.vector is None else self.vector.astype("<f4").tobytes()
         cells = os.fsencode(name), json.dumps(self.stamp).encode(), vector, os.fsencode(self.reason)
-        return *cells, _checksum(cells)
+        return *cells, checksum(cells)
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Store:
             run.executemany("DELETE FROM pictures WHERE name = ?", ((os.fsencode(name),) for name in dropped))
             packed = (row.packed(name) for name, row in rows.items())
             run.executemany("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?, ?, ?)", packed)
-            run.execute("INSERT OR REPLACE INTO about VALUES (1, ?, ?)", (text, _checksum((text,))))
+            run.execute("INSERT OR REPLACE INTO about VALUES (1, ?, ?)", (text, checksum((text,))))
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:
@@ -144,7 +143,7 @@ def _held(connection: sqlite3.Connection, path: Path) -> Held:
         if "locked" in str(error):
             raise FoveaError(f"{path} is being written: try again") from None
         sound = False
-    if not sound or any(_checksum(cells) != checksum for *cells, checksum in [*rows, *about]):
+    if not sound or any(checksum(cells) != known for *cells, known in [*rows, *about]):
         raise FoveaError(f"{path} is damaged: {_anew(path)}")
     pictures = {
         os.fsdecode(name): Row(
@@ -158,13 +157,6 @@ def _held(connection: sqlite3.Connection, path: Path) -> Held:
 def _is_new(connection: sqlite3.Connection) -> bool:
     """Empty, or killed before anything was finished."""
     return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-
-
-def _checksum(cells: Iterable[bytes | None]) -> int:
-    found = 0
-    for cell in cells:
-        found = crc32(b"" if cell is None else cell, crc32(b"%d" % (-1 if cell is None else len(cell)), found))
-    return found
 
 
 def _head(path: Path) -> bytes:
