@@ -173,10 +173,14 @@ def test_what_is_no_picture_at_all() -> None:
         refused("a picture is a path, a folder, a glob", gather, wrong)
 
 
-def reason(path: Path) -> str:
+def why(path: Path) -> fovea.BadPicture:
     with pytest.raises(fovea.BadPicture) as error:
         read(path)
-    return str(error.value)
+    return error.value
+
+
+def reason(path: Path) -> str:
+    return str(why(path))
 
 
 def test_bad_files_say_what_is_wrong(tmp_path: Path) -> None:
@@ -281,3 +285,19 @@ def test_a_picture_is_read_anew_each_time(tmp_path: Path) -> None:
     picture = Picture("a", tmp_path / "a.png")
     picture.read().paste(WHITE, (0, 0, 6, 4))
     assert corners(picture.read()) == (RED, BLUE)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), MemoryError(), TimeoutError(110, "timed out")])
+def test_a_passing_reason_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    two_halves().save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:60])
+
+    def fail(*_: object) -> None:
+        raise error
+
+    assert not why(tmp_path / "b.png").passing
+    monkeypatch.setattr(Image.Image, "load", fail)
+    assert "damaged" not in reason(tmp_path / "a.png")
+    assert why(tmp_path / "a.png").passing

@@ -9,7 +9,12 @@ class FoveaError(Exception):
 
 
 class BadPicture(FoveaError):
-    """A picture that cannot be read."""
+    """A picture that cannot be read; `passing`, for a reason that may be gone the next time (a disk that fails, no
+    memory left), so that nothing may remember it as damaged."""
+
+    def __init__(self, reason: str, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 class BadText(FoveaError):

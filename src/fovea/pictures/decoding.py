@@ -139,10 +139,14 @@ def _as_bad_picture(name: str) -> Iterator[None]:
     except UnidentifiedImageError:
         raise BadPicture(f"{name} is not a picture in a format that can be read") from None
     except FileNotFoundError:
-        raise BadPicture(f"{name} does not exist, or is a link to what does not") from None
+        raise BadPicture(f"{name} does not exist, or is a link to what does not", passing=True) from None
     except PermissionError:
-        raise BadPicture(f"{name} may not be read (permission denied)") from None
+        raise BadPicture(f"{name} may not be read (permission denied)", passing=True) from None
     except Exception as error:
+        if isinstance(error, MemoryError) or "out of memory" in str(error):
+            raise BadPicture(f"{name} does not fit into the memory that is left", passing=True) from None
+        if isinstance(error, OSError) and error.errno is not None:  # the system's: those of decoders have no number
+            raise BadPicture(f"{name} cannot be read now: {error.strerror}", passing=True) from None
         raise BadPicture(f"{name} is damaged or cut short: {error}") from None
 
 
