@@ -17,9 +17,12 @@ from .errors import FoveaError as FoveaError
 from .errors import nearest as nearest
 from .errors import within as within
 from .files import Names as Names
+from .files import claimed as claimed
 from .files import finite as finite
+from .files import locked as locked
 from .files import plain as plain
 from .files import printable as printable
+from .files import replaceable as replaceable
 from .files import whole as whole
 from .files import write_json as write_json
 from .files import write_text as write_text

@@ -1,10 +1,16 @@
 """Files that are whole or not there, under names that do not clash."""
 
+import errno
+import fcntl
 import json
 import math
 import os
 import re
 import secrets
+import stat
+import sys
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,22 +20,26 @@ from typing import Any
 
 @dataclass
 class Names:
-    """File names that do not clash."""
+    """File names that do not clash; whoever asks again gets the same name."""
 
-    taken: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)  # owners by name
+    given: dict[str, str] = field(default_factory=dict)  # names by owner
+    count: Counter[str] = field(default_factory=Counter)
 
     def take(self, wanted: str, owner: str) -> str:
         wanted = plain(wanted)
-        name, number = wanted, 2
-        while self.taken.get(name, owner) != owner:
-            name, number = f"{wanted}-{number}", number + 1
-        self.taken[name] = owner
+        name = self.given.get(owner, wanted)
+        while self.taken.setdefault(name, owner) != owner:
+            self.count[wanted] += 1
+            name = f"{wanted}-{self.count[wanted] + 1}"
+        self.given[owner] = name
         return name
 
 
 def plain(name: str) -> str:
-    """A name as a part of a file name: plain and not too long."""
-    return re.sub(r"[^\w-]+", "_", name).strip("_").encode()[:80].decode(errors="ignore") or "_"
+    """A name as a part of a file name: plain, not too long, and such as this system can write."""
+    code = sys.getfilesystemencoding()
+    return re.sub(r"[^\w-]+", "_", name).strip("_").encode(code, "ignore")[:80].decode(code, "ignore") or "_"
 
 
 def finite(value: float) -> float | None:
@@ -42,13 +52,21 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def replaceable(path: Path) -> bool:
+    """Whether a file may take this place: no folder, pipe or device is there, which /dev/stdout can stand for."""
+    return (path.is_file() or not path.exists()) and path.parent.resolve() != Path("/dev")
+
+
 @contextmanager
 def whole(path: Path, sync: bool = False) -> Iterator[Path]:
     """Where to write what becomes `path` when the block ends well: a reader never meets half a file.
 
     The name beside it is new, so that two writers do not meet and no link that was laid there is followed; the suffix
-    is the same, and the permissions are those of any new file. `sync` waits for the disk.
+    is the same, and the permissions are those of any new file. Folders above are made. `sync` waits for the disk.
     """
+    if not replaceable(path):
+        raise FileExistsError(errno.EEXIST, "it is no file that can be replaced", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".part-{secrets.token_hex(8)}{path.suffix}")
     handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     mode = os.fstat(handle).st_mode
@@ -62,6 +80,36 @@ def whole(path: Path, sync: bool = False) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Threads and processes that want the same folder wait for each other; where a disk has no locks, it says so."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            reason = f"{folder} is on a disk without locks ({error.strerror})"
+            warnings.warn(f"{reason}: let no two runs write into it at once", stacklevel=3)
+        yield
+    finally:
+        os.close(handle)
+
+
+def claimed(path: Path, owner: str) -> bool:
+    """Whether a file that says whose a name is could be made, or says so already; a link there is not followed."""
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    except FileExistsError:
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(owner) + 1) == owner.encode()
+        except OSError:
+            return False
+    with open(handle, "wb") as file:
+        file.write(owner.encode())
+    return True
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.basics import BadPicture, FoveaError
+from fovea.basics import BadPicture, FoveaError, write_text
 from fovea.cli import explain, localize, measure, patches, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, warn
@@ -75,8 +75,7 @@ def results(asked: Asked) -> None:
     from fovea.measures.tables import FILE, refill
 
     text = page(asked.from_)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(text, encoding="utf-8")
+    write_text(asked.out, text)
     beside = [path for path in (Path("README.md"), *sorted(asked.out.parent.glob("*.md"))) if path.is_file()]
     changed = refill(asked.from_, beside) if (asked.from_ / FILE).is_file() else []
     for path in dict.fromkeys([asked.out, *changed]):

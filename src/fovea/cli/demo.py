@@ -11,6 +11,7 @@ from PIL import Image
 
 import fovea
 from fovea.basics import boxes as regions
+from fovea.basics import write_text
 from fovea.data import open_data
 from fovea.heatmaps import HeatMaps, Sanity, method
 from fovea.networks import Network
@@ -32,7 +33,6 @@ METHODS = ["cam", "gradcam", "gradcam-abs", "l2caf"]
 
 def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
     """Write `out`/index.html, self-contained, and return its path."""
-    out.mkdir(parents=True, exist_ok=True)
     network = fovea.load("efficientnet_lite0").squashed()
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
     steps = len(photographs) + 5
@@ -52,7 +52,7 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     progress(steps - 1, steps)
     cost = _cost(network)
     index = out / "index.html"
-    index.write_text(_page(cost, parts, first.layer if first else ""), encoding="utf-8")
+    write_text(index, _page(cost, parts, first.layer if first else ""))
     progress(steps, steps)
     return index
 

@@ -148,7 +148,6 @@ def sanity(asked: Asked) -> None:
     network = asked.network()
     with say.status("explaining copies with random weights"):
         result = check(network, asked.pictures, asked.one("method"))
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
     result.save(asked.out)
     write(Figures("sanity", {"net": asked.one("net"), "method": asked.one("method")}, result.rows), asked.json)
     say.print(str(result), markup=False)

@@ -50,9 +50,9 @@ def patches(asked: Asked) -> None:
     say.print(str(found.file), markup=False)
     if asked.sheet:
         from fovea.patches.sheet import sheet
+        from fovea.results import write_picture
 
-        asked.sheet.parent.mkdir(parents=True, exist_ok=True)
-        sheet(given, found).save(asked.sheet)
+        write_picture(asked.sheet, sheet(given, found))
         say.print(str(asked.sheet), markup=False)
 
 

@@ -14,7 +14,20 @@ from torch import Tensor
 from fovea.basics import BadChoice, Names, finite, plain
 from fovea.basics import boxes as regions
 from fovea.pictures import Shown, facts, on_pixels
-from fovea.results import CalledBoxes, Result, Results, Shows, blend, draw_box, grid, renamed, titled, with_bar
+from fovea.results import (
+    CalledBoxes,
+    Result,
+    Results,
+    Shows,
+    blend,
+    draw_box,
+    grid,
+    renamed,
+    titled,
+    with_bar,
+    write_picture,
+    write_values,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,10 +261,10 @@ class HeatMap(Shows):
             frame, target = (place[0] if self.maps.frames else 0), place[-1]
             tail = f".frame{frame}" if self.maps.frames else ""
             base = f"{stem}.{plain(self.method)}.{names.take(self.targets[target], str(target))}{tail}"
-            np.save(folder / f"{base}.npy", self.map(target, frame))
+            write_values(folder / f"{base}.npy", self.map(target, frame))
             written.append({"values": f"{base}.npy"})
             if len(self.maps.grid) == 2:
-                self.draw(target, frame).save(folder / f"{base}.png")
+                write_picture(folder / f"{base}.png", self.draw(target, frame))
                 written[-1]["overlay"] = f"{base}.png"
         return {"maps": written}
 

@@ -19,7 +19,7 @@ from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.methods import DEFAULT, MethodLike, find
 from fovea.networks import Inputs, Network, NetworkLike, as_network, classes, groups
 from fovea.pictures import Given, Picture
-from fovea.results import drawing
+from fovea.results import drawing, write_picture
 
 COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
 
@@ -78,7 +78,7 @@ class Sanity:
         return drawing.grid(rows)
 
     def save(self, path: str | Path) -> None:
-        self.figure().save(path)
+        write_picture(Path(path), self.figure())
 
 
 def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> Sanity:

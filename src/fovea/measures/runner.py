@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, nearest
+from fovea.basics import BadChoice, BadPicture, nearest, whole
 from fovea.data import DataSet, Sample, open_clips, open_data, open_sounds, parsed
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
@@ -298,5 +298,5 @@ def recipe_of(found: Figures, given: Given) -> str | None:
 def draw(found: Figures, declared: Declared, path: Path) -> None:
     """The measure's picture of its figures: a matplotlib figure or a PIL picture."""
     drawn = getattr(sys.modules[registry.get(declared.name).function.__module__], declared.figure)(found)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.save(path) if isinstance(drawn, Image.Image) else drawn.savefig(path)
+    with whole(path) as part:
+        drawn.save(part) if isinstance(drawn, Image.Image) else drawn.savefig(part)

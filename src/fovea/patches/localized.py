@@ -11,7 +11,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice, finite
 from fovea.pictures import Placement, Shown, about, by_centers, middles
-from fovea.results import ShowsBoxes, drawing, formerly
+from fovea.results import ShowsBoxes, drawing, formerly, write_picture, write_values
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 
@@ -105,14 +105,14 @@ class LocalizedPicture(ShowsBoxes):
 
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
         names: dict[str, Any] = {"overlay": f"{stem}.patches.png", "evidence": f"{stem}.evidence.npy"}
-        self.draw().save(folder / names["overlay"])
-        np.save(folder / names["evidence"], self.heatmap)
+        write_picture(folder / names["overlay"], self.draw())
+        write_values(folder / names["evidence"], self.heatmap)
         names["crops"] = [f"{stem}.patch{number}.png" for number in range(1, len(self.patches) + 1)]
         for name, crop in zip(names["crops"], self.crops(), strict=True):
-            crop.save(folder / name)
+            write_picture(folder / name, crop)
         if self.attention:
             names["attention"] = f"{stem}.attention.png"
-            self.attentions().save(folder / names["attention"])
+            write_picture(folder / names["attention"], self.attentions())
         return names
 
 

@@ -18,7 +18,7 @@ from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS
 from fovea.networks import Network, as_found, reading_of
 from fovea.patches.media import collected
-from fovea.results import Results, Shows, Step, drawing, formerly, pages
+from fovea.results import Results, Shows, Step, drawing, formerly, pages, write_picture
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MARKED, UNREAD = "bold reverse", "dim"  # styles on a terminal
@@ -154,7 +154,7 @@ class LocalizedText(Shows):
         }
 
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.words.png")
+        write_picture(folder / f"{stem}.words.png", self.draw())
         write_text(folder / f"{stem}.html", pages.page("words that speak for the answer", [self.html()], STYLE))
         return {"picture": f"{stem}.words.png", "page": f"{stem}.html"}
 

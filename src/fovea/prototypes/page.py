@@ -49,7 +49,6 @@ def _write(folder: Path, title: str, lead: str, sections: Sequence[str], setting
     about = ", ".join(f"{key}: {value}" for key, value in settings.items())
     heading = f"""<h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p><p class="dim">{html.escape(about)}</p>
 """
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / PAGE, page(title.lower(), [heading, *sections], STYLE))
     return folder / PAGE
 

@@ -26,3 +26,5 @@ from .writing import Skipped as Skipped
 from .writing import Writer as Writer
 from .writing import figures as figures
 from .writing import read as read
+from .writing import write_picture as write_picture
+from .writing import write_values as write_values

@@ -5,6 +5,7 @@ import html
 from collections.abc import Iterable
 from importlib.resources import files
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -22,6 +23,12 @@ def page(title: str, body: Iterable[str], style: str = "") -> str:
 <title>fovea: {html.escape(title)}</title><style>{css}{style}</style>
 <main>{"".join(body)}</main></html>
 """
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a file is such a page."""
+    with open(file, "rb") as opened:
+        return b"<title>fovea: " in opened.read(1000)
 
 
 def figure(image: Image.Image, caption: str, kind: str = "") -> str:

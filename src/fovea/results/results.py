@@ -13,7 +13,7 @@ from PIL import Image
 
 from fovea.basics import whole_pixels
 from fovea.pictures import Shown, tell_skipped
-from fovea.results.writing import Skipped, Writer, write_page
+from fovea.results.writing import Skipped, Writer, write_page, write_picture
 
 
 @runtime_checkable
@@ -113,7 +113,7 @@ class Results(Sequence[T_co]):
     def save(self, folder: str | Path) -> list[dict[str, Any]]:
         """Pictures, values, results.json and index.html into a folder; the rows come back.
 
-        What the folder held of other pictures stays.
+        What the folder held of other pictures, verbs and settings stays.
         """
         with self.writer(Path(folder), self.what, self.settings) as writer:
             writer.add(self.items, self.skipped)
@@ -148,7 +148,7 @@ def png(image: Image.Image) -> bytes:
 class Shows:
     """How a result shows itself: in a notebook as its picture, in a shell in one line, in a folder as a file."""
 
-    saved_as: ClassVar[tuple[str, str]] = ("figure", "png")  # what the file is, and how its name ends
+    saved_as: ClassVar[tuple[str, str]] = ("figure", "figure.png")  # what the file is, and how its name ends
 
     def _repr_png_(self: Result) -> bytes:  # type: ignore[misc]
         return png(self.draw())
@@ -158,7 +158,7 @@ class Shows:
 
     def files(self: Any, folder: Path, stem: str) -> dict[str, Any]:
         kind, end = self.saved_as
-        self.draw().save(folder / f"{stem}.{end}", quality=88)  # of a .jpg
+        write_picture(folder / f"{stem}.{end}", self.draw(), quality=88)  # of a .jpg
         return {kind: f"{stem}.{end}"}
 
 

@@ -1,14 +1,38 @@
-"""Results into a folder as they come: pictures, results.json, index.html. What was there before is never lost."""
+"""Results into a folder as they come: pictures, results.json, index.html. What was there before is never lost.
+
+Several runs may write into one folder, after each other or at once. A row is replaced by the same picture, verb and
+settings alone; where rows are of other runs than the file's `what` and `settings`, `runs` tells of which.
+"""
 
 import html
 import json
+import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import quote
 
-from fovea.basics import FoveaError, Names, write_json, write_text
+import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field
+
+from fovea.basics import (
+    BadChoice,
+    Count,
+    Damaged,
+    FoveaError,
+    Names,
+    Record,
+    Text,
+    claimed,
+    locked,
+    whole,
+    write_json,
+    write_text,
+)
 from fovea.results import pages
 
 if TYPE_CHECKING:
@@ -17,16 +41,53 @@ if TYPE_CHECKING:
 Skipped = Sequence[tuple[str, str]]  # names, and why each could not be read
 FILE, PAGE = "results.json", "index.html"
 SECONDS = 5.0  # between two writings of the JSON
+REMEDY = "name another folder, or move the file away"
 
 
-@dataclass(frozen=True)
-class Saved:
+class _Entry(Record):
+    """What every entry has; each verb adds what its results say."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Text
+    reason: Text = ""
+    stem: Annotated[str, Field(pattern=r"^[\w-]{1,200}$")] | None = None
+
+
+Entry = Annotated[dict[Text, Any], AfterValidator(lambda entry: _Entry.model_validate(entry) and entry)]
+
+
+class Run(Record):
+    """A verb and how it was asked, and the places of its entries among all."""
+
+    what: Text
+    settings: dict[Text, Any]
+    results: list[Count]
+    skipped: list[Count]
+
+
+class Saved(Record):
     """What a results.json holds. Every verb writes the same envelope."""
 
-    what: str
-    settings: Mapping[str, Any]
-    results: list[dict[str, Any]]  # one row per picture: what its result's to_dict gives, and `files`
-    skipped: list[dict[str, str]]  # name, reason
+    what: Text  # of the last run
+    settings: dict[Text, Any]
+    results: list[Entry]  # one row per picture: what its result's to_dict gives, and `files`
+    skipped: list[Entry]  # name, reason
+    runs: tuple[Run, ...] = ()  # those before
+
+    @property
+    def run(self) -> str:
+        return _run(self.what, self.settings)
+
+    def with_runs(self, kind: Literal["results", "skipped"]) -> list[tuple[dict[str, Any], str]]:
+        """The entries, each with the run that it is of."""
+        runs = {place: _run(run.what, run.settings) for run in self.runs for place in getattr(run, kind)}
+        return [(entry, runs.get(place, self.run)) for place, entry in enumerate(getattr(self, kind))]
+
+
+def _run(what: str, settings: Mapping[str, Any]) -> str:
+    """A run by what it is known by, as JSON."""
+    return json.dumps({"what": what, "settings": dict(settings)})
 
 
 def read(folder: str | Path) -> Saved:
@@ -34,12 +95,21 @@ def read(folder: str | Path) -> Saved:
     path = Path(folder)
     path = path / FILE if path.is_dir() else path
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Saved(*(content[key] for key in ("what", "settings", "results", "skipped")))
+        return Saved.read(path.read_bytes(), path, REMEDY)
     except FileNotFoundError:
         raise FoveaError(f"no {FILE} in {path.parent}: name a folder that a verb's save or --out wrote") from None
-    except (ValueError, KeyError, TypeError):
-        raise FoveaError(f"{path} is no results file of fovea's: name another folder") from None
+
+
+def write_picture(path: Path, image: Any, **options: Any) -> None:
+    """A PIL picture, or what saves itself alike, in the format that the name ends in."""
+    with whole(path) as part:
+        image.save(part, **options)
+
+
+def write_values(path: Path, values: Any) -> None:
+    """As .npy."""
+    with whole(path) as part:
+        np.save(part, values)
 
 
 @dataclass
@@ -52,16 +122,22 @@ class Writer:
     rows: list[dict[str, Any]] = field(default_factory=list)  # of this run
     skipped: list[tuple[str, str]] = field(default_factory=list)
     names: Names = field(default_factory=Names)
-    before: Saved | None = None
-    written: float = 0.0
+    before: Saved | None = None  # what the folder holds, as it was last read or written
+    due: float = 0.0  # when to write next
 
     def __post_init__(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise FoveaError(f"{self.folder} is a file; name a folder")
-        if (self.folder / FILE).is_file():
-            self.before = read(self.folder)
-            for row in self.before.results:
-                self.names.taken |= {stem: row["name"] for stem in [row.get("stem")] if stem}
+        self.run = _run(self.what, self.settings)
+        self.names.taken |= {Path(name).stem: name for name in (FILE, PAGE)}
+        self._keys: list[str] = []  # of `rows`
+        self._known: list[str] = []  # of the rows in `before`
+        self._stamp: tuple[int, ...] | None = None
+        self._claims: set[Path] = set()
+        self._look()
+        page = self.folder / PAGE
+        if self.before is None and page.is_file() and not pages.is_ours(page):
+            raise BadChoice(f"{page} is not fovea's and would be lost: {REMEDY}")
 
     def __enter__(self) -> Self:
         return self
@@ -69,45 +145,126 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
             self.finish()
+        self._release()
 
     def add(self, results: "Iterable[Result]", skipped: Skipped = ()) -> None:
         for result in results:
             self.folder.mkdir(parents=True, exist_ok=True)
-            stem = self.names.take(Path(result.name).stem or "picture", result.name)
-            row = {"name": result.name, "stem": stem, **result.to_dict()}
-            row["files"] = result.files(self.folder, stem)
+            row = {"name": result.name, "stem": "", **result.to_dict()}
+            key = _key(row, self.run)
+            row["stem"] = self._claim(result, key)
+            row["files"] = result.files(self.folder, row["stem"])
             self.rows.append(row)
+            self._keys.append(key)
         self.skipped += skipped
-        if time.monotonic() - self.written > SECONDS:
+        if time.monotonic() > self.due:
             self._write()
 
     def finish(self) -> None:
-        rows = self._write()
-        write_text(self.folder / PAGE, self.page(rows))
+        self._write(last=True)
 
-    def page(self, rows: list[dict[str, Any]]) -> str:
+    def page(self, saved: Saved) -> str:
         """index.html of all rows, those that were there before first."""
-        return _page(self.what, self.settings, figures(rows), self.skipped)
+        rows = saved.with_runs("results")
+        runs = dict.fromkeys([saved.run, *(run for _, run in rows)])
+        drawn = [(json.loads(run), figures([row for row, of in rows if of == run])) for run in runs]
+        return _page(drawn, [entry["reason"] for entry in saved.skipped])
 
-    def _write(self) -> list[dict[str, Any]]:
-        """The rows of this run, after those of other pictures that the folder held."""
+    def _claim(self, result: "Result", key: str) -> str:
+        """A stem that no other row has and no other run takes at this moment; that of the same row before, if any."""
+        path, end = Path(result.name), getattr(result, "saved_as", ("", ""))[1]
+        while True:
+            stem = self.names.take(path.stem or "picture", key)
+            claim = self.folder / f".{stem}.claim"
+            if claimed(claim, key):
+                self._claims.add(claim)
+                self._look()
+                itself = self.folder / f"{stem}.{end}"  # a picture is not drawn over
+                if self.names.taken[stem] == key and not (itself.exists() and path.exists() and path.samefile(itself)):
+                    return stem
+            self.names.taken[stem] = ""
+
+    def _release(self) -> None:
+        while self._claims:
+            self._claims.pop().unlink(missing_ok=True)
+
+    def _look(self) -> None:
+        """Read results.json where it is not as it was."""
+        path = self.folder / FILE
+        if not os.path.lexists(path):
+            self.before, self._known, self._stamp = None, [], None
+            return
+        stamp = _stamp(path)
+        if stamp == self._stamp:
+            return
+        self.before, self._stamp = read(path), stamp
+        self._known = [_key(row, run) for row, run in self.before.with_runs("results")]
+        for row, key in zip(self.before.results, self._known, strict=True):
+            if row.get("stem"):
+                self.names.taken[row["stem"]] = key
+                self.names.given[key] = row["stem"]
+
+    def _write(self, last: bool = False) -> None:
+        start = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
-        mine = {row["name"] for row in self.rows}
-        kept = [row for row in self.before.results if row["name"] not in mine] if self.before else []
-        content = {"what": self.what, "settings": dict(self.settings), "results": [*kept, *self.rows]}
-        left = [{"name": name, "reason": reason} for name, reason in self.skipped]
-        write_json(self.folder / FILE, content | {"skipped": left})
-        self.written = time.monotonic()
-        return [*kept, *self.rows]
+        with locked(self.folder):
+            try:
+                self._look()
+            except Damaged as error:  # it was none of fovea's when this run began
+                aside = self.folder / f"results.{os.getpid()}-{time.time_ns()}.json"
+                (self.folder / FILE).rename(aside)
+                warnings.warn(f"{error}; it is kept as {aside.name}", stacklevel=2)
+                self._look()
+            saved, keys = self._merged()
+            content = dict(saved) | {"runs": [dict(run) for run in saved.runs]}
+            write_json(self.folder / FILE, {name: content[name] for name in content if name != "runs" or saved.runs})
+            self.before, self._known, self._stamp = saved, keys, _stamp(self.folder / FILE)
+            if last:
+                write_text(self.folder / PAGE, self.page(saved))
+        self._release()
+        now = time.monotonic()
+        self.due = now + SECONDS * max(1, 2 * (now - start))  # a long file is written less often
+
+    def _merged(self) -> tuple[Saved, list[str]]:
+        """The rows of this run, after those of other pictures and runs that the folder holds; and the rows' keys."""
+        before, mine = self.before, set(self._keys)
+        head = self.run if self.rows or before is None else before.run
+        noted = {row["name"] for row in self.rows} | {name for name, _ in self.skipped}
+        rows, keys, left = list[Any](), list[str](), list[Any]()
+        if before is not None:
+            old = zip(before.with_runs("results"), self._known, strict=True)
+            rows, keys = [row for row, key in old if key not in mine], [key for key in self._known if key not in mine]
+            skipped = before.with_runs("skipped")
+            left = [(entry, run) for entry, run in skipped if run != self.run or entry["name"] not in noted]
+        rows += [(row, self.run) for row in self.rows]
+        left += [({"name": name, "reason": reason}, self.run) for name, reason in self.skipped]
+        places: dict[str, dict[str, Any]] = {}
+        for kind, entries in (("results", rows), ("skipped", left)):
+            for place, (_, run) in enumerate(entries):
+                places.setdefault(run, json.loads(run) | {"results": [], "skipped": []})[kind].append(place)
+        content = json.loads(head) | {"results": [row for row, _ in rows], "skipped": [entry for entry, _ in left]}
+        content["runs"] = tuple(Run.model_construct(**about) for run, about in places.items() if run != head)
+        return Saved.model_construct(**content), [*keys, *self._keys]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    facts = path.stat()
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+def _key(row: Mapping[str, Any], run: str) -> str:
+    """Whose a row is: a picture's, a verb's and its settings'. What is no file is known by all that is said of it."""
+    said = {name: value for name, value in row.items() if name not in ("stem", "files")}
+    which = row["name"] if os.path.isfile(row["name"]) else said
+    return sha256(json.dumps([run, which], sort_keys=True).encode()).hexdigest()[:32]
 
 
 def write_page(
     file: Path, what: str, settings: Mapping[str, Any], results: "Iterable[Result]", skipped: Skipped
 ) -> Path:
     """The same as one file with the pictures inside."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     drawn = [pages.figure(row.draw(), _caption(row.name, row.label, row.probability)) for row in results]
-    write_text(file, _page(what, settings, drawn, skipped))
+    write_text(file, _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in skipped]))
     return file
 
 
@@ -116,19 +273,20 @@ def figures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         pictures = [name for name in _strings(row.get("files", {})) if name.endswith((".png", ".jpg"))]
         caption = _caption(row["name"], row.get("label") or "", row.get("probability"))
-        first = f'<img alt="" src="{html.escape(pictures[0])}">' if pictures else ""
+        first = f'<img alt="" src="{quote(os.fsencode(pictures[0]))}">' if pictures else ""
         yield f"<figure>{first}<figcaption>{caption}</figcaption></figure>"
 
 
-def _page(what: str, settings: Mapping[str, Any], drawn: Iterable[str], skipped: Skipped) -> str:
-    about = ", ".join(f"{key}: {value}" for key, value in settings.items() if value is not None)
-    left = "".join(f"<li>{html.escape(reason)}</li>" for _, reason in skipped)
-    body = [
-        f'<h1>{html.escape(what)}</h1><p class="dim">{html.escape(about)}</p>',
-        f'<div class="strip">{"".join(drawn)}</div>',
-        f"<section><h2>could not be read</h2><ul>{left}</ul></section>" if left else "",
-    ]
-    return pages.page(what, body)
+def _page(runs: Sequence[tuple[Mapping[str, Any], Iterable[str]]], skipped: Sequence[str]) -> str:
+    body = []
+    for number, (run, drawn) in enumerate(runs):
+        about = ", ".join(f"{key}: {value}" for key, value in run["settings"].items() if value is not None)
+        level = "h2" if number else "h1"
+        body.append(f'<{level}>{html.escape(run["what"])}</{level}><p class="dim">{html.escape(about)}</p>')
+        body.append(f'<div class="strip">{"".join(drawn)}</div>')
+    left = "".join(f"<li>{html.escape(reason)}</li>" for reason in skipped)
+    body.append(f"<section><h2>could not be read</h2><ul>{left}</ul></section>" if left else "")
+    return pages.page(runs[0][0]["what"], body)
 
 
 def _caption(name: str, label: str, probability: float | None) -> str:

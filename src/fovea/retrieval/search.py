@@ -11,7 +11,7 @@ from PIL import Image
 from fovea.basics import write_text
 from fovea.networks import Network
 from fovea.pictures import Picture
-from fovea.results import Result, Results, Shows, Skipped, Writer, renamed
+from fovea.results import Result, Results, Saved, Shows, Skipped, Writer, renamed
 from fovea.retrieval import page
 from fovea.retrieval.alike import Maps, Neighbor, maps_of
 from fovea.retrieval.figure import Drawn, drawn, sheet
@@ -20,6 +20,8 @@ from fovea.retrieval.figure import Drawn, drawn, sheet
 @dataclass(frozen=True, eq=False, repr=False)
 class Search(Shows):
     """The neighbors of one picture, the nearest first; `itself` is the picture's own place in the index, if any."""
+
+    saved_as = ("sheet", "png")
 
     name: str
     neighbors: tuple[Neighbor, ...]
@@ -82,10 +84,6 @@ class Search(Shows):
             ],
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        self.draw().save(folder / f"{stem}.png")
-        return {"sheet": f"{stem}.png"}
-
 
 class SearchWriter(Writer):
     """Its page shows the searches of this run with their maps, and then the sheets of those before."""
@@ -95,13 +93,14 @@ class SearchWriter(Writer):
         self.searches: list[Search] = []
 
     def add(self, results: Iterable[Result], skipped: Skipped = ()) -> None:
-        results = list(results)
-        self.searches += [result for result in results if isinstance(result, Search)]
-        super().add(results, skipped)
+        for result in results:
+            done = len(self.rows)
+            super().add([result])
+            self.searches += [result] if len(self.rows) > done and isinstance(result, Search) else []
+        super().add((), skipped)
 
-    def page(self, rows: list[dict[str, Any]]) -> str:
-        before = [row for row in rows if row not in self.rows]
-        return page.whole(self.searches, self.settings, before)
+    def page(self, saved: Saved) -> str:
+        return page.whole(self.searches, self.settings, saved.results[: len(saved.results) - len(self.rows)])
 
 
 class Searches(Results[Search]):

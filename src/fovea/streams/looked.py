@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from fovea.basics import finite
 from fovea.heatmaps import HeatMap
 from fovea.pictures import Shown, facts
-from fovea.results import ShowsBoxes, formerly
+from fovea.results import ShowsBoxes, formerly, write_picture, write_values
 from fovea.streams import figure
 
 Box = tuple[float, float, float, float]
@@ -115,15 +114,15 @@ class Looked(ShowsBoxes):
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
         """The strip, the global stream's map, the patches, and the values of every step."""
         names: dict[str, Any] = {"strip": f"{stem}.strip.png", "global": f"{stem}.global.png"}
-        self.draw().save(folder / names["strip"])
-        self.whole.draw(box=False).save(folder / names["global"])
-        np.save(folder / f"{stem}.global.npy", self.whole.map())
+        write_picture(folder / names["strip"], self.draw())
+        write_picture(folder / names["global"], self.whole.draw(box=False))
+        write_values(folder / f"{stem}.global.npy", self.whole.map())
         names |= {"values": f"{stem}.global.npy", "patches": []}
         for number, (patch, crop) in enumerate(zip(self.patches, self.crops(), strict=True), 1):
             base = f"{stem}.patch{number}"
-            crop.save(folder / f"{base}.png")
+            write_picture(folder / f"{base}.png", crop)
             for step in patch.steps:
-                np.save(folder / f"{base}.step{step.number}.npy", step.map.map())
+                write_values(folder / f"{base}.step{step.number}.npy", step.map.map())
             values = [f"{base}.step{step.number}.npy" for step in patch.steps]
             names["patches"].append({"patch": f"{base}.png", "values": values})
         return names

@@ -18,7 +18,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, FoveaError, write_json
+from fovea.basics import BadChoice, FoveaError, write_json, write_text
 from fovea.basics.provenance import provenance
 from fovea.networks import Network, borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
@@ -140,7 +140,7 @@ class _Run:
             if fresh:  # only now that nothing is left to refuse
                 for name in (checkpoint.NAME, WEIGHTS, CARD, CURVES):
                     (job.out / name).unlink(missing_ok=True)
-            (job.out / STARTED).write_text(attempt())
+            write_text(job.out / STARTED, attempt())
             write_json(job.out / "recipe.json", recipe.model_dump())
         self.wrapped, self.tuner = fabric.setup(self.stepper, self.optimizer)
         self.started = time.monotonic() - seconds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, whole
 from fovea.pictures import Frame, library
 from fovea.results import drawing
 from fovea.video.strip import annotated
@@ -28,29 +28,24 @@ def write(watched: "Watched", path: Path, target: int, advance: Callable[[int, i
     av = library()
     if path.exists() and Path(watched.name).exists() and path.samefile(watched.name):
         raise BadChoice(f"{path} is the clip itself: name another file for the film")
-    part = path.with_name(path.name + ".part")
-    try:
-        with av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
-            # frames stored in the order they are shown: else the length of a clip of varying rate is told wrong
-            options = {"preset": "veryfast", "crf": "20", "bf": "0"}
-            rate = Fraction(watched.rate).limit_denominator(1001)
-            stream = container.add_stream("libx264", rate=rate, options=options)
-            stream.codec_context.time_base = UNIT
-            stream.pix_fmt = "yuv420p"
-            lengths: dict[int | None, int] = {}
-            for frame, length in _lasting(watched, advance):
-                drawn = _drawn(watched, frame.image, frame.time, target)
-                if not lengths:
-                    stream.width, stream.height = drawn.size
-                picture = av.VideoFrame.from_ndarray(np.asarray(drawn))
-                picture.time_base = UNIT
-                picture.pts = round((frame.time - watched.film.times[0]) / UNIT)
-                lengths[picture.pts] = round(length / UNIT)
-                _mux(container, stream.encode(picture), lengths)
-            _mux(container, stream.encode(), lengths)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(path) as part, av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
+        # frames stored in the order they are shown: else the length of a clip of varying rate is told wrong
+        options = {"preset": "veryfast", "crf": "20", "bf": "0"}
+        rate = Fraction(watched.rate).limit_denominator(1001)
+        stream = container.add_stream("libx264", rate=rate, options=options)
+        stream.codec_context.time_base = UNIT
+        stream.pix_fmt = "yuv420p"
+        lengths: dict[int | None, int] = {}
+        for frame, length in _lasting(watched, advance):
+            drawn = _drawn(watched, frame.image, frame.time, target)
+            if not lengths:
+                stream.width, stream.height = drawn.size
+            picture = av.VideoFrame.from_ndarray(np.asarray(drawn))
+            picture.time_base = UNIT
+            picture.pts = round((frame.time - watched.film.times[0]) / UNIT)
+            lengths[picture.pts] = round(length / UNIT)
+            _mux(container, stream.encode(picture), lengths)
+        _mux(container, stream.encode(), lengths)
 
 
 def _lasting(watched: "Watched", advance: Callable[[int, int], object]) -> Iterator[tuple[Frame, float]]:

@@ -13,7 +13,7 @@ from PIL import Image
 from fovea.basics import Names, finite, plain
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import Frames, facts
-from fovea.results import CalledBoxes, Results, Shows, formerly, renamed
+from fovea.results import CalledBoxes, Results, Shows, formerly, renamed, write_picture, write_values
 from fovea.video import film, strip
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
@@ -146,8 +146,8 @@ class Watched(Shows):
         for target, name in enumerate(self.map.targets[0]):
             base = f"{stem}.{plain(self.map.method)}.{names.take(name, str(target))}"
             row = {"values": f"{base}.npy", **{kind: f"{stem if short else base}.{end}" for kind, end in ENDS}}
-            np.save(folder / row["values"], self.values[:, target])  # T,h,w
-            self.draw(target).save(folder / row["strip"])
+            write_values(folder / row["values"], self.values[:, target])  # T,h,w
+            write_picture(folder / row["strip"], self.draw(target))
             self.save_film(folder / row["film"], target)
             written.append(row)
         return {"maps": written}
