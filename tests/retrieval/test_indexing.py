@@ -7,7 +7,9 @@ import signal
 import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,7 +178,7 @@ def test_a_network_without_a_name_must_be_given(pictures: Path, tmp_path: Path) 
 def test_a_file_never_says_what_to_import(pictures: Path, tmp_path: Path) -> None:
     file = index(colors(), pictures, tmp_path / "a.fovea").file
     with store.writing(file) as opened:
-        opened.write(opened.read().about | {"net": "this:network"}, {})
+        opened.write(opened.read().about.model_copy(update={"net": "this:network"}), {})
     raises(BadNetwork, r"of your own \(this:network\)", open_index, file)
 
 
@@ -186,7 +188,7 @@ def test_a_weights_file_loads_again(pictures: Path, tmp_path: Path) -> None:
     file = index(tmp_path / "mine.safetensors", pictures, tmp_path / "a.fovea").file
     opened = open_index(file)
     assert opened.known.name == "mine"
-    assert opened.known.identity["features"] == "pooled"  # it is a classifier
+    assert opened.known.identity.features == "pooled"  # it is a classifier
     next(iter(net.module.state_dict().values())).add_(1)
     net.save(tmp_path / "mine.safetensors")
     raises(BadNetwork, "another network", open_index, file)
@@ -221,15 +223,13 @@ def test_stopped_at_any_moment_it_goes_on(pictures: Path, tmp_path: Path) -> Non
                 shutil.copy(part, place)
         left.append(place / "a.fovea")
 
-    connect = store._connected
-
-    def watched(path: Path, mode: str) -> sqlite3.Connection:
-        connection = connect(path, mode)
-        connection.set_trace_callback(copied)
-        return connection
+    class Watched(sqlite3.Connection):
+        def __init__(self, *given: Any, **how: Any) -> None:
+            super().__init__(*given, **how)
+            self.set_trace_callback(copied)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_connected", watched)
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Watched))
         index(net, pictures, file, batch=1)
     whole = open_index(file, net)
     counts = []
@@ -270,7 +270,7 @@ def test_an_index_of_the_version_before_is_made_anew(pictures: Path, tmp_path: P
     file = tmp_path / "a.fovea"
     file.write_bytes(b'fovea index 1\n0badcafe 16 0 12345678\n{"is":"network"}\n')
     for attempt in (lambda: open_index(file, colors()), lambda: index(colors(), pictures, file)):
-        raises(FoveaError, r"is an index of an older version: make it anew.*--fresh", attempt)
+        raises(FoveaError, r"of another version \(an older version\): make it anew.*--fresh", attempt)
     assert index(colors(), pictures, file, fresh=True).added == 5
 
 

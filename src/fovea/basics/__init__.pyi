@@ -8,6 +8,8 @@ from .boxes import normalized as normalized
 from .boxes import segments as segments
 from .boxes import union as union
 from .boxes import whole_pixels as whole_pixels
+from .database import Database as Database
+from .database import Format as Format
 from .errors import BadChoice as BadChoice
 from .errors import BadNetwork as BadNetwork
 from .errors import BadPicture as BadPicture

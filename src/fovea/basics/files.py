@@ -17,6 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fovea.basics.errors import FoveaError
+
+LOCKED: set[int] = set()  # handles of locks, which a process that is forked, and may live longer, must not keep
+os.register_at_fork(after_in_child=lambda: [os.close(handle) for handle in LOCKED])
+
 
 @dataclass
 class Names:
@@ -83,17 +88,27 @@ def whole(path: Path, sync: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Threads and processes that want the same folder wait for each other; where a disk has no locks, it says so."""
-    handle = os.open(folder, os.O_RDONLY)
+def locked(path: Path, wait: bool = True) -> Iterator[int]:
+    """A handle of a folder, or of a file that is made where there is none, which threads and processes have one after the
+    other: they wait for each other, or are refused. Where a disk has no locks, it says so."""
     try:
+        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise FoveaError(f"{path} cannot be written: {error.strerror}; name another") from None
+    LOCKED.add(handle)
+    try:
+        if not (stat.S_ISREG(os.fstat(handle).st_mode) or path.is_dir()):
+            raise FoveaError(f"{path} is neither a file nor a folder; name another")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise FoveaError(f"another process is writing {path}: wait until it has finished, or name another") from None
         except OSError as error:
-            reason = f"{folder} is on a disk without locks ({error.strerror})"
+            reason = f"{path} is on a disk without locks ({error.strerror})"
             warnings.warn(f"{reason}: let no two runs write into it at once", stacklevel=3)
-        yield
+        yield handle
     finally:
+        LOCKED.discard(handle)
         os.close(handle)
 
 

@@ -32,7 +32,7 @@ class Record(BaseModel):
     ) -> Self:
         """The record that a text of JSON, or a mapping, holds. `remedy` says what to do where it holds none."""
         try:
-            return cls.model_validate(content if isinstance(content, Mapping) else json.loads(content))
+            return cls.model_validate(json.loads(content) if isinstance(content, (str, bytes)) else content)
         except ValidationError as wrong:
             first = wrong.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))

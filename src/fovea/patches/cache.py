@@ -1,31 +1,66 @@
 """The patches of a data set in one file that grows by a batch at a time, so that a kill costs no finished batch.
 
-A SQLite database: the settings, and one row per picture. A batch is one transaction; batches have fixed borders, so
-the rows are the same however often the work was stopped.
+A batch is one transaction; batches have fixed borders, so the rows are the same however often the work was stopped.
 """
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Self
 
 import torch
+from PIL import Image
+from pydantic import Field, model_validator
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, plain
+from fovea.basics import BadChoice, BadPicture, Count, Database, Format, FoveaError, Record, Text, plain
+from fovea.basics.database import writing
 from fovea.data import DataSet, Sample
 from fovea.patches.opening import Patches, Source, open_source
-from fovea.pictures import decoded
+from fovea.pictures import Readable, decoded
 
 FOLDER = Path("out/patches")
 READERS = 4  # pictures decoded at once
-WAIT = 0.2  # seconds between two tries, while another process works
-MARK = 0x666F7661  # tells a file of patches from other databases
+FORMAT = Format(
+    "file of patches",
+    0x666F7661,
+    "(place INTEGER PRIMARY KEY, content BLOB, checksum INTEGER)",
+    "name another, or write over it with fresh=True (--fresh)",
+)
+Side = Annotated[float, Field(ge=0, lt=2**31)]  # a box's, in pixels
 
-Settings = dict[str, str | int]
+
+class Settings(Record):
+    """What the patches in a file depend on."""
+
+    source: Text
+    weights: Text
+    data: Text
+    pictures: Count
+    names: Text
+    batch: Count
+
+
+class Row(Record):
+    """The patches of a picture, or why it has none; `passing`, for a reason that may be gone the next time."""
+
+    name: Text
+    boxes: tuple[tuple[Side, Side, Side, Side], ...] = ()
+    scores: tuple[float, ...] = ()
+    skipped: Text | None = None
+    passing: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len(self.boxes) != len(self.scores) or (self.boxes and self.skipped is not None):
+            raise ValueError("a picture has boxes and as many scores, or the reason why not")
+        if not all(x0 < x1 and y0 < y1 for x0, y0, x1, y1 in self.boxes):
+            raise ValueError("a box without an inside")
+        return self
+
+    def packed(self) -> bytes:
+        return json.dumps(self.model_dump(exclude_defaults=True)).encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,21 +106,21 @@ def extract(
     opened = open_source(source, device) if isinstance(source, str) else source
     settings = settings_of(data, opened, batch)
     path = Path(file) if file is not None else _place(data, settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(_locked(path, fresh)) as store:
-        rows = _kept(store, path, settings, names)
+    with writing(path, FORMAT, fresh, wait=True) as store:
+        rows = _kept(store, settings, names)
         already = len(rows)
         progress(already, len(data))
-        for start in range(already, len(data), batch):
-            made = _rows(opened, data.samples[start : start + batch])
-            with store:
-                store.executemany("INSERT INTO pictures VALUES (?, ?)", enumerate(map(json.dumps, made), start))
-            rows += made
+        for start in range(0, len(data), batch):
+            samples = data.samples[start : start + batch]
+            if all(sample.name in rows for sample in samples):
+                continue
+            made = _rows(opened, samples)
+            store.write(_text(settings), ((place, row.packed()) for place, row in enumerate(made, start)))
+            rows |= {row.name: row for row in made}
             progress(len(rows), len(data))
-    patches = {
-        row["name"]: Patches(tuple(map(tuple, row["boxes"])), tuple(row["scores"])) for row in rows if "boxes" in row
-    }
-    skipped = tuple((row["name"], row["skipped"]) for row in rows if "boxes" not in row)
+    found = [rows[name] for name in names]
+    patches = {row.name: Patches(row.boxes, row.scores) for row in found if row.skipped is None}
+    skipped = tuple((row.name, row.skipped) for row in found if row.skipped is not None)
     if not patches:
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
     return Extracted(patches, skipped, path, already)
@@ -97,95 +132,71 @@ def default_file(data: DataSet, source: Source, batch: int = 16) -> Path:
 
 
 def settings_of(data: DataSet, source: Source, batch: int) -> Settings:
-    """What the patches in a file depend on."""
     names = "\n".join(sample.name for sample in data.samples).encode(errors="surrogatepass")
-    return {
-        "source": source.text,
-        "weights": getattr(source, "weights", ""),  # a source of the user's own needs none
-        "data": data.name,
-        "pictures": len(data),
-        "names": hashlib.sha256(names).hexdigest()[:16],
-        "batch": batch,
-    }
+    return Settings(
+        source=source.text,
+        weights=getattr(source, "weights", ""),  # a source of the user's own needs none
+        data=data.name,
+        pictures=len(data),
+        names=hashlib.sha256(names).hexdigest()[:16],
+        batch=batch,
+    )
+
+
+def _text(settings: Settings) -> bytes:
+    return json.dumps(settings.model_dump()).encode()
 
 
 def _place(data: DataSet, settings: Settings) -> Path:
-    short = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]
-    return FOLDER / f"{plain(data.name)}-{short}.sqlite"
+    return FOLDER / f"{plain(data.name)}-{hashlib.sha256(_text(settings)).hexdigest()[:10]}.sqlite"
 
 
-def _rows(source: Source, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def _rows(source: Source, samples: Sequence[Sample]) -> list[Row]:
     """A row for every picture of a batch."""
-    skipped: list[tuple[str, str]] = []
-    images = dict(decoded(samples, lambda image: image, skipped, READERS))
-    rows: dict[str, dict[str, Any]] = {name: {"name": name, "skipped": reason} for name, reason in skipped}
+    skipped, passing = list[tuple[str, str]](), set[str]()
+
+    def read(sample: Readable) -> Image.Image:
+        try:
+            return sample.read()
+        except BadPicture as reason:
+            passing.update([sample.name] if reason.passing else [])
+            raise
+
+    images = dict(decoded(samples, lambda image: image, skipped, READERS, read))
+    rows = {name: Row(name=name, skipped=reason, passing=name in passing) for name, reason in skipped}
     for place, patches in zip(images, source(list(images.values())), strict=True):
         boxes = [[round(float(side), 2) for side in box] for box in patches.boxes]
-        name = samples[place].name
-        rows[name] = {"name": name, "boxes": boxes, "scores": [*map(float, patches.scores)]}
+        given = {"name": samples[place].name, "boxes": boxes, "scores": [*map(float, patches.scores)]}
+        where = f"what {source.text} finds in {samples[place].name}"
+        rows[samples[place].name] = Row.read(given, where, "boxes are x0, y0, x1, y1 inside of it", BadChoice)
     return [rows[sample.name] for sample in samples]
 
 
-def _locked(path: Path, fresh: bool) -> sqlite3.Connection:
-    """The file, which no other process reads or writes until it is closed or this process ends, however it does."""
-    while True:
-        store = sqlite3.connect(path, timeout=WAIT)
-        try:
-            store.execute("PRAGMA locking_mode = EXCLUSIVE")
-            store.execute("BEGIN EXCLUSIVE")
-            tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            (mark,) = store.execute("PRAGMA application_id").fetchone()
-            if mark != (MARK if tables else 0):
-                raise sqlite3.DatabaseError("somebody else's")
-            for table in tables if fresh else ():
-                store.execute(f"DROP TABLE {table}")
-            if fresh or not tables:
-                store.execute("CREATE TABLE settings (content TEXT)")
-                store.execute("CREATE TABLE pictures (place INTEGER PRIMARY KEY, content TEXT)")
-                store.execute(f"PRAGMA application_id = {MARK}")
-            store.commit()
-        except sqlite3.DatabaseError as error:
-            store.close()
-            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
-                continue
-            if isinstance(error, sqlite3.OperationalError):
-                raise OSError(f"{path} cannot be written: {error}") from None
-            if not fresh:
-                raise _damaged(path) from None
-            for name in (path.name, f"{path.name}-journal"):
-                path.with_name(name).unlink(missing_ok=True)
-        else:
-            return store
-
-
-def _kept(store: sqlite3.Connection, path: Path, settings: Settings, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows that the file holds already, checked; a new file is given its settings."""
-    try:
-        written = [json.loads(content) for (content,) in store.execute("SELECT content FROM settings")]
-        found = store.execute("SELECT place, content FROM pictures ORDER BY place").fetchall()
-        rows = [json.loads(content) for _, content in found]
-        kept = [row["name"] for row in rows]
-        batches = len(rows) == len(names) or len(rows) % int(settings["batch"]) == 0
-    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError):
-        raise _damaged(path) from None
-    if not written and not rows:
-        with store:
-            store.execute("INSERT INTO settings VALUES (?)", (json.dumps(settings),))
-        return []
-    if len(written) != 1 or set(written[0]) != set(settings):
-        raise _damaged(path)
-    differing = [f"{key} {old!r}, not {settings[key]!r}" for key, old in written[0].items() if old != settings[key]]
-    if differing:
-        raise FoveaError(
-            f"{path} holds patches of other settings ({'; '.join(differing)}): name another file, or start anew with "
-            "fresh=True (--fresh)"
-        )
-    if kept != list(names[: len(kept)]) or [place for place, _ in found] != list(range(len(kept))) or not batches:
-        raise _damaged(path)
-    return rows
-
-
-def _damaged(path: Path) -> FoveaError:
-    return FoveaError(
-        f"{path} is damaged, or no file of patches: name another, or write over it with fresh=True (--fresh)"
-    )
+def _kept(store: Database, settings: Settings, names: Sequence[str]) -> dict[str, Row]:
+    """The rows of whole batches that the file holds already, but for those where a picture is to be tried again."""
+    with store.reading() as text:
+        if text is None:
+            return {}
+        known = Settings.read(text, store.path, store.remedy).model_dump()
+        differing = [
+            f"{key} {known[key]!r}, not {now!r}" for key, now in settings.model_dump().items() if known[key] != now
+        ]
+        if differing:
+            raise FoveaError(
+                f"{store.path} holds patches of other settings ({'; '.join(differing)}): name another file, or start "
+                "anew with fresh=True (--fresh)"
+            )
+        rows = {
+            int(place or -1): Row.read(content or b"", store.path, store.remedy) for place, content in store.checked()
+        }
+    kept = dict[str, Row]()
+    for start in range(0, len(names), settings.batch):
+        wanted = names[start : start + settings.batch]
+        batch = [rows.pop(place) for place in range(start, start + len(wanted)) if place in rows]
+        if batch and [row.name for row in batch] != list(wanted):
+            raise store.damaged("half a batch")
+        if not any(row.passing for row in batch):
+            kept |= {row.name: row for row in batch}
+    if rows:
+        raise store.damaged("pictures that are not in the data")
+    return kept

@@ -1,6 +1,6 @@
 """Where a picture and its neighbors are alike: the maps of all pairs, from one pass through the trunk per picture."""
 
-import sys
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from fovea.heatmaps import HeatMaps, concat, look_at, look_into
 from fovea.heatmaps.explain import find
 from fovea.networks import Cut, Network, as_found, cut
 from fovea.networks.cutting import Opened
-from fovea.pictures import Picture, Shown
+from fovea.pictures import MAX_PIXELS, Picture, Shown
 
 OWN, PAIR = "l2caf-oblivious", "l2caf"
 SIZE = 16  # neighbors at a time
@@ -29,6 +29,14 @@ class Neighbor:
     label: str | None = None
     itself: bool = False  # the very file that was asked about
 
+    @property
+    def picture(self) -> Picture:
+        """It is read where it lies in the indexed folder: no name in an index, and no link, leads out of that."""
+        folder, real = self.path.parents[len(Path(self.name).parts) - 1], os.path.realpath(self.path)
+        inside = Path(real).is_relative_to(os.path.realpath(folder))
+        out = BadPicture(f"{self.name} is a link that leads out of the indexed folder: index what it leads to")
+        return Picture(self.name, self.path if inside else out)
+
 
 @dataclass(frozen=True)
 class Maps:
@@ -42,19 +50,19 @@ class Maps:
     lost: tuple[tuple[Neighbor, str], ...] = ()
 
 
-def maps_of(network: Network, picture: Picture, neighbors: Sequence[Neighbor]) -> Maps:
+def maps_of(network: Network, picture: Picture, neighbors: Sequence[Neighbor], max_pixels: int = MAX_PIXELS) -> Maps:
     try:
-        return _maps(network, picture, neighbors)
+        return _maps(network, picture, neighbors, max_pixels)
     except BadNetwork as reason:  # that it has no map to look at
         return Maps(None, None, (), tuple((neighbor, str(reason)) for neighbor in neighbors))
 
 
-def _maps(network: Network, picture: Picture, neighbors: Sequence[Neighbor]) -> Maps:
-    query, shown = _prepared(network, picture)
+def _maps(network: Network, picture: Picture, neighbors: Sequence[Neighbor], max_pixels: int) -> Maps:
+    query, shown = _prepared(network, picture, max_pixels)
     ready, lost = list[tuple[Neighbor, Tensor, Shown]](), list[tuple[Neighbor, str]]()
     for neighbor in neighbors:
         try:
-            tensor, place = _prepared(network, Picture(neighbor.name, neighbor.path))
+            tensor, place = _prepared(network, neighbor.picture, max_pixels)
         except BadPicture as reason:
             lost.append((neighbor, str(reason)))
             continue
@@ -71,8 +79,8 @@ def _maps(network: Network, picture: Picture, neighbors: Sequence[Neighbor]) -> 
     return Maps(seen[OWN], concat(pairs) if pairs else None, tuple(item[0] for item in ready), tuple(lost))
 
 
-def _prepared(network: Network, picture: Picture) -> tuple[Tensor, Shown]:
-    tensor, placement = network.prepare(picture.read(sys.maxsize))  # its size was accepted when it was embedded
+def _prepared(network: Network, picture: Picture, max_pixels: int) -> tuple[Tensor, Shown]:
+    tensor, placement = network.prepare(picture.read(max_pixels))
     ready = tensor.unsqueeze(0).to(network.device, network.dtype)  # 1,C,H,W
     return ready, Shown(picture.name, placement, picture)
 

@@ -1,6 +1,5 @@
 """A search as pictures: the query with its map, and its neighbors, each with the two maps of what makes them alike."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from PIL import Image
 
 from fovea.basics import BadPicture
 from fovea.heatmaps import HeatMaps
-from fovea.pictures import Picture, on_pixels
+from fovea.pictures import MAX_PIXELS, Picture, on_pixels
 from fovea.results import drawing
 from fovea.retrieval.alike import Maps, Neighbor
 
@@ -38,27 +37,25 @@ class Drawn:
     cards: tuple[Card, ...]
 
 
-def drawn(picture: Picture, neighbors: Sequence[Neighbor], maps: Maps) -> Drawn:
+def drawn(picture: Picture, neighbors: Sequence[Neighbor], maps: Maps, max_pixels: int = MAX_PIXELS) -> Drawn:
     """Every file is decoded once, and drawn on at the size that it is shown at."""
-    whole = picture.read(sys.maxsize).convert("RGB")  # its size was accepted when it was embedded
+    whole = picture.read(max_pixels).convert("RGB")
     query, small = drawing.fitted(whole, LARGE), drawing.fitted(whole, SMALL)
-    cards = {neighbor.name: Card(neighbor, _picture(neighbor), reason=reason) for neighbor, reason in maps.lost}
-    for k, neighbor in enumerate(maps.neighbors):
-        image = _picture(neighbor)
-        assert maps.pairs is not None
-        assert image is not None  # it was read for its maps
-        parts = over(maps.pairs, 2 * k, small), over(maps.pairs, 2 * k + 1, image)
-        cards[neighbor.name] = Card(neighbor, image, *parts)
     own = over(maps.own, 0, query) if maps.own is not None else None
-    return Drawn(query, small, own, tuple(cards[neighbor.name] for neighbor in neighbors))
+    return Drawn(query, small, own, tuple(_card(neighbor, maps, small, max_pixels) for neighbor in neighbors))
 
 
-def _picture(neighbor: Neighbor) -> Image.Image | None:
+def _card(neighbor: Neighbor, maps: Maps, query: Image.Image, max_pixels: int) -> Card:
+    """Its file may have gone since its maps were made."""
+    reason = dict(maps.lost).get(neighbor, "")
     try:
-        image = Picture(neighbor.name, neighbor.path).read(sys.maxsize)
-    except BadPicture:
-        return None
-    return drawing.fitted(image.convert("RGB"), SMALL)
+        image = drawing.fitted(neighbor.picture.read(max_pixels).convert("RGB"), SMALL)
+    except BadPicture as gone:
+        return Card(neighbor, reason=reason or str(gone))
+    if reason or maps.pairs is None:
+        return Card(neighbor, image, reason=reason)
+    k = maps.neighbors.index(neighbor)
+    return Card(neighbor, image, over(maps.pairs, 2 * k, query), over(maps.pairs, 2 * k + 1, image))
 
 
 def over(seen: HeatMaps, number: int, image: Image.Image) -> Image.Image:

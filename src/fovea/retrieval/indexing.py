@@ -19,8 +19,9 @@ from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
 from fovea.retrieval.knowing import Known, known, readable, refuse_another
-from fovea.retrieval.store import Held, Row, Stamp, file_of, writing
+from fovea.retrieval.store import About, Held, Row, Stamp, file_of, writing
 
+AGAIN = (-2, 0)  # the stamp of no picture, so that it is tried again the next time
 READERS = 4  # threads that decode ahead of the network
 Files = str | os.PathLike[str]
 
@@ -58,7 +59,8 @@ def index(
     Of a classifier they are its pooled features, of any other network its output (`features` says otherwise), scaled
     to unit length. Run again, it adds new pictures, drops those that are gone or were not given, and looks again at
     those that changed; stopped at any moment, it goes on from the last finished batch. `out` may be a folder. `fresh`
-    forgets what the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes.
+    forgets what the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes,
+    or the next time where the reason may have passed.
     """
     if batch < 1:
         raise BadChoice(f"a batch holds at least one picture; got {batch}")
@@ -68,23 +70,23 @@ def index(
     network = known(net, weights, features, device)
     with writing(path, fresh) as store:
         held = store.read()
-        if held.about:
-            refuse_another(network, held.about["identity"], path, held.about["net"])
+        if held.about is not None:
+            refuse_another(network, held.about, path)
         moved = _moved(held, folder, names)
         todo = [file for name in names if (file := File(name, folder, max_pixels)).differs(moved.rows.get(name))]
-        after = Held(_about(network, folder, path), {name: moved.rows[name] for name in names if name in moved.rows})
-        after.about["wanted"] = len(names) if todo else None  # a run that did not finish is known by it
+        about = _about(network, folder, path, len(names) if todo else None)  # a run that did not finish is known by it
+        after = Held(about, {name: moved.rows[name] for name in names if name in moved.rows})
         dropped = held.rows.keys() - after.rows.keys()
-        if dropped or held.about != after.about:
-            store.write(after.about, after.rows if moved is not held else {}, dropped)
+        if dropped or held.about != about:
+            store.write(about, after.rows if moved is not held else {}, dropped)
         done = len(names) - len(todo)
         progress(done, len(names))
         for count, rows in _embedded(network, todo, batch):
-            store.write(after.about, rows)
+            store.write(about, rows)
             after.rows |= rows
             progress(done + count, len(names))
         if todo:
-            store.write(after.about | {"wanted": None}, {})
+            store.write(_about(network, folder, path, None), {})
     before, kept = moved.kept.keys(), after.kept.keys()
     skipped = tuple((readable(name), readable(row.reason)) for name, row in sorted(after.lost.items()))
     if not kept:
@@ -132,17 +134,21 @@ def _root(given: Files) -> str:
     return str(next(above for above in path.parents if not glob.has_magic(str(above))))
 
 
-def _about(network: Known, folder: str, path: Path) -> dict[str, Any]:
-    """What an index says about itself: its network, as it loads again, and where the pictures are."""
-    beside = os.path.relpath(folder, path.parent.absolute())  # for an index that is moved with its folder
-    loads = {"net": network.net, "weights": network.weights}
-    return {"identity": network.identity, **loads, "folder": folder, "beside": beside}
+def _about(network: Known, folder: str, path: Path, wanted: int | None) -> About:
+    return About(
+        identity=network.identity,
+        net=network.net,
+        weights=network.weights,
+        folder=folder,
+        beside=os.path.relpath(folder, path.parent.absolute()),  # for an index that is moved with its folder
+        wanted=wanted,
+    )
 
 
 def _moved(held: Held, folder: str, names: Sequence[str]) -> Held:
     """Pictures that stayed where they were have other names below another folder; those that moved with theirs have the
     same."""
-    before = held.about.get("folder", folder)
+    before = folder if held.about is None else held.about.folder
     there = {os.path.join(before, name) for name in held.rows}
     if before == folder or not any(os.path.join(folder, name) in there for name in names):
         return held
@@ -161,7 +167,11 @@ class File:
 
     def read(self) -> Image.Image:
         self.stamp = self.stamped()  # before reading: written meanwhile, it is read again
-        return read(Path(self.folder, self.name), self.max_pixels)
+        try:
+            return read(Path(self.folder, self.name), self.max_pixels)
+        except BadPicture as reason:
+            self.stamp = AGAIN if reason.passing else self.stamp
+            raise
 
     def stamped(self) -> Stamp:
         """Size, time of writing; then what else may let a picture be read that could not be: permissions, our limit."""
@@ -208,9 +218,9 @@ def embeddings(network: Network, pictures: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _refuse_other_width(network: Known, found: Iterable[Tensor]) -> None:
-    widths = {len(vector) for vector in found} - {network.identity["dimensions"]}
+    widths = {len(vector) for vector in found} - {network.identity.dimensions}
     if widths:
         raise BadNetwork(
             f"{network.name} gives embeddings of {widths.pop()} numbers for some pictures and "
-            f"{network.identity['dimensions']} for others: use a transform with a fixed size"
+            f"{network.identity.dimensions} for others: use a transform with a fixed size"
         )

@@ -1,18 +1,17 @@
 """Which network an index is of: as it loads again, and what its embeddings hang on."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from fovea.basics import BadNetwork
 from fovea.networks import FILES as WEIGHTS
-from fovea.networks import Network, NetworkLike, as_found, as_network, blank, hash_of, load, ours, placed
+from fovea.networks import OFFLINE, Network, NetworkLike, as_found, as_network, blank, hash_of, load, ours, placed
 from fovea.networks.embedding import embedding
 from fovea.pictures import Prepare
+from fovea.retrieval.store import About, Identity
 
 TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}
 
@@ -22,7 +21,7 @@ class Known:
     """A network whose output is the embedding, what tells it apart, and the names that load it (None: no names do)."""
 
     network: Network
-    identity: dict[str, Any]
+    identity: Identity
     net: str | None
     weights: str | None
 
@@ -43,12 +42,12 @@ def known(
     own, which = embedding(network, features)
     with as_found(own), torch.no_grad():
         dimensions = own(blank(own)).flatten(1).shape[1]
-    identity = {
-        "weights": hash_of(network.module.state_dict())[:16],
-        "transform": _told(network),
-        "features": which,
-        "dimensions": dimensions,
-    }
+    identity = Identity(
+        weights=hash_of(network.module.state_dict())[:16],
+        transform=_told(network),
+        features=which,
+        dimensions=dimensions,
+    )
     if isinstance(net, (str, Path)):
         return Known(own, identity, _place(net), None if weights is None else str(Path(weights).resolve()))
     name = _named(network)
@@ -57,16 +56,25 @@ def known(
     return Known(own, identity, name, None)
 
 
-def refuse_another(known: Known, identity: Mapping[str, Any], path: Path, net: str | None) -> None:
+def named_by(about: About, file: Path, device: str | None) -> Known:
+    """The network that an index names, if its weights are here: no file says what to import or what to fetch."""
+    name, is_file = about.net or "", Path(about.net or "").suffix.lower() in WEIGHTS and Path(about.net or "").is_file()
+    if is_file or (":" not in name and (about.weights is not None or name in ours() or name in OFFLINE)):
+        return known(name, about.weights, about.identity.features, device)
+    which = f"a network of your own ({name})" if ":" in name else f"{name}, whose weights are not here"
+    raise BadNetwork(
+        f"{file} was made with {which if name else 'a network of your own'}: open_index({str(file)!r}, "
+        f"net=that_network), or fovea search --net"
+    )
+
+
+def refuse_another(known: Known, about: About, path: Path) -> None:
     """Embeddings of two networks cannot be compared."""
-    differing = [
-        f"{told} {identity.get(key)}, not {known.identity[key]}"
-        for key, told in TOLD.items()
-        if identity.get(key) != known.identity[key]
-    ]
+    before, now = about.identity.model_dump(), known.identity.model_dump()
+    differing = [f"{told} {before[key]}, not {now[key]}" for key, told in TOLD.items() if before[key] != now[key]]
     if differing:
         raise BadNetwork(
-            f"{path} is the index of another network ({net or 'one of your own'}) than {known.name}: "
+            f"{path} is the index of another network ({about.net or 'one of your own'}) than {known.name}: "
             f"{'; '.join(differing)}. Give that network (open_index(path, net=…)), name another file, or make the "
             "index anew with fresh=True (fovea index … --fresh)"
         )

@@ -7,20 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, nearest
-from fovea.networks import FILES as WEIGHTS
+from fovea.basics import BadChoice, BadPicture, FoveaError, nearest
 from fovea.networks import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.results import Step
 from fovea.retrieval.alike import OWN, PAIR, Neighbor
 from fovea.retrieval.indexing import embeddings
-from fovea.retrieval.knowing import Known, known, readable, refuse_another
+from fovea.retrieval.knowing import Known, known, named_by, readable, refuse_another
 from fovea.retrieval.search import Search, Searches
-from fovea.retrieval.store import Held, file_of, read
+from fovea.retrieval.store import About, file_of, read
 
 COUNT = 8  # neighbors, where nothing is asked for
 
@@ -51,7 +49,7 @@ class Index:
         """What every search tells about the index."""
         return {
             "net": self.known.name,
-            "features": self.known.identity["features"],
+            "features": self.known.identity.features,
             "index": self.file.name,
             "pictures": len(self),
             "similarity": "cosine of embeddings",
@@ -88,7 +86,7 @@ class Index:
         rows = [row for row in order[: most + 1].tolist() if row != itself][:most] or [itself]
         near = tuple(self._neighbor(row, float(similarity[row]), row == itself) for row in rows)
         place = None if itself is None else self._neighbor(itself, float(similarity[itself]), True)
-        return Search(readable(picture.name), near, place, time.perf_counter() - start, picture, network)
+        return Search(readable(picture.name), near, place, time.perf_counter() - start, picture, network, max_pixels)
 
     def _neighbor(self, row: int, similarity: float, itself: bool) -> Neighbor:
         name = self.names[row]
@@ -124,32 +122,20 @@ def open_index(
     kept = held.kept
     if not kept:
         raise FoveaError(f"{file} holds no picture yet: run 'fovea index' to the end")
-    network = _known(held, file, net, device)
-    refuse_another(network, held.about["identity"], file, held.about["net"])
+    assert held.about is not None  # where pictures are
+    identity = held.about.identity
+    network = named_by(held.about, file, device) if net is None else known(net, None, identity.features, device)
+    refuse_another(network, held.about, file)
     names = tuple(sorted(kept))
     lost = tuple((readable(name), readable(row.reason)) for name, row in sorted(held.lost.items()))
-    where = _folder(held, file) if folder is None else Path(os.path.abspath(Path(folder).expanduser()))
+    where = _folder(held.about, file) if folder is None else Path(os.path.abspath(Path(folder).expanduser()))
     if folder is not None and not where.is_dir():
         raise BadPicture(f"no folder {str(folder)!r}: name the one that was indexed")
     labeled = len({os.path.dirname(name) for name in names} - {""}) > 1
-    vectors = torch.from_numpy(np.stack([vector for name in names if (vector := kept[name].vector) is not None]))  # N,D
-    return Index(file, where, names, vectors, network, lost, held.about["wanted"], labeled)
+    return Index(file, where, names, torch.from_numpy(held.vectors), network, lost, held.about.wanted, labeled)
 
 
-def _known(held: Held, file: Path, net: NetworkLike | None, device: str | None) -> Known:
-    features, name = held.about["identity"]["features"], held.about["net"]
-    if net is not None:
-        return known(net, None, features, device)
-    if name is None or (":" in name and Path(name).suffix.lower() not in WEIGHTS):  # no file says what to import
-        which = f" ({name})" if name else ""
-        raise BadNetwork(
-            f"{file} was made with a network of your own{which}: open_index({str(file)!r}, net=that_network), or "
-            "fovea search --net"
-        )
-    return known(name, held.about["weights"], features, device)
-
-
-def _folder(held: Held, file: Path) -> Path:
+def _folder(about: About, file: Path) -> Path:
     """Where the pictures were, or the same place beside the index where both were moved."""
-    there, beside = Path(held.about["folder"]), Path(os.path.abspath(file.parent / held.about["beside"]))
+    there, beside = Path(about.folder), Path(os.path.abspath(file.parent / about.beside))
     return beside if beside.is_dir() and not there.is_dir() else there

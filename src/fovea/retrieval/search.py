@@ -10,7 +10,7 @@ from PIL import Image
 
 from fovea.basics import write_text
 from fovea.networks import Network
-from fovea.pictures import Picture
+from fovea.pictures import MAX_PIXELS, Picture
 from fovea.results import Result, Results, Saved, Shows, Skipped, Writer, renamed
 from fovea.retrieval import page
 from fovea.retrieval.alike import Maps, Neighbor, maps_of
@@ -29,6 +29,7 @@ class Search(Shows):
     seconds: float  # from the picture to its neighbors
     picture: Picture
     network: Network  # whose output is the embedding
+    max_pixels: int = MAX_PIXELS  # of a picture that is looked at
 
     @property
     def label(self) -> str:
@@ -53,11 +54,11 @@ class Search(Shows):
     @cached_property
     def maps(self) -> Maps:
         """Made when first asked for, by one pass through the trunk for the query and one for its neighbors."""
-        return maps_of(self.network, self.picture, self.neighbors)
+        return maps_of(self.network, self.picture, self.neighbors, self.max_pixels)
 
     @cached_property
     def drawn(self) -> Drawn:
-        return drawn(self.picture, self.neighbors, self.maps)
+        return drawn(self.picture, self.neighbors, self.maps, self.max_pixels)
 
     def draw(self) -> Image.Image:
         return sheet(self.drawn, Path(self.name).name, self.label or "the query", self.network.name or "the network")

@@ -1,28 +1,70 @@
-"""The file of an index: SQLite with one row per picture, so that a kill costs no batch that is finished.
+"""The file of an index: one row per picture, so that a kill costs no batch that is finished."""
 
-Every row has a checksum, since SQLite notices when a page is damaged, but not a number on it.
-"""
-
-import fcntl
 import json
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, Json, PlainValidator
 
-from fovea.basics import FoveaError, checksum
+from fovea.basics import Count, Database, Format, Record, Text
+from fovea.basics.database import reading
+from fovea.basics.database import writing as written
 
 NAME = "index.fovea"  # of an index in a folder
-OLD = b"fovea index 1\n"  # how files of the version before begin
-FIRST, KIND = b"SQLite format 3\0", 0x464F5645  # how these begin; what says that it is an index, at byte 68
+FORMAT = Format(
+    "index of pictures",
+    0x464F5645,
+    "(name BLOB PRIMARY KEY, stamp BLOB, vector BLOB, reason BLOB, checksum INTEGER) WITHOUT ROWID",
+    "make it anew with fresh=True ('fovea index DIR --out {path} --fresh')",
+    older=b"fovea index 1\n",
+)
 Stamp = tuple[int, ...]  # what changes when a picture does: its size in bytes, when it was written
+
+
+class Identity(Record):
+    """What embeddings hang on."""
+
+    weights: Text
+    transform: Text
+    features: Annotated[str, Field(pattern="^(output|pooled)$")]
+    dimensions: Annotated[int, Field(ge=1, lt=2**24)]
+
+
+class About(Record):
+    """What an index says about itself: its network, as it loads again, and where the pictures are."""
+
+    identity: Identity
+    net: Text | None
+    weights: Text | None
+    folder: Text
+    beside: Text
+    wanted: Count | None = None
+
+
+def _text(cell: object) -> str:
+    if not isinstance(cell, bytes):
+        raise ValueError("Input should be bytes")
+    return os.fsdecode(cell)
+
+
+def _below(name: str) -> str:
+    if not name or "\0" in name or os.path.isabs(name) or ".." in name.split("/"):
+        raise ValueError(f"{name!r} is no path below a folder")
+    return name
+
+
+class Cells(Record):
+    """A row but for its embedding."""
+
+    name: Annotated[str, PlainValidator(_text), AfterValidator(_below)]
+    stamp: Json[Annotated[tuple[int, ...], Field(min_length=2, max_length=4)]]
+    reason: Annotated[str, PlainValidator(_text)]
 
 
 @dataclass(frozen=True)
@@ -33,19 +75,20 @@ class Row:
     vector: NDArray[np.float32] | None = field(default=None, repr=False)  # D
     reason: str = ""
 
-    def packed(self, name: str) -> tuple[bytes | int | None, ...]:
+    def packed(self, name: str) -> tuple[bytes | None, ...]:
         """Names and reasons as bytes, since a file's name need not be text."""
         vector = None if self.vector is None else self.vector.astype("<f4").tobytes()
-        cells = os.fsencode(name), json.dumps(self.stamp).encode(), vector, os.fsencode(self.reason)
-        return *cells, checksum(cells)
+        return os.fsencode(name), json.dumps(self.stamp).encode(), vector, os.fsencode(self.reason)
 
 
 @dataclass
 class Held:
-    """What a file holds: about the whole index, and its pictures by their names, which are paths below its folder."""
+    """What a file holds: about the whole index, None where it is new, and its pictures by their names, which are paths
+    below its folder; `vectors` are the embeddings of those that have one, by their names in order."""
 
-    about: dict[str, Any] = field(default_factory=dict)
+    about: About | None = None
     rows: dict[str, Row] = field(default_factory=dict)
+    vectors: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32), repr=False)  # N,D
 
     @property
     def kept(self) -> dict[str, Row]:
@@ -60,33 +103,15 @@ class Held:
 class Store:
     """A file that is open for writing, by this process alone."""
 
-    path: Path
-    connection: sqlite3.Connection
+    database: Database
 
     def read(self) -> Held:
-        return _held(self.connection, self.path)
+        return _held(self.database)
 
-    def write(self, about: Mapping[str, Any], rows: Mapping[str, Row], dropped: Iterable[str] = ()) -> None:
+    def write(self, about: About, rows: Mapping[str, Row], dropped: Iterable[str] = ()) -> None:
         """All of it or nothing; on the disk when this returns."""
-        text = json.dumps(about).encode()
-        try:
-            self._write(text, rows, dropped)
-        except sqlite3.OperationalError as error:
-            raise FoveaError(f"{self.path} cannot be written: {error}") from None
-
-    def _write(self, text: bytes, rows: Mapping[str, Row], dropped: Iterable[str]) -> None:
-        with self.connection as run:
-            if _is_new(run):
-                run.executescript(
-                    f"PRAGMA auto_vacuum = FULL; BEGIN; PRAGMA application_id = {KIND};"
-                    "CREATE TABLE about (one INTEGER PRIMARY KEY, text BLOB, checksum INTEGER);"
-                    "CREATE TABLE pictures (name BLOB PRIMARY KEY, stamp BLOB, vector BLOB, reason BLOB,"
-                    " checksum INTEGER) WITHOUT ROWID;"
-                )
-            run.executemany("DELETE FROM pictures WHERE name = ?", ((os.fsencode(name),) for name in dropped))
-            packed = (row.packed(name) for name, row in rows.items())
-            run.executemany("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?, ?, ?)", packed)
-            run.execute("INSERT OR REPLACE INTO about VALUES (1, ?, ?)", (text, checksum((text,))))
+        packed = (row.packed(name) for name, row in rows.items())
+        self.database.write(json.dumps(about.model_dump()).encode(), packed, map(os.fsencode, dropped))
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:
@@ -97,76 +122,38 @@ def file_of(path: str | os.PathLike[str]) -> Path:
 
 def read(path: Path) -> Held:
     """What is finished of a file, while it is being written too."""
-    with closing(_connected(path, "ro")) as connection:
-        return _held(connection, path)
+    with reading(path, FORMAT) as database:
+        return _held(database)
 
 
 @contextmanager
 def writing(path: Path, fresh: bool = False) -> Iterator[Store]:
     """The file, made where there is none, until this process ends however it does; `fresh` forgets what it holds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as lock:  # closed last: closing any handle of a file would drop what SQLite locks
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FoveaError(f"another process is writing {path}: wait until it has finished") from None
-        head = _head(path)
-        if fresh and (not head or head.startswith(OLD) or (head[:16], head[68:]) == (FIRST, KIND.to_bytes(4))):
-            lock.truncate(0)
-            path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
-        with closing(_connected(path, "rw")) as connection:
-            yield Store(path, connection)
+    with written(path, FORMAT, fresh) as database:
+        yield Store(database)
 
 
-def _connected(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}", timeout=60, uri=True)
-
-
-def _held(connection: sqlite3.Connection, path: Path) -> Held:
-    try:
-        connection.execute("BEGIN")  # what is written meanwhile is not seen by halves
-        if _is_new(connection):
-            connection.rollback()
+def _held(database: Database) -> Held:
+    with database.reading() as text:
+        if text is None:
             return Held()
-        if connection.execute("PRAGMA application_id").fetchone()[0] != KIND:
-            raise _no_index(path)
-        rows = list(connection.execute("SELECT * FROM pictures"))
-        about = list(connection.execute("SELECT text, checksum FROM about"))
-        sound = connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
-        connection.rollback()
-    except sqlite3.DatabaseError as error:
-        head = _head(path)
-        if head.startswith(OLD):
-            raise FoveaError(f"{path} is an index of an older version: {_anew(path)}") from None
-        if not head.startswith(FIRST):
-            raise _no_index(path) from None
-        if "locked" in str(error):
-            raise FoveaError(f"{path} is being written: try again") from None
-        sound = False
-    if not sound or any(checksum(cells) != known for *cells, known in [*rows, *about]):
-        raise FoveaError(f"{path} is damaged: {_anew(path)}")
-    pictures = {
-        os.fsdecode(name): Row(
-            tuple(json.loads(stamp)), None if vector is None else np.frombuffer(vector, "<f4"), os.fsdecode(reason)
-        )
-        for name, stamp, vector, reason, _ in rows
-    }
-    return Held(json.loads(about[0][0]), pictures)
-
-
-def _is_new(connection: sqlite3.Connection) -> bool:
-    """Empty, or killed before anything was finished."""
-    return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-
-
-def _head(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(72)
-
-
-def _anew(path: Path) -> str:
-    return f"make it anew with fresh=True ('fovea index DIR --out {path} --fresh')"
-
-
-def _no_index(path: Path) -> FoveaError:
-    return FoveaError(f"{path} is no index of pictures: name another file ('fovea index DIR --out FILE' makes one)")
+        about = About.read(text, database.path, database.remedy)
+        dimensions, rows = about.identity.dimensions, dict[str, Row]()
+        named = database.rows("SELECT name FROM pictures WHERE vector IS NOT NULL")
+        names = sorted({os.fsdecode(name) for (name,) in named if isinstance(name, bytes)})
+        places = {name: place for place, name in enumerate(names)}
+        if len(places) * 4 * dimensions > database.path.stat().st_size:  # before memory is taken for them
+            raise database.damaged(f"{len(places):,} embeddings of {dimensions:,} numbers do not fit into it")
+        vectors = np.empty((len(places), dimensions), np.float32)
+        for name, stamp, vector, reason in database.checked():
+            given = {"name": name, "stamp": stamp, "reason": reason}
+            cells, embedding = Cells.read(given, database.path, database.remedy), None
+            if vector is not None:
+                if len(vector) != 4 * dimensions:
+                    raise database.damaged(f"{cells.name} has an embedding of another width")
+                embedding = vectors[places[cells.name]]
+                embedding[:] = np.frombuffer(vector, "<f4")
+            rows[cells.name] = Row(cells.stamp, embedding, cells.reason)
+    if not (np.einsum("nd,nd->n", vectors, vectors) < 1.01).all():  # NaN is less than nothing
+        raise database.damaged("an embedding that is not of unit length")
+    return Held(about, rows, vectors)
