@@ -1,6 +1,7 @@
 """Thirteen pictures in batches of four: a kill at any moment costs no finished batch, and the rows end the same."""
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -19,8 +20,9 @@ from typer.testing import CliRunner
 
 from fovea import BadChoice, FoveaError, cli
 from fovea.basics import BadPicture
+from fovea.basics.database import writing
 from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
-from fovea.patches import default_file, pictures_of
+from fovea.patches import cache, default_file, pictures_of
 from fovea.patches.patching import Patches, extract, open_source
 from fovea.patches.sheet import sheet
 
@@ -209,6 +211,111 @@ def test_damaged_rows_are_told(damage: str, data: DataSet, whole: list[dict[str,
         extract(data, Logged(tmp_path / "log"), file, BATCH)
     assert extract(data, Logged(tmp_path / "log"), file, BATCH, fresh=True).already == 0
     assert rows_of(file) == whole
+
+
+ROW = {"name": "ä/0.png", "boxes": [[0.0, 0.0, 20.0, 10.0]], "scores": [0.5]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"?", b"[]", b"null", b"[" * 100_000, json.dumps(ROW | {"boxes": [[0, 0, 20, float("nan")]]}).encode(),
+        *(
+            json.dumps(ROW | change).encode()
+            for change in (
+                {"boxes": [[20.0, 0.0, 0.0, 10.0]]}, {"boxes": [[0.0, 0.0, 1e300, 1.0]]}, {"boxes": [[0, 0, -5, 10]]},
+                {"boxes": [[0, 0, 20]]}, {"boxes": []}, {"boxes": 5}, {"scores": []}, {"scores": ["x"]},
+                {"scores": [float("inf")]}, {"name": "ä/1.png"}, {"name": 5}, {"more": 1}, {"skipped": "why"},
+                {"boxes": [[0, 0, 10**400, 10]]},
+            )
+        ),
+    ],
+    ids=lambda content: content[:40].decode() + str(len(content)),
+)  # fmt: skip
+def test_rows_with_a_right_checksum_are_checked_all_the_same(content: bytes, data: DataSet, tmp_path: Path) -> None:
+    file = extract(data, Logged(tmp_path / "log"), tmp_path / "f.sqlite", BATCH).file
+    with writing(file, cache.FORMAT) as store:
+        with store.reading() as about:
+            assert about is not None
+        store.write(about, [(0, content)])
+    with pytest.raises(FoveaError, match=r"is damaged.*--fresh"):
+        extract(data, Logged(tmp_path / "log"), file, BATCH)
+
+
+def test_settings_with_a_right_checksum_are_checked_all_the_same(data: DataSet, tmp_path: Path) -> None:
+    file = extract(data, Logged(tmp_path / "log"), tmp_path / "f.sqlite", BATCH).file
+    for about in (b"?", b"{}", b'{"source": 5}', b"[" * 100_000):
+        with writing(file, cache.FORMAT) as store:
+            store.write(about)
+        with pytest.raises(FoveaError, match=r"is damaged.*--fresh"):
+            extract(data, Logged(tmp_path / "log"), file, BATCH)
+
+
+def test_a_changed_digit_is_noticed(data: DataSet, whole: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "whole.sqlite"
+    content = file.read_bytes()
+    for digits in (b"[0.33, 0.0", b"0.14285714285714285", b'"batch": 4'):
+        at = content.index(digits) + len(digits) - 1
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(FoveaError, match=r"is damaged.*--fresh"):
+            extract(data, Logged(tmp_path / "log"), file, BATCH)
+
+
+def test_a_file_of_the_version_before_is_made_anew(data: DataSet, tmp_path: Path) -> None:
+    file = tmp_path / "old.sqlite"
+    with closing(sqlite3.connect(file)) as store:
+        store.executescript(
+            f"CREATE TABLE settings (content TEXT); PRAGMA application_id = {cache.FORMAT.mark};"
+            "CREATE TABLE pictures (place INTEGER PRIMARY KEY, content TEXT)"
+        )
+    with pytest.raises(FoveaError, match=r"of another version.*fresh=True \(--fresh\)"):
+        extract(data, Logged(tmp_path / "log"), file, BATCH)
+    assert extract(data, Logged(tmp_path / "log"), file, BATCH, fresh=True).already == 0
+
+
+class Failing:
+    """A picture on a disk that fails once."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def read(self) -> Image.Image:
+        self.tries += 1
+        if self.tries == 1:
+            raise BadPicture("it cannot be read now", passing=True)
+        return Image.new("L", (20, 10), 50)
+
+
+def test_what_failed_for_a_passing_reason_is_tried_again(
+    data: DataSet, whole: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    samples, file, source = list(data.samples), tmp_path / "f.sqlite", Logged(tmp_path / "log")
+    samples[5] = Sample("ä/50.png", 0, Failing())
+    failing = replace(data, samples=tuple(samples))
+    first = extract(failing, source, file, BATCH)
+    assert first.skipped == (("ä/50.png", "it cannot be read now"),)
+    again = extract(failing, source, file, BATCH)
+    assert (again.already, again.skipped, len(again)) == (COUNT - BATCH, (), COUNT)
+    assert source.looked_at()[-BATCH:] == [4, 50, 6, 7]
+    assert extract(failing, source, file, BATCH).already == COUNT
+
+
+@dataclass(frozen=True)
+class Wild:
+    """A source of the user's own that finds what is no box."""
+
+    box: tuple[float, float, float, float]
+    score: float = 1.0
+    text: str = "wild"
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Patches]:
+        return [Patches((self.box,), (self.score,)) for _ in images]
+
+
+@pytest.mark.parametrize("source", [Wild((5, 0, 1, 9)), Wild((0, 0, math.inf, 9)), Wild((0, 0, 9, 9), math.nan)])
+def test_what_a_source_gives_is_checked_before_it_is_kept(source: Wild, data: DataSet, tmp_path: Path) -> None:
+    with pytest.raises(BadChoice, match=r"what wild finds in ä/0\.png"):
+        extract(data, source, tmp_path / "f.sqlite", BATCH)
 
 
 def test_another_database_is_left_alone(data: DataSet, tmp_path: Path) -> None:

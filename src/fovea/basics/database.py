@@ -7,10 +7,11 @@ beside it, its tables and its pages are checked before a row is read.
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fovea.basics.errors import Damaged, FoveaError
@@ -83,13 +84,13 @@ class Database:
     def _about(self) -> bytes | None:
         if self._is_new():
             return None
-        if sorted(sql or b"" for (sql,) in self.rows("SELECT sql FROM sqlite_master")) != self._tables():
+        if {sql for (sql,) in self.rows("SELECT sql FROM sqlite_master")} != set(map(str.encode, self.format.tables)):
             raise self.damaged("other tables")
         (found,) = next(self.rows("PRAGMA quick_check(1)"))
         if found != b"ok":
             raise self.damaged(f"pages that do not fit: {found!r}")
-        about = [text for (text,) in self.checked("SELECT text, checksum FROM about")]
-        if len(about) != 1 or about[0] is None:
+        about = [text for (text,) in self.checked("SELECT text, checksum FROM about") if isinstance(text, bytes)]
+        if len(about) != 1:
             raise self.damaged("nothing about itself")
         return about[0]
 
@@ -97,20 +98,16 @@ class Database:
         """Empty, or killed before anything was finished."""
         return next(self.rows("SELECT count(*) FROM sqlite_master")) == (0,)
 
-    def _tables(self) -> list[bytes]:
-        return sorted(table.encode() for table in self.format.tables)
-
-    def rows(self, statement: str) -> Iterator[tuple[Cell, ...]]:
+    def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         """What SQLite gives, unchecked."""
         return iter(self.connection.execute(statement))
 
-    def checked(self, statement: str = "SELECT * FROM pictures") -> Iterator[tuple[bytes | None, ...]]:
-        """Whole rows without their checksums, which are right; a number comes as its digits."""
+    def checked(self, statement: str = "SELECT * FROM pictures") -> Iterator[tuple[Any, ...]]:
+        """Whole rows of bytes, numbers and None without their checksums, which are right."""
         for *cells, known in self.rows(statement):
-            plain = tuple(_bytes(cell) if isinstance(cell, int) else cell for cell in cells)
-            if not all(cell is None or type(cell) is bytes for cell in plain) or checksum(plain) != known:
+            if any(isinstance(cell, float) for cell in cells) or _with_checksum(cells)[-1] != known:
                 raise self.damaged("a wrong checksum")
-            yield plain
+            yield tuple(cells)
 
     def write(self, about: bytes, rows: Iterable[tuple[Cell, ...]] = (), dropped: Iterable[Cell] = ()) -> None:
         """All of it or nothing; on the disk when this returns."""
@@ -140,6 +137,8 @@ def reading(path: Path, format: Format) -> Iterator[Database]:
 def writing(path: Path, format: Format, fresh: bool = False, wait: bool = False) -> Iterator[Database]:
     """The file, made where there is none, for this process alone; `fresh` forgets what it holds, `wait` lets another
     process finish first, which is refused otherwise."""
+    if path.is_dir():
+        raise FoveaError(f"{path} is a folder: name a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path, wait) as handle:
         head = os.pread(handle, 100, 0)
@@ -183,9 +182,5 @@ def _damaged(path: Path, format: Format, what: str) -> Damaged:
     return Damaged(f"{path} is damaged, or of another version ({what}): {format.remedy.format(path=path)}")
 
 
-def _bytes(number: int) -> bytes:
-    return b"%d" % number
-
-
-def _with_checksum(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    return *cells, checksum(_bytes(cell) if isinstance(cell, int) else cell for cell in cells)
+def _with_checksum(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    return *cells, checksum(b"%d" % cell if isinstance(cell, int) else cell for cell in cells)

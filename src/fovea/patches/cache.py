@@ -177,18 +177,14 @@ def _kept(store: Database, settings: Settings, names: Sequence[str]) -> dict[str
     with store.reading() as text:
         if text is None:
             return {}
-        known = Settings.read(text, store.path, store.remedy).model_dump()
-        differing = [
-            f"{key} {known[key]!r}, not {now!r}" for key, now in settings.model_dump().items() if known[key] != now
-        ]
+        known, now = Settings.read(text, store.path, store.remedy).model_dump(), settings.model_dump()
+        differing = [f"{key} {known[key]!r}, not {now[key]!r}" for key in now if known[key] != now[key]]
         if differing:
             raise FoveaError(
                 f"{store.path} holds patches of other settings ({'; '.join(differing)}): name another file, or start "
                 "anew with fresh=True (--fresh)"
             )
-        rows = {
-            int(place or -1): Row.read(content or b"", store.path, store.remedy) for place, content in store.checked()
-        }
+        rows = {place: Row.read(content, store.path, store.remedy) for place, content in store.checked()}
     kept = dict[str, Row]()
     for start in range(0, len(names), settings.batch):
         wanted = names[start : start + settings.batch]

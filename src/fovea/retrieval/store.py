@@ -149,7 +149,7 @@ def _held(database: Database) -> Held:
             given = {"name": name, "stamp": stamp, "reason": reason}
             cells, embedding = Cells.read(given, database.path, database.remedy), None
             if vector is not None:
-                if len(vector) != 4 * dimensions:
+                if not isinstance(vector, bytes) or len(vector) != 4 * dimensions:
                     raise database.damaged(f"{cells.name} has an embedding of another width")
                 embedding = vectors[places[cells.name]]
                 embedding[:] = np.frombuffer(vector, "<f4")
