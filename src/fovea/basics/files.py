@@ -10,7 +10,7 @@ import secrets
 import stat
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from typing import Any
 from fovea.basics.errors import FoveaError
 
 LOCKED: set[int] = set()  # handles of locks, which a process that is forked, and may live longer, must not keep
-os.register_at_fork(after_in_child=lambda: [os.close(handle) for handle in LOCKED])
+os.register_at_fork(after_in_child=lambda: deque(map(os.close, LOCKED), maxlen=0))
 
 
 @dataclass
@@ -89,8 +89,8 @@ def whole(path: Path, sync: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[int]:
-    """A handle of a folder, or of a file that is made where there is none, which threads and processes have one after the
-    other: they wait for each other, or are refused. Where a disk has no locks, it says so."""
+    """A handle of a folder, or of a file that is made where there is none, for one thread or process at a time: others
+    wait, or are refused. Where a disk has no locks, it says so."""
     try:
         handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
     except OSError as error:
@@ -102,7 +102,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[int]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise FoveaError(f"another process is writing {path}: wait until it has finished, or name another") from None
+            raise FoveaError(f"another process is writing {path}: wait for it, or name another") from None
         except OSError as error:
             reason = f"{path} is on a disk without locks ({error.strerror})"
             warnings.warn(f"{reason}: let no two runs write into it at once", stacklevel=3)
