@@ -43,3 +43,4 @@ from .registry import HERE as HERE
 from .registry import REFERENCE as REFERENCE
 from .registry import Entry as Entry
 from .registry import Registry as Registry
+from .registry import declared_names as declared_names

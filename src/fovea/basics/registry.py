@@ -137,6 +137,13 @@ def _declared(package: str, kind: str) -> tuple[Entry, ...]:
     return tuple(found)
 
 
+@lru_cache
+def declared_names(*kinds: str) -> frozenset[str]:
+    """What fovea's own files declare of these kinds, wherever they are; none of them runs for it."""
+    packages = {".".join(("fovea", *file.relative_to(HERE).parts[:-1])) for file in HERE.rglob("*.py")}
+    return frozenset(entry.name for package in packages for kind in kinds for entry in _declared(package, kind))
+
+
 def _of(node: ast.stmt, module: str, kind: str) -> Iterator[Entry]:
     for call in getattr(node, "decorator_list", ()):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, within
 from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
 from fovea.networks import Network, as_found, model
 
@@ -37,9 +37,9 @@ class Spectrogram:
     lowest: float = 100.0  # Hz; the highest is half the rate
 
     def __post_init__(self) -> None:
-        for name, value in (("rate", self.rate), ("frame", self.frame), ("hop", self.hop), ("bands", self.bands)):
-            if value < 1:
-                raise BadChoice(f"a spectrogram's {name} is at least 1; got {value}")
+        for name, value, most in (("rate", self.rate, 2**20), ("frame", self.frame, 2**16), ("hop", self.hop, 2**16)):
+            within(f"a spectrogram's {name}", value, 1, most)
+        within("a spectrogram's bands", self.bands, 1, 1024)
         if not 0 <= self.lowest < self.rate / 2:
             raise BadChoice(f"the lowest pitch lies between 0 and {self.rate / 2:g} Hz; got {self.lowest:g}")
         if not self.filters().any(1).all():

@@ -182,7 +182,7 @@ class FeatureOptions:
 
 @dataclass(frozen=True)
 class GapOptions(FeatureOptions):
-    adl: Sequence[str] = ()  # layers of the features that ADL comes after
+    adl: str | Sequence[str] = ()  # layers of the features that ADL comes after
     adl_keep: float = 0.25
     adl_threshold: float = 0.5
 

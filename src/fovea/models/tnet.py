@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, within
 from fovea.models import bagnet
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
@@ -239,8 +239,7 @@ class WalkOptions:
 
     def check(self, cells: int) -> None:
         """Whether a grid of so many cells has room for the glimpses."""
-        if self.levels < 1:
-            raise BadChoice(f"a walk has at least one level; got {self.levels}")
+        within("levels", self.levels, 1, 16)
         plan(self.glimpses, self.levels, cells)
         plan(self.glimpses if self.while_training is None else self.while_training, self.levels, cells)
         if not 0 <= self.explore <= 1:

@@ -239,7 +239,13 @@ class TwoStream(nn.Module):
                 stream.classifier = nn.Linear(old.in_features, classes).to(old.weight)
 
 
-@model("twostream", about="a global stream and one that looks longer at patches", over="network", can=("streams",))
+@model(
+    "twostream",
+    about="a global stream and one that looks longer at patches",
+    over="network",
+    can=("streams",),
+    opens=("source",),
+)
 def build(backbone: Network, classes: int, options: TwoStreamOptions) -> Network:
     """Two streams over a backbone's features, as the thesis has them unless told otherwise."""
     prepare = _prepare_of(backbone)
@@ -262,7 +268,13 @@ def add_local_stream(classifier: Network, source: str, backbone: Network | None 
     return build_local(classifier, LocalOptions(source=source, **options), backbone)
 
 
-@model("local", about="a local stream beside a trained classifier", over="classifier", can=("streams",))
+@model(
+    "local",
+    about="a local stream beside a trained classifier",
+    over="classifier",
+    can=("streams",),
+    opens=("source",),
+)
 def build_local(classifier: Network, options: LocalOptions, backbone: Network | None = None) -> Network:
     if options.source is None:
         name = classifier.name or "NAME"

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from fovea.basics import BadChoice, BadNetwork
+from fovea.networks.budget import MOST, Budget
 from fovea.networks.hubs import OFFLINE, load_offline, load_timm, load_torchvision, timm_features
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import Builder, model, refused, split
@@ -16,11 +17,14 @@ from fovea.networks.weights import FILES
 Load = Callable[..., Network]  # fovea.load
 
 
-def build(load: Load, name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
-    """`load` gives the networks that others are built over."""
+def build(
+    load: Load, name: str, pretrained: bool, classes: int | None, options: dict[str, Any], values: int = MOST
+) -> Network:
+    """`load` gives the networks that others are built over; `values` is how many numbers it may have at most."""
     given = dict(options)
     try:
-        return _built(load, name, pretrained, classes, given)
+        with Budget(name, values):
+            return _built(load, name, pretrained, classes, given)
     except TypeError as error:  # the builder's own refusal
         if not options:
             raise

@@ -17,6 +17,7 @@ from torch import nn
 
 from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.data import imagenet_labels
+from fovea.networks.facts import SOURCE
 from fovea.networks.heads import new_head, number_labels
 from fovea.networks.network import Network
 from fovea.networks.weights import read_weights
@@ -27,11 +28,20 @@ OFFLINE = {
 }
 
 
+ARCHITECTURE = """in_chans img_size image_size patch_size window_size global_pool output_stride
+    drop_rate drop_path_rate proj_drop_rate attn_drop_rate pos_drop_rate patch_drop_rate drop_block_rate dropout
+    attention_dropout stochastic_depth_prob channels stem_width stem_type stem_size base_width cardinality width_mult
+    width_factor growth_rate embed_dim embed_dims dims depth depths layers num_heads num_features head_hidden_size
+    mlp_ratio mlp_ratios qkv_bias class_token reg_tokens dynamic_img_size dynamic_img_pad strict_img_size act_layer
+    norm_layer norm_eps aa_layer init_values ls_init_value zero_init_last aux_logits transform_input"""
+PLAIN = dict.fromkeys(ARCHITECTURE.split(), Any)  # options of a hub's network that a weights file may give
+
+
 def load_offline(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     import timm
 
     package, architecture = OFFLINE[name]
-    module = timm.create_model(architecture, **({} if pretrained else _head(classes)), **options)
+    module = timm.create_model(architecture, **({} if pretrained else _head(classes)), **_no_source(options))
     if pretrained:
         if find_spec(package) is None:
             raise BadNetwork(
@@ -53,7 +63,7 @@ def load_timm(name: str, pretrained: bool, classes: int | None, options: dict[st
     if not timm.is_model(name):
         raise BadChoice(f"timm has no network {name!r}{nearest(name, timm.list_models())}")
     with _hub(f"timm/{name}") if pretrained else nullcontext():
-        module = timm.create_model(name, pretrained=pretrained, **_head(classes), **options)
+        module = timm.create_model(name, pretrained=pretrained, **_head(classes), **_no_source(options))
     return Network(module, _timm_transform(module), _timm_labels(module))
 
 
@@ -73,7 +83,7 @@ def load_torchvision(name: str, pretrained: bool, classes: int | None, options: 
     if name not in torchvision_names():
         raise BadChoice(f"torchvision has no network {name!r}{nearest(name, torchvision_names())}")
     weights = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
-    options = options | ({} if pretrained else _head(classes))
+    options = _no_source(options) | ({} if pretrained else _head(classes))
     if name in {"googlenet", "inception_v3"} and not pretrained:
         options["init_weights"] = True
     with _hub(f"torchvision/{name}") if pretrained else nullcontext():
@@ -90,6 +100,15 @@ def load_torchvision(name: str, pretrained: bool, classes: int | None, options: 
 
 def _head(classes: int | None) -> dict[str, Any]:
     return {} if classes is None else {"num_classes": classes}
+
+
+def _no_source(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as they go to a hub: weights come from where the caller says, and from nowhere else."""
+    if source := next(filter(SOURCE.fullmatch, options), None):
+        raise BadChoice(
+            f"option {source} is refused: weights are given by weights=FILE, or by pretrained=True or False"
+        )
+    return options
 
 
 def torchvision_names() -> list[str]:

@@ -1,25 +1,28 @@
 """Name to network: weights, transform and labels in one object."""
 
 import json
+import math
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fovea.basics import REFERENCE, BadChoice, BadNetwork, nearest
-from fovea.networks.building import build
+from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, declared_names, nearest, printable
+from fovea.networks.budget import MOST, budget_of
+from fovea.networks.building import Load, build
 from fovea.networks.devices import placed
+from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import OFFLINE as OFFLINE
-from fovea.networks.hubs import torchvision_names
+from fovea.networks.hubs import PLAIN, torchvision_names
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin
-from fovea.networks.weights import FILES, facts, no_file, of_extractor, put, read_weights
+from fovea.networks.weights import FILES, no_file, of_extractor, put, read_weights
 from fovea.pictures import Prepare
 
 OURS = Path(__file__).parents[1] / "weights"
@@ -44,7 +47,18 @@ def load(
     `classes` other than the weights' gives a new, untrained last layer. `options` go to whoever builds the network,
     such as `{"drop_rate": 0.2}` for timm.
     """
-    name = str(name)
+    return _load(load, str(name), weights, pretrained, classes, options)
+
+
+def _load(
+    loads: Load,
+    name: str,
+    weights: str | Path | None,
+    pretrained: bool,
+    classes: int | None,
+    options: Mapping[str, Any] | None,
+) -> Network:
+    """`loads` gives the networks that it is built over."""
     if Path(name).suffix.lower() in FILES and (Path(name).is_file() or not (name.startswith(HUBS) or split(name)[0])):
         if not Path(name).is_file():
             raise no_file(Path(name))
@@ -59,31 +73,73 @@ def load(
         known = [one for names in models().values() for one in names]
         raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
     if weights is None:
-        network = build(load, kind, pretrained, classes, given)
+        network = build(loads, kind, pretrained, classes, given)
     else:
-        network = _trained(kind, Path(weights), classes, given)
+        path = Path(weights)
+        network = _trained(loads, kind, path, read_weights(path), classes, given, MOST)
     network.name, network.origin = kind if REFERENCE.fullmatch(name) else name, network.origin or Origin(kind, given)
     network.module.eval()
     return network
 
 
-def _trained(kind: str, path: Path, classes: int | None, options: dict[str, Any]) -> Network:
+def _trained(
+    loads: Load,
+    kind: str,
+    path: Path,
+    state: dict[str, Tensor],
+    classes: int | None,
+    options: dict[str, Any],
+    values: int,
+) -> Network:
     """A network with the weights of a file. A file of fovea's says how many classes it has, of another it is told by
     its tensors."""
-    state, about = read_weights(path), facts(path)
-    labels = json.loads(about.get("fovea.labels", "null")) if about.get("fovea.network") == kind else None
-    network = build(load, kind, False, len(labels) if labels else None, options)
+    about = facts(path)
+    labels = about.labels if about.network == kind else None
+    network = build(loads, kind, False, len(labels) if labels else None, options, values)
     if classes is None and of_extractor(state, network.module) is not state:
         raise BadChoice(
             f"{path} is a TNet's: its features fit {kind}, which needs a last layer of its own. Give classes=N "
             "for a new one to train, or load the file itself"
         )
     told = None if labels else classes_in(state, network.module)
-    network = network if told is None else build(load, kind, False, told, options)
+    network = network if told is None else build(loads, kind, False, told, options, values)
     put(network.module, state, path)
     if classes is not None:
         new_head(network, classes)
     return network
+
+
+def load_named(name: str, weights: str | None, where: object) -> Network:
+    """A network that a file, `where`, names: nothing is fetched or imported for it, whatever the name.
+
+    It comes with fovea or in an installed package, or its weights lie in a file, which is read as any weights file.
+    """
+    at_hand = Path(name).is_file() and Path(name).suffix.lower() in FILES
+    if not at_hand and (not _is_known(name) or (weights is None and _is_fetched(name))):
+        shown = printable(name)[:LETTERS]
+        raise BadNetwork(
+            f"{where} names the network {shown!r}, which does not lie here: if you trust it, name it yourself, so that "
+            f"it may be fetched or imported (net={shown!r}, --net {shown})"
+        )
+    return load(name, weights)
+
+
+def _load_within(
+    name: str, weights: None, pretrained: bool, classes: int | None, options: Mapping[str, Any]
+) -> Network:
+    """What the network of a weights file is built over: known by name, and never fetched or another file's."""
+    if Path(name).suffix.lower() in FILES or (pretrained and _is_fetched(name)):
+        raise BadNetwork(
+            f"its features would be fetched, or read from another file ({printable(name)[:LETTERS]}), and no file may "
+            "ask for that: name them yourself, fovea.load(NAME, weights=FILE, options=…)"
+        )
+    return _load(_load_within, name, None, pretrained, classes, options)
+
+
+def _is_fetched(name: str) -> bool:
+    """Whether the weights of a network are a hub's."""
+    kind, inner = split(name)
+    return name.startswith(HUBS) or (bool(kind) and (model.entry(kind).traits["over"] == "timm" or _is_fetched(inner)))
 
 
 def as_network(net: NetworkLike, device: str | torch.device | None = None) -> Network:
@@ -103,7 +159,7 @@ def kind_of(name: str) -> str:
     """The name that builds a network: what a weights file of ours is for, what a builder of the user's own is
     registered as, any other name itself."""
     if name in ours():
-        return facts(OURS / f"{name}.safetensors")["fovea.network"]
+        return str(facts(OURS / f"{name}.safetensors").network)
     return model.entry(name).name if REFERENCE.fullmatch(name) else name
 
 
@@ -130,19 +186,57 @@ def models(pattern: str = "") -> dict[str, list[str]]:
 
 
 def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
-    about = facts(path)
-    if "fovea.network" not in about:
-        read_weights(path)  # a refusal for what is in the file comes before the question what it is for
+    about, given = facts(path), dict(options or {})
+    state = read_weights(path)  # a refusal for what is in the file comes before the question what it is for
+    if about.network is None:
         raise BadNetwork(
             f"{path} does not say which network it is for; fovea.load('timm/<name>', weights={str(path)!r})"
         )
-    kind = about["fovea.network"]
-    _check_known(kind, path)
-    built = json.loads(about.get("fovea.options", "{}")) | dict(options or {})
-    network = load(kind, path, classes=classes, options=built)
-    _describe(network, about, classes)
-    network.name = path.stem
-    return network
+    _check_known(about.network, path)
+    built, kind = _options(path, about, given), kind_of(about.network)
+    try:
+        network = _trained(_load_within, kind, path, state, classes, built, budget_of(state))
+    except FoveaError as error:
+        raise BadNetwork(str(error) if str(path) in str(error) else f"{path} cannot be loaded: {error}") from None
+    except Exception as error:  # whatever its options made the builder do
+        said = printable(f"{type(error).__name__}: {error}")[:LETTERS]
+        raise BadNetwork(f"{path} is damaged, or not fovea's ({kind} cannot be built: {said}): {MADE_ANEW}") from None
+    network.origin = network.origin or Origin(about.network, built)
+    network.module.eval()
+    return _described(network, path, about, classes)
+
+
+def _options(path: Path, about: Facts, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a file, where one may ask for them, and the caller's, which come first."""
+    declared, opens = _declared(about.network or "")
+    asked = {key: value for key, value in about.options.items() if key not in given}
+    refuse_options(path, asked, declared)
+    for key in opens & asked.keys():
+        if asked[key] is not None and not _is_at_hand(str(asked[key])):
+            raise refused(key, path, f"{asked[key]!r} does not come with fovea; {yourself(path)}")
+    return asked | dict(given)
+
+
+def _is_at_hand(source: str) -> bool:
+    """Whether a patch source, KIND:NET,key=value, is fovea's, and so is its network."""
+    kind, colon, rest = source.partition(":")
+    pieces, at_hand = [piece.strip() for piece in rest.split(",")], {*OFFLINE, *ours()}
+    settings = [piece for piece in pieces if "=" in piece and Path(piece).suffix.lower() not in FILES]
+    return not colon or (
+        kind in declared_names("method", "patch_source") and at_hand.issuperset({*pieces} - {*settings})
+    )
+
+
+def _declared(name: str) -> tuple[dict[str, Any], frozenset[str]]:
+    """The options that a file may give a network, with their types; and those of them that name another network."""
+    if name in ours():
+        return _declared(kind_of(name))
+    kind, inner = split(name)
+    if not kind and name not in model:
+        return PLAIN, frozenset()
+    builder = model.get(kind or inner)
+    theirs, opens = ({}, frozenset()) if not kind else _declared("timm/" if builder.over == "timm" else inner)
+    return {**theirs, **builder.types}, opens | frozenset(builder.entry.traits.get("opens", ()))
 
 
 def _check_known(name: str, path: Path) -> None:
@@ -164,24 +258,22 @@ def _is_known(name: str) -> bool:
 
 
 def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
-    """The network of a weights file, built anew with random weights."""
+    """The network of a weights file of ours, built anew with random weights."""
     about = facts(path)
-    labels = json.loads(about.get("fovea.labels", "null"))
-    built = json.loads(about.get("fovea.options", "{}")) | dict(options or {})
+    built = about.options | dict(options or {})
     network = load(
-        about["fovea.network"], pretrained=False, classes=classes or len(labels or ()) or None, options=built
+        about.network or "", pretrained=False, classes=classes or len(about.labels or ()) or None, options=built
     )
-    _describe(network, about, classes)
+    return _described(network, path, about, classes)
+
+
+def _described(network: Network, path: Path, about: Facts, classes: int | None) -> Network:
+    """With labels and transform as its weights file tells them."""
+    if classes is None:
+        network.labels = about.labels or None
+    if about.transform is not None:
+        network.transform = about.transform.prepare()
+    elif isinstance(network.transform, Prepare) and math.prod(network.transform.size) > PIXELS:
+        raise BadNetwork(f"{path} asks for pictures of {network.transform.size} pixels; at most {PIXELS:,} are taken")
     network.name = path.stem
     return network
-
-
-def _describe(network: Network, about: Mapping[str, str], classes: int | None) -> None:
-    """Labels and transform as a weights file tells them."""
-    labels = json.loads(about.get("fovea.labels", "null"))
-    if classes is None:
-        network.labels = tuple(labels) if labels else None
-    if "fovea.transform" in about:
-        given = json.loads(about["fovea.transform"])
-        size, mean, std = (tuple(given.pop(key)) for key in ("size", "mean", "std"))
-        network.transform = Prepare(size, mean, std, **given)

@@ -6,14 +6,14 @@
 A builder takes the number of classes and options, by keyword or as a dataclass called `options`. With `over` it is
 given a network first and named KIND/NAME: over the features of any "network", a trained "classifier", or a network of
 "timm" without its last layer. `can` are abilities; `readings` are ways to read a paper's table, the paper's
-configuration first.
+configuration first. `opens` are options that name another network, which a weights file may do only with fovea's.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from fovea.basics import REFERENCE, BadChoice, BadNetwork, Entry, Registry, nearest
 
@@ -27,10 +27,14 @@ class Builder:
 
     entry: Entry
     make: Callable[..., Any]
-    options: tuple[str, ...]
+    types: Mapping[str, Any]  # of the options, by name
     config: type | None  # the dataclass that options become
     has_classes: bool
     any_option: bool  # it takes options by any name
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return tuple(self.types)
 
     @property
     def over(self) -> str:
@@ -57,9 +61,11 @@ def _builder(entry: Entry, thing: Any) -> Builder:
     has_classes = parameters.pop("classes", None) is not None
     asked = parameters.get("options")
     config: Any = asked.annotation if asked is not None and is_dataclass(asked.annotation) else None
-    names = (field.name for field in fields(config)) if config is not None else parameters
+    known = get_type_hints(config or thing)
+    names = [field.name for field in fields(config)] if config is not None else list(parameters)
+    types = {name: known.get(name, Any) for name in names}
     open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    return Builder(entry, thing, tuple(names), config, has_classes, open_ended and config is None)
+    return Builder(entry, thing, types, config, has_classes, open_ended and config is None)
 
 
 model: Registry[Builder] = Registry("model", ("fovea.models",), _builder)

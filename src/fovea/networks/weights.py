@@ -4,13 +4,16 @@ import hashlib
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest, printable, whole
+from fovea.networks.facts import LETTERS, MADE_ANEW, facts
 
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
@@ -27,14 +30,13 @@ def write_weights(path: Path, module: nn.Module, about: Mapping[str, str], half:
     tensors = rest if borrows else tensors  # what has changed since it was borrowed is the module's own
     if half:
         tensors = {key: fit_for_half(value) for key, value in tensors.items()}
+    lent = {"fovea.borrowed": hash_of(another)} if borrows else {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    try:
-        save_file(tensors, str(part), {**about, **({"fovea.borrowed": hash_of(another)} if borrows else {})})
-    except SafetensorError as error:  # a full disk, for one
-        part.unlink(missing_ok=True)
-        raise OSError(f"the weights could not be written to {path}: {error}") from None
-    part.replace(path)
+    with whole(path) as part:
+        try:
+            save_file(tensors, str(part), {**about, **lent, "fovea.sha256": hash_of(tensors)})
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(f"the weights could not be written to {path}: {error}") from None
 
 
 def borrowed_of(module: nn.Module, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -67,33 +69,58 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """A state dict from safetensors, or from a pickle that holds tensors and no code."""
     if not path.is_file():
         raise no_file(path)
-    if path.suffix.lower() == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+    state = _safetensors(path) if path.suffix.lower() == ".safetensors" else _pickled(path)
+    strange = [name for name, value in state.items() if value.layout != torch.strided or value.is_quantized]
+    if strange or any(value.device.type != "cpu" or value.is_complex() for value in state.values()):
+        raise BadNetwork(f"{path} holds tensors that no network of fovea's has (sparse, quantized, complex or empty)")
+    return state
 
-        try:
-            return load_file(str(path))
-        except (SafetensorError, OSError) as error:
-            raise BadNetwork(f"{path} is not a whole safetensors file: {error}") from None
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    told = facts(path).sha256
     try:
+        state: dict[str, Tensor] = load_file(str(path))
+    except Exception as error:  # safetensors', and torch's for what it does not know
+        raise BadNetwork(f"{path} is not a whole safetensors file: {printable(str(error))[:LETTERS]}") from None
+    if told is not None and told != hash_of(state):
+        raise BadNetwork(f"{path} is damaged: its tensors are not those that were saved; {MADE_ANEW}")
+    return state
+
+
+def _pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        _refuse_bombs(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the pickle's protocol: what matters is said below
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except BadNetwork:
+        raise
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL:? (\S+)", str(error))
-        what = f"a pickle that calls {asked[1]}, more" if asked else "no weights file, or a pickle with more"
+        what = f"a pickle that calls {printable(asked[1])}, more" if asked else "no weights file, or a pickle with more"
         raise BadNetwork(
             f"{path} is {what} than tensors, which could run code, so it is refused; "
             "save the state_dict as safetensors instead"
         ) from None
     except Exception as error:  # torch has no error of its own for a damaged file
         said = str(error).partition(". ")[0] if isinstance(error, RuntimeError) else "it is damaged or cut short"
-        raise BadNetwork(f"{path} cannot be read as weights: {said}") from None
-    while isinstance(state, dict) and isinstance(state.get("state_dict", state.get("model")), dict):
-        state = state.get("state_dict", state.get("model"))
-    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise BadNetwork(f"{path} cannot be read as weights: {printable(said)[:LETTERS]}") from None
+    for _ in range(3):  # as {"state_dict": {"model": …}}; one may hold itself
+        inner = state.get("state_dict", state.get("model")) if isinstance(state, dict) else None
+        state = inner if isinstance(inner, dict) else state
+    if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
         raise BadNetwork(f"{path} holds no state dict (names to tensors)")
     return state
+
+
+def _refuse_bombs(path: Path) -> None:
+    """What torch saves is not compressed, so nothing in it is larger than the file."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            if sum(member.file_size for member in packed.infolist()) > path.stat().st_size:
+                raise BadNetwork(f"{path} would unpack to more than its size, as no weights file does; it is refused")
 
 
 def no_file(path: Path) -> BadChoice:
@@ -101,23 +128,10 @@ def no_file(path: Path) -> BadChoice:
     return BadChoice(f"no weights file {str(path)!r}{nearest(path.name, neighbors)}")
 
 
-def facts(path: Path) -> dict[str, str]:
-    """What a weights file says about itself; only a safetensors file says anything."""
-    from safetensors import SafetensorError, safe_open
-
-    if path.suffix.lower() != ".safetensors":
-        return {}
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise BadNetwork(f"{path} is not a whole safetensors file: {error}") from None
-
-
 def put(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
     """The weights of a file into the module that they are for."""
     another, _ = borrowed_of(module, module.state_dict())
-    borrowed = facts(path).get("fovea.borrowed") if another else None
+    borrowed = facts(path).borrowed if another else None
     if borrowed is not None:  # what it borrows is not in the file
         if borrowed != getattr(module, "lent", ""):
             raise BadNetwork(
@@ -125,10 +139,16 @@ def put(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
                 "train it anew"
             )
         state = another | state
+    fitted, its = of_extractor(state, module), module.state_dict()
     try:
-        module.load_state_dict(of_extractor(state, module))
+        if wrong := [
+            key for key in fitted if key in its and fitted[key].is_floating_point() != its[key].is_floating_point()
+        ]:
+            raise RuntimeError(f"{wrong[0]} is {fitted[wrong[0]].dtype}, not {its[wrong[0]].dtype}")
+        module.load_state_dict(fitted)
     except RuntimeError as error:
-        raise BadNetwork(f"{path} does not fit {type(module).__name__}: {str(error)[:400]}") from None
+        said = printable(" ".join(str(error).split()))[:400]
+        raise BadNetwork(f"{path} does not fit {type(module).__name__}: {said}") from None
 
 
 def of_extractor(state: dict[str, Tensor], module: nn.Module) -> dict[str, Tensor]:

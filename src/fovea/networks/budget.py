@@ -1,0 +1,45 @@
+"""How large a network may become, checked before memory is taken for it."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fovea.basics import BadNetwork
+
+MOST = 2**33  # values of the largest network: more than any of timm's has
+SPARE = 2**26  # values that a network may have beside those of its file, such as a borrowed part's
+LEAST = 2**12  # what a small tensor counts as, so that their number has an end too
+
+
+class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While a network is built, its tensors together have at most so many values."""
+
+    def __init__(self, name: str, values: int = MOST) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.name, self.values, self.left = name, values, values
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        shapes = [value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        if not shapes and "device" in kwargs:  # a new tensor: it is made without memory first
+            count = func(*args, **(kwargs | {"device": torch.device("meta"), "pin_memory": None})).numel()
+            self.left -= max(count, LEAST)
+        else:
+            count = 0
+            if len(shapes) > 1 and torch.Tag.pointwise in func.tags:
+                count = math.prod(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+        if self.left < 0 or count > self.values:
+            raise BadNetwork(
+                f"{self.name} would have more than {self.values:,} numbers, which is refused: its options, or the "
+                "number of its classes, are too large"
+            )
+        return func(*args, **kwargs)
+
+
+def budget_of(state: Mapping[str, Tensor]) -> int:
+    """What the weights of a file leave room for."""
+    return SPARE + 4 * sum(max(value.numel(), LEAST) for value in state.values())
