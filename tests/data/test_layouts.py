@@ -96,7 +96,7 @@ def test_labels_limit_and_options(made: Made) -> None:
     for wrong, said in {
         "splt=test": "no option 'splt'; did you mean 'split'",
         "limit=few": "limit= takes a whole number; got 'few'",
-        "limit=0": "at least 1",
+        "limit=0": "limit= is 1 to 1,000,000,000; got 0",
         "labels=a": "labels are written 0-49",
         "labels=7": "no picture of the classes",
         "test": "name:key=value",

@@ -101,9 +101,9 @@ def test_from_mnist_files(made: Callable[..., Path]) -> None:
     [
         ("canvas=big", r"canvas= takes a size in pixels, as 1000 or 1500x800 .*; got 'big'"),
         ("cavnas=64", "no option 'cavnas'; did you mean 'canvas'"),
-        ("count=0", "count= is at least 1"),
+        ("count=0", "count= is 1 to 1,000,000; got 0"),
         ("copies=two", "copies= takes a whole number"),
-        ("clutter=-1", "clutter= is at least 0"),
+        ("clutter=-1", "clutter= is 0 to 1,000,000; got -1"),
         ("others=1", "at most 0 others fit 1 copies"),
         ("canvas=20", "1 digits of 28 pixels do not fit a canvas of 20 x 20"),
         ("split=val", r"no split 'val' \(it has: test, train\)"),

@@ -87,9 +87,9 @@ def test_one_frame_tells_next_to_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("moving:source=digits,frames=2", "at least 3, since a motion has two legs; got 2"),
-        ("moving:source=digits,count=0", "count= is at least 1"),
-        ("moving:source=digits,noise=300", "brightness from 0 to 255"),
+        ("moving:source=digits,frames=2", "frames= is 3 to 1,000; got 2"),
+        ("moving:source=digits,count=0", "count= is 1 to 1,000,000; got 0"),
+        ("moving:source=digits,noise=300", "noise= is 0 to 255; got 300"),
         ("moving:source=digits,canvas=60", "no room for two steps of 14 on a canvas of 60 x 60"),
         ("moving:source=digits,motions=0-16", "numbered 0 to 15; got 16"),
         ("moving:source=digits,motions=right-upp", "did you mean 'right-up'"),

@@ -46,7 +46,7 @@ def test_test_clips_are_spread_evenly_over_frames_that_were_not_trained_on(film:
 
 def test_the_last_stretch_is_left_out_where_it_is_short(film: Path) -> None:
     assert len(make_segments(file=str(film), seconds=1, frames=2, count=4).labels) == 2  # a quarter second is left
-    assert len(make_segments(file=str(film), seconds="0.8", frames=1, count=4).labels) == 3  # 16, 16 and 13 frames
+    assert len(make_segments(file=str(film), seconds=0.8, frames=1, count=4).labels) == 3  # 16, 16 and 13 frames
 
 
 def test_frames_are_those_of_the_file_and_small(film: Path) -> None:
@@ -66,11 +66,11 @@ def test_the_seed_draws_other_frames(film: Path) -> None:
     ("options", "said"),
     [
         ("", "segments are of a video: segments:file=clip.mp4"),
-        ("file=FILM,seconds=none", "seconds= is how long a stretch lasts"),
-        ("file=FILM,seconds=0", "seconds= is how long a stretch lasts"),
+        ("file=FILM,seconds=none", "seconds= takes a number; got 'none'"),
+        ("file=FILM,seconds=0", "seconds= is 0.001 to"),
         ("file=FILM,seconds=9", "45 frames in 1 stretch"),
         ("file=FILM,seconds=0.5,frames=3", "18 frames in each for test clips of 3"),
-        ("file=FILM,frames=0", "frames= is at least 1"),
+        ("file=FILM,frames=0", "frames= is 1 to 1,000"),
         ("file=FOLDER/flim.mp4", "did you mean 'film.mp4'"),
     ],
 )

@@ -17,6 +17,7 @@ from .errors import BadText as BadText
 from .errors import Damaged as Damaged
 from .errors import FoveaError as FoveaError
 from .errors import nearest as nearest
+from .errors import shown as shown
 from .errors import within as within
 from .files import Names as Names
 from .files import claimed as claimed
@@ -33,6 +34,14 @@ from .intervals import by_bootstrap as by_bootstrap
 from .intervals import interval as interval
 from .intervals import interval_of_means as interval_of_means
 from .intervals import student as student
+from .numbers import ANY as ANY
+from .numbers import BOUNDS as BOUNDS
+from .numbers import SEED as SEED
+from .numbers import SHARE as SHARE
+from .numbers import Bound as Bound
+from .numbers import bound_of as bound_of
+from .numbers import bounded as bounded
+from .numbers import demand_bounds as demand_bounds
 from .provenance import commit as commit
 from .provenance import processor as processor
 from .records import Count as Count

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST = 80  # characters of what was given that an error repeats
+
 
 class FoveaError(Exception):
     """Anything fovea refuses to do; the message says what was given, what was expected and what to do."""
@@ -36,7 +38,16 @@ class BadNetwork(FoveaError):
 def within(what: str, value: float, least: float, most: float) -> None:
     """Refuses a number before memory is taken for it; NaN is within nothing."""
     if not least <= value <= most:
-        raise BadChoice(f"{what} is {least:,} to {most:,}; got {value}")
+        raise BadChoice(f"{what} is {least:,} to {most:,}; got {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """What was given, in a line that is not too long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
 
 
 def nearest(given: str, choices: Iterable[str], most: int = 3) -> str:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fovea.basics import REFERENCE, BadChoice, Entry, Registry, nearest
+from fovea.basics import BOUNDS, REFERENCE, BadChoice, Entry, Registry, nearest
 from fovea.data.options import numbers, parsed, typed, value_of
 from fovea.data.places import find, plain
 from fovea.data.samples import DataSet, Sample
@@ -93,7 +93,7 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     data = chosen.open(**arguments) if folder is None else chosen.open(folder, **arguments)
     data = _accepted(chosen.entry, data, holds)
     data = data if kept is None else data.only(numbers(kept))
-    return data if limit is None else data.first(value_of(f"{name}: limit=", limit, int))
+    return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
 
 
 def held_by(given: str | Path) -> str:

@@ -7,38 +7,39 @@ A canvas follows from the settings, the seed and its index alone, and is made wh
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fovea.basics import BadChoice
+from fovea.basics import SEED, BadChoice, Bound, bounded
 from fovea.data import digits, mnist
 from fovea.data.layouts import layout
-from fovea.data.options import Size, demand_least, splits_asked
+from fovea.data.options import Size, splits_asked
 from fovea.data.places import at_home, find
 from fovea.data.samples import Box, DataSet, Sample
 
 FRAGMENT = 8 / 28  # of a digit's side, as in cluttered MNIST
 INK = 32  # pixels at least this bright are the digit's: resizing leaves a faint rim
 CROWDED = 8  # areas of a digit for each fragment and each stroke, where their number is not given
-LEAST = {"count": 1, "digit": 8, "copies": 1, "others": 0, "clutter": 0, "noise": 0, "seed": 0}
 TRIES = 40  # random places for a digit before they are dealt out on a grid
 
 
 # the options are the text after a set's name, so this door has them all
 @layout("megapixel", about="made: a few digits on large canvases")
+@bounded
 def open_megapixel(  # a public door: these are the options of --data megapixel:
     *,
     split: str | None = None,
-    canvas: Size = (1000, 1000),
-    count: int = 1000,
-    digit: int = 28,
-    copies: int = 1,
-    others: int = 0,
-    clutter: int | None = None,
-    noise: int | None = None,
-    seed: int = 0,
+    canvas: Annotated[Size, Bound(8, 14_000)] = (1000, 1000),
+    count: Annotated[int, Bound(1, 1_000_000)] = 1000,
+    digit: Annotated[int, Bound(8, 2000)] = 28,
+    copies: Annotated[int, Bound(1, 300)] = 1,
+    others: Annotated[int, Bound(0, 300)] = 0,
+    clutter: Annotated[int, Bound(0, 1_000_000)] | None = None,
+    noise: Annotated[int, Bound(0, 1_000_000)] | None = None,
+    seed: Annotated[int, SEED] = 0,
     source: str = "digits",
 ) -> DataSet:
     """`count` canvases. The label is the class of the `copies` digits; the boxes are theirs, tight.
@@ -50,17 +51,6 @@ def open_megapixel(  # a public door: these are the options of --data megapixel:
     """
     part = splits_asked("megapixel", split or "train", ("train", "test"))[0]
     width, height = canvas
-    demand_least(
-        "megapixel",
-        LEAST,
-        count=count,
-        digit=digit,
-        copies=copies,
-        others=others,
-        clutter=clutter,
-        noise=noise,
-        seed=seed,
-    )
     if others > 9 * (copies - 1):
         raise BadChoice(
             f"megapixel: others={others} with copies={copies}: another class would occur as often as the label's; "

@@ -8,21 +8,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, nearest
+from fovea.basics import SEED, BadChoice, Bound, bounded, nearest, within
 from fovea.data.layouts import layout
 from fovea.data.megapixel import digit_source, glyphs, ink_box, lighten
-from fovea.data.options import Size, demand_least, numbers, splits_asked
+from fovea.data.options import Size, numbers, splits_asked
 from fovea.data.samples import Box
 
 WAYS = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}
 MOTIONS = tuple(f"{first}-{second}" for first in WAYS for second in WAYS)
-LEAST = {"count": 1, "digit": 8, "step": 1, "noise": 0, "seed": 0}
+MOST = 3_000_000  # frames of a set
 SLOWEST, FASTEST = 0.75, 1.25  # a leg's length, in steps
 
 
@@ -58,17 +58,18 @@ class Shots:
 
 # the options are the text after a set's name, so this door has them all
 @layout("moving", holds="clips", about="clips, made: digits that move")
+@bounded
 def make_moving(  # a public door: these are the options of --data moving:
     *,
     split: str | None = None,
-    count: int = 1000,
-    frames: int = 3,
-    canvas: Size = (112, 112),
-    digit: int = 40,
-    step: int = 14,
-    noise: int = 0,
+    count: Annotated[int, Bound(1, 1_000_000)] = 1000,
+    frames: Annotated[int, Bound(3, 1000)] = 3,  # a motion has two legs
+    canvas: Annotated[Size, Bound(8, 4000)] = (112, 112),
+    digit: Annotated[int, Bound(8, 2000)] = 40,
+    step: Annotated[int, Bound(1, 2000)] = 14,
+    noise: Annotated[int, Bound(0, 255)] = 0,
     motions: str = "0-15",
-    seed: int = 0,
+    seed: Annotated[int, SEED] = 0,
     source: str = "mnist",
 ) -> Shots:
     """`count` clips of `frames` frames. A leg is about `step` pixels long; `noise` is the brightest of the background.
@@ -78,11 +79,7 @@ def make_moving(  # a public door: these are the options of --data moving:
     own halves.
     """
     part = splits_asked("moving", split or "train", ("train", "test"))[0]
-    if frames < 3:
-        raise BadChoice(f"moving: frames= is at least 3, since a motion has two legs; got {frames}")
-    demand_least("moving", LEAST, count=count, digit=digit, step=step, noise=noise, seed=seed)
-    if noise > 255:
-        raise BadChoice(f"moving: noise= is a brightness from 0 to 255; got {noise}")
+    within("moving: count= times frames=", count * frames, 3, MOST)
     if min(canvas) < digit + 2 * FASTEST * step:
         raise BadChoice(
             f"moving: a digit of {digit} pixels has no room for two steps of {step} on a canvas of "

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from fovea.basics import REFERENCE, BadChoice, nearest
+import numpy as np
+
+from fovea.basics import ANY, BOUNDS, REFERENCE, BadChoice, bound_of, nearest, shown, within
 
 Size = tuple[int, int]  # width, height
 COMMON = ("labels", "limit", "layout")
+LONGEST = 1000  # numbers in a list
 
 
 def parsed(given: str) -> tuple[str, dict[str, str]]:
@@ -48,51 +51,42 @@ def typed(name: str, function: Callable[..., object], given: Mapping[str, str]) 
 
 
 def value_of(what: str, text: str, kind: Any) -> Any:
-    """One value of a type; `what` begins the error."""
-    if get_origin(kind) is UnionType:
+    """One value of a type, within the bounds that are declared beside it; `what` begins the error."""
+    bound = bound_of(kind)
+    if get_origin(kind) in (UnionType, Union):
         kind = next(member for member in get_args(kind) if member is not NoneType)
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
-            raise BadChoice(f"{what} takes {' or '.join(get_args(kind))}; got {text!r}{nearest(text, get_args(kind))}")
+            wanted = " or ".join(get_args(kind))
+            raise BadChoice(f"{what} takes {wanted}; got {shown(text)}{nearest(text, get_args(kind))}")
         return text
-    if kind is int:
-        if not re.fullmatch(r"[+-]?\d+", text):
-            raise BadChoice(f"{what} takes a whole number; got {text!r}")
-        return int(text)
-    if kind is float:
-        try:
-            return float(text)
-        except ValueError:
-            raise BadChoice(f"{what} takes a number; got {text!r}") from None
+    if kind in ANY:
+        return (bound or ANY[kind]).read(what, text)
     if kind == tuple[float, ...]:
-        try:
-            return tuple(float(number) for number in text.split("/"))
-        except ValueError:
-            raise BadChoice(f"{what} takes numbers with strokes between, as 0.25/0.5; got {text!r}") from None
+        return tuple((bound or ANY[float]).read(what, number) for number in text.split("/", LONGEST))
     if kind == Size:
-        match = re.fullmatch(r"(\d+)(?:[xX×](\d+))?", text)
+        match = re.fullmatch(r"([0-9]{1,9})(?:[xX×]([0-9]{1,9}))?", text)
         if match is None:
-            raise BadChoice(f"{what} takes a size in pixels, as 1000 or 1500x800 (width x height); got {text!r}")
-        return int(match[1]), int(match[2] or match[1])
+            raise BadChoice(f"{what} takes a size in pixels, as 1000 or 1500x800 (width x height); got {shown(text)}")
+        size = int(match[1]), int(match[2] or match[1])
+        (bound or ANY[int]).check(what, size)
+        return size
     return text
 
 
 def numbers(text: str) -> set[int]:
-    """'0-49' or '3+5+8-10' as numbers."""
-    found: set[int] = set()
+    """'0-49' or '3+5+8-10' as numbers of classes."""
+    most = int(BOUNDS["classes"].most) - 1
+    kept = np.zeros(most + 1, bool)
     for part in text.split("+"):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        match = re.fullmatch(r"\s*([0-9]{1,30})(?:\s*-\s*([0-9]{1,30}))?\s*", part)
         if match is None:
-            raise BadChoice(f"labels are written 0-49 or 3+5+8; got {text!r}")
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return found
-
-
-def demand_least(name: str, least: Mapping[str, int], **values: int | None) -> None:
-    """Every option has its least value, where it is given."""
-    for key, value in values.items():
-        if value is not None and value < least[key]:
-            raise BadChoice(f"{name}: {key}= is at least {least[key]}; got {value}")
+            raise BadChoice(f"labels are written 0-49 or 3+5+8; got {shown(text)}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        within("a label", max(first, last), 0, most)
+        kept[first : last + 1] = True
+    return set(np.flatnonzero(kept).tolist())
 
 
 def splits_asked(name: str, asked: str | None, there: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, demand_bounds
 from fovea.pictures import from_array, read, read_all, read_bytes
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
@@ -122,10 +122,9 @@ class DataSet:
 
     def first(self, count: int | None) -> "DataSet":
         """At most so many samples, spread evenly over the set."""
+        demand_bounds({"limit": count})
         if count is None or count >= len(self):
             return self
-        if count < 1:
-            raise BadChoice(f"a limit is at least 1; got {count}")
         picked = np.linspace(0, len(self) - 1, count).round().astype(int)
         return replace(self, samples=tuple(self.samples[i] for i in picked))
 

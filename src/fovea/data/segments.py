@@ -3,23 +3,23 @@
 Of every three frames the middle one is for the test, so that no frame is in both splits. `open_clips` opens any clips.
 """
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, BadPicture, nearest
+from fovea.basics import SEED, BadChoice, BadPicture, Bound, bounded, nearest, within
 from fovea.data.layouts import layout, opened
-from fovea.data.moving import Shot, Shots
-from fovea.data.options import demand_least, splits_asked
+from fovea.data.moving import MOST, Shot, Shots
+from fovea.data.options import splits_asked
 from fovea.data.places import at_home, home
 from fovea.pictures import survey
 
+HELD = 4 << 30  # bytes of frames that are kept in memory
 EVERY = 3  # frames, of which one is for the test
-LEAST = {"frames": 1, "count": 1, "side": 8, "seed": 0}
 SHORTEST = 0.5  # of a stretch: a last one that is shorter is left out
 
 
@@ -30,15 +30,16 @@ def open_clips(given: str | Path) -> Shots:
 
 
 @layout("segments", holds="clips", about="clips: stretches of a video, `file=`")
+@bounded
 def make_segments(
     *,
     file: str | None = None,
-    seconds: str | float = 1,
-    frames: int = 3,
+    seconds: Annotated[float, Bound(0.001, 1e6, real=True)] = 1,
+    frames: Annotated[int, Bound(1, 1000)] = 3,
     split: str | None = None,
-    count: int = 300,
-    side: int = 256,
-    seed: int = 0,
+    count: Annotated[int, Bound(1, 1_000_000)] = 300,
+    side: Annotated[int, Bound(8, 4096)] = 256,
+    seed: Annotated[int, SEED] = 0,
 ) -> Shots:
     """Clips of `frames` frames from every stretch of `seconds` of a video, a path or below FOVEA_DATA.
 
@@ -49,17 +50,16 @@ def make_segments(
     part = splits_asked("segments", split or "train", ("train", "test"))[0]
     if file is None:
         raise BadChoice("segments are of a video: segments:file=clip.mp4")
-    demand_least("segments", LEAST, frames=frames, count=count, side=side, seed=seed)
-    long = _seconds(seconds)
+    within("segments: count= times frames=", count * frames, 1, MOST)
     path = _found(file)
     video = Video.read(path, side)
-    stretches = _stretches(video.times, long)
+    stretches = _stretches(video.times, seconds)
     few = min(len(own) for own in stretches)
     if len(stretches) < 2 or few // EVERY < 2 * frames:
         raise BadChoice(
-            f"segments: {path.name} has {len(video.times)} frames in {len(stretches)} stretch(es) of {long:g} s, the "
-            f"shortest of {few}: two stretches are needed, and {2 * EVERY * frames} frames in each for test clips of "
-            f"{frames}; take other seconds=, or fewer frames="
+            f"segments: {path.name} has {len(video.times)} frames in {len(stretches)} stretch(es) of {seconds:g} s, "
+            f"the shortest of {few}: two stretches are needed, and {2 * EVERY * frames} frames in each for test clips "
+            f"of {frames}; take other seconds=, or fewer frames="
         )
     drawn = (
         _drawn(stretches, frames, count, seed)
@@ -70,7 +70,9 @@ def make_segments(
         Shot(f"{part}/{i:06}", label, tuple(VideoFrame(video, row) for row in rows))
         for i, (label, rows) in enumerate(drawn)
     )
-    return Shots(path.stem, samples, tuple(f"{i * long:g} s to {(i + 1) * long:g} s" for i in range(len(stretches))))
+    return Shots(
+        path.stem, samples, tuple(f"{i * seconds:g} s to {(i + 1) * seconds:g} s" for i in range(len(stretches)))
+    )
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Video:
     @staticmethod
     def read(path: Path, side: int) -> "Video":
         footage = survey(path)
+        width, height = (round(length * min(1, side / min(footage.size))) for length in footage.size)
+        within(f"bytes of the frames of {path} at side={side}", 3 * width * height * len(footage.times), 0, HELD)
         read = [(frame.time, _shrunk(frame.image, side)) for frame in footage.read(range(len(footage.times)))]
         if not read:
             raise BadPicture(f"{path} is damaged: none of its {len(footage.times)} frames can be decoded")
@@ -112,16 +116,6 @@ def _shrunk(image: Image.Image, side: int) -> Image.Image:
     return image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
 
 
-def _seconds(given: str | float) -> float:
-    try:
-        found = float(given)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
-        raise BadChoice(f"segments: seconds= is how long a stretch lasts, more than 0; got {given!r}")
-    return found
-
-
 def _found(given: str) -> Path:
     path, root = at_home(given), home()
     places = [path] if root is None or path.is_absolute() else [path, root / path]
@@ -133,10 +127,11 @@ def _found(given: str) -> Path:
     raise BadChoice(f"segments: no video {given!r}{nearest(path.name, beside)} (looked for {where})")
 
 
-def _stretches(times: tuple[float, ...], long: float) -> list[NDArray[np.intp]]:
+def _stretches(times: tuple[float, ...], seconds: float) -> list[NDArray[np.intp]]:
     """The frames of every stretch; a last one that is too short is left out."""
     since = np.array(times) - times[0]
-    number = np.floor(since / long + 1e-9).astype(int)  # a frame at the very end of a stretch begins the next
+    within("stretches of a video", since.max() / seconds, 0, 10_000)
+    number = np.floor(since / seconds + 1e-9).astype(int)  # a frame at the very end of a stretch begins the next
     found = [np.flatnonzero(number == i) for i in range(number[-1] + 1)]
     if len(found) > 1 and len(found[-1]) < SHORTEST * len(found[0]):
         found.pop()

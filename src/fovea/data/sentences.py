@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from fovea.basics import BadChoice
+from fovea.basics import SEED, BadChoice, bounded
 from fovea.data.layouts import layout, opened
 from fovea.data.options import splits_asked
 from fovea.data.places import demand
@@ -76,12 +77,11 @@ def open_sentences(given: str | Path = "mr") -> Sentences:
     folders=("rt-polaritydata",),
     recognizes="is_mr",
 )
-def open_mr(folder: Path, *, split: str | None = None, seed: int = 0) -> Sentences:
+@bounded
+def open_mr(folder: Path, *, split: str | None = None, seed: Annotated[int, SEED] = 0) -> Sentences:
     """80 / 10 / 10 % of each class in train, val and test, dealt by the seed. The files are latin-1."""
     splits_asked("mr", split, SPLITS)
     demand("mr", folder, FILES)
-    if seed < 0:
-        raise BadChoice(f"mr: seed= is at least 0; got {seed}")
     texts: list[str] = []
     labels: list[int] = []
     parts: list[str] = []

@@ -7,13 +7,14 @@ first is the event, so that its class and its span are known without making the 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fovea.basics import SEED, Bound, bounded, within
 from fovea.data.layouts import layout, opened
-from fovea.data.options import demand_least, splits_asked
+from fovea.data.options import splits_asked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,7 @@ LOUDER = 15.0  # dB between the quietest and the loudest event
 PIP = (0.02, 0.05)  # seconds of a pip, the shortest and the longest
 RAMP = 0.01  # seconds in which an event comes and goes
 RATE = 8000  # samples a second; HIGHEST is below half of the lowest rate allowed
+MOST = 10_000_000  # samples
 
 
 def open_sounds(given: str | Path = "sounds") -> "Sounds":
@@ -35,16 +37,22 @@ def open_sounds(given: str | Path = "sounds") -> "Sounds":
 
 
 @layout("sounds", holds="sounds", about="sounds, made: events in noise")
+@bounded
 def make_sounds(
-    *, split: str | None = None, count: int = 1000, seed: int = 0, rate: int = RATE, length: int = 2000, snr: int = -3
+    *,
+    split: str | None = None,
+    count: Annotated[int, Bound(1, 1_000_000)] = 1000,
+    seed: Annotated[int, SEED] = 0,
+    rate: Annotated[int, Bound(RATE, 768_000)] = RATE,
+    length: Annotated[int, Bound(round(2000 * LONGEST), 600_000)] = 2000,
+    snr: Annotated[int, Bound(-20, 100)] = -3,
 ) -> "Sounds":
     """`count` sounds of `length` milliseconds, split=train (the default) or test, no sound being in both.
 
     The event is from `snr` to `snr` + 15 dB louder than the rest while it lasts.
     """
     part = splits_asked("sounds", split or "train", ("train", "test"))[0]
-    least = {"count": 1, "seed": 0, "rate": RATE, "length": round(2000 * LONGEST), "snr": -20}
-    demand_least("sounds", least, count=count, seed=seed, rate=rate, length=length, snr=snr)
+    within("sounds: samples, rate= times length= / 1000,", rate * length // 1000, RATE, MOST)
     scene = Scene(part, seed, rate, rate * length // 1000, snr)
     return Sounds("sounds", tuple(Sound(scene, i) for i in range(count)), tuple(EVENTS), rate)
 
