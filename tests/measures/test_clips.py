@@ -121,4 +121,4 @@ def test_without_boxes_there_is_retrieval_alone() -> None:
 def test_what_is_refused() -> None:
     refused("two classes, and two clips", fovea.measure, "clips", plain(), open_clips(f"{SMALL},count=4,motions=3"))
     refused("give a video/NAME", fovea.measure, "clips", fovea.wrap(nn.Identity()), open_clips(f"{SMALL},count=32"))
-    refused("at least one clip", fovea.measure, "clips", plain(), open_clips(f"{SMALL},count=32"), batch=0)
+    refused("batch is 1 to 65,536; got 0", fovea.measure, "clips", plain(), open_clips(f"{SMALL},count=32"), batch=0)

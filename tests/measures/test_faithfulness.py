@@ -174,7 +174,7 @@ def test_wrong_names_are_told(net: fovea.Network) -> None:
     refused("no kind of curve 'coverge'; did you mean 'coverage'", kind_of, "coverge")
     refused("no filling 'blak'; did you mean 'black'", kind_of, "deletion:blak")
     refused("each once", measure, net, data, method=["random"], kinds=["deletion", "deletion:black"])
-    refused("at least 2 steps", measure, net, data, method=["random"], steps=1)
+    refused("steps is 2 to 10,000; got 1", measure, net, data, method=["random"], steps=1)
     refused("has 2 outputs and squares labels up to 7", measure, net, held((square_of(255), 7)), method=["random"])
 
 

@@ -36,4 +36,4 @@ def test_a_row_for_each_setting_with_equal_picks() -> None:
 
 
 def test_no_rounds() -> None:
-    refused("at least one round", fovea.measure, "bench lip", rounds=0)
+    refused("rounds is 1 to 10,000", fovea.measure, "bench lip", rounds=0)

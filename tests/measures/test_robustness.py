@@ -192,12 +192,12 @@ def test_a_transform_that_is_no_line_is_refused(transform: object) -> None:
     ("given", "message"),
     [
         ("fgms:2", "no attack 'fgms'; did you mean 'fgsm'"),
-        ("noise", "written noise:10, where 10 is σ"),
-        ("jpeg:0", "quality, 1 to 100; got 'jpeg:0', which is out of range"),
-        ("jpeg:30.5", "out of range"),
-        ("fgsm:-1", "out of range"),
-        ("texture:inf", "out of range"),
-        ("noise:nan", "out of range"),
+        ("noise", "as noise:10, where 10 is σ in 8-bit units, takes a number"),
+        ("jpeg:0", "quality, 1 to 100, is 1 to 100; got 0"),
+        ("jpeg:30.5", "takes a whole number; got '30.5'"),
+        ("fgsm:-1", "is 0 to 255; got -1.0"),
+        ("texture:inf", "takes a whole number"),
+        ("noise:nan", "takes a number"),
     ],
 )
 def test_attacks_that_cannot_be(given: str, message: str, net: fovea.Network) -> None:

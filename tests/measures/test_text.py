@@ -60,4 +60,4 @@ def test_both_tables(reviews: Path, tmp_path: Path) -> None:
     assert not any("weights" in one for one in card["changes"])  # where they lay is nobody's business
     again = fovea.measure("text", **asked)  # nothing is trained again
     assert again.rows == found.rows
-    refused("at least one seed", fovea.measure, "text", seeds=0)
+    refused("seeds is 1 to 1,000", fovea.measure, "text", seeds=0)

@@ -155,7 +155,7 @@ def test_a_plain_script_measures(tmp_path: Path) -> None:
 
 def test_no_method_and_no_batch(net: fovea.Network, pack: Path) -> None:
     refused("no method was named", measure, net, open_pack(pack), method=[])
-    refused("at least one picture; got 0", measure, net, open_pack(pack), method=["cam"], batch=0)
+    refused("batch is 1 to 65,536; got 0", measure, net, open_pack(pack), method=["cam"], batch=0)
 
 
 @pytest.mark.parametrize("where", [".", "00.tar/found.json"])

@@ -329,7 +329,7 @@ def test_another_database_is_left_alone(data: DataSet, tmp_path: Path) -> None:
 
 
 def test_checks_at_the_door(data: DataSet, tmp_path: Path) -> None:
-    with pytest.raises(BadChoice, match="at least one picture"):
+    with pytest.raises(BadChoice, match="batch is 1 to 65,536"):
         extract(data, "whole", tmp_path / "f.sqlite", batch=0)
     with pytest.raises(BadChoice, match="same name"):
         extract(replace(data, samples=data.samples[:1] * 2), "whole", tmp_path / "f.sqlite")

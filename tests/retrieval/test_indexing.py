@@ -315,7 +315,7 @@ def test_killed_it_keeps_every_finished_batch(pictures: Path, tmp_path: Path) ->
 
 
 def test_wrong_options(pictures: Path, tmp_path: Path) -> None:
-    refused("at least one picture", index, colors(), pictures, tmp_path / "a.fovea", batch=0)
+    refused("batch is 1 to 65,536", index, colors(), pictures, tmp_path / "a.fovea", batch=0)
     refused("at least one folder", index, colors(), [], tmp_path / "a.fovea")
     index(colors(), pictures, tmp_path / "a.fovea")
     refused(r"no index.*did you mean 'a.fovea'.*fovea index DIR", open_index, tmp_path / "b.fovea")

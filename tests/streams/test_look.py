@@ -207,7 +207,7 @@ def test_wrong_choices(pooled: nn.Module) -> None:
         fovea.look_longer(made(), planted(), truth=["red_bird"] * 2)
     with pytest.raises(fovea.BadChoice, match="no class 'blue'"):
         fovea.look_longer(made(), planted(), truth="blue")
-    with pytest.raises(fovea.BadChoice, match="at least one picture"):
+    with pytest.raises(fovea.BadChoice, match="batch is 1 to 65,536"):
         fovea.look_longer(made(), planted(), batch=0)
     assert set(METHODS) - {"self-attention"} <= set(heatmap_method)
 

@@ -56,13 +56,14 @@ class Bound:
 
 SHARE = Bound(0, 1, real=True)
 SEED = Bound(0, 2**32 - 1)
+OPTION = Bound(-16_384, 16_384, real=True)  # of whoever builds a network: widths, sides, shares
 ANY = {int: Bound(-(10**9), 10**9), float: Bound(-1e9, 1e9, real=True)}  # where nothing else is declared
 BOUNDS = {
     "batch": Bound(1, 65_536),
     "batches": Bound(1, 65_536),
     "branch": Bound(1, 10_000),
     "classes": Bound(1, 100_000),
-    "count": Bound(1, 10_000),
+    "count": Bound(1, 1_000_000),
     "curve_pictures": Bound(2, 1_000_000),
     "epsilons": Bound(0, 255, real=True),
     "every": Bound(1, 1_000_000),
@@ -96,6 +97,16 @@ def demand_bounds(given: Mapping[str, Any], bounds: Mapping[str, Bound] = BOUNDS
     for name, value in given.items():
         if name in bounds and value is not None:
             bounds[name].check(f"{before}{name}", value)
+
+
+def demand_options(given: Mapping[str, Any], before: str = "") -> None:
+    """Of a network's options, those that are numbers, or lists of them, are no larger than a layer may be wide."""
+    numbers = {name: value for name, value in given.items() if all(isinstance(one, Real) for one in _listed(value))}
+    demand_bounds(numbers, {name: BOUNDS["rate"] if name == "rate" else OPTION for name in numbers}, before)
+
+
+def _listed(value: Any) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def bounded(function: Callable[P, T]) -> Callable[P, T]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from fovea.basics import BadChoice
+from fovea.basics import ANY, BadChoice
 from fovea.cli.common import warn
 from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, spelled
 
@@ -109,7 +109,6 @@ class Declaration:
                 spelled(name) if option.type is not bool or not self.usual_of(name) else _two_ways(name),
                 help=self._help(name),
                 metavar=option.metavar,
-                min=None if option.many else option.least,
                 show_default=False,
             )
             kind, needed = _type_of(option), name in self.required
@@ -137,7 +136,9 @@ class Declaration:
 def _type_of(option: Option) -> Any:
     if option.many:
         return list[str]
-    return Literal[option.choices] if option.choices else option.type
+    if option.choices:
+        return Literal[option.choices]
+    return str if option.type in ANY else option.type  # numbers are read by their bounds
 
 
 def _two_ways(name: str) -> str:

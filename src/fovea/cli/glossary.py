@@ -5,12 +5,12 @@ A command names the options that it takes (cli/commands.py). What a command does
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fovea.basics import BadChoice
+from fovea.basics import ANY, BOUNDS, BadChoice
 from fovea.heatmaps import methods
 
 
@@ -27,7 +27,7 @@ def writable(option: str, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Option:
-    """`many`: may be repeated; `commas`: and its values separated by commas. `least`: of a number."""
+    """`many`: may be repeated; `commas`: and its values separated by commas. A number has the bounds of its name."""
 
     help: str
     type: type = str
@@ -35,29 +35,19 @@ class Option:
     metavar: str | None = None
     many: bool = False
     commas: bool = False
-    least: int | None = None
     choices: tuple[str, ...] = ()
     check: Callable[[str, Any], None] | None = None
 
     def values(self, name: str, given: Any) -> Any:
         """What was typed as what a command works with: checked, lists as tuples."""
-        if given is not None and self.check is not None:
+        if self.check is not None:
             self.check(spelled(name), given)
-        if not self.many:
-            return given
-        words = [word for text in given for word in _words(text, self.commas)]
-        return tuple(self._number(word, name, given) for word in words) if self.type in (int, float) else tuple(words)
-
-    def _number(self, word: str, name: str, given: Sequence[str]) -> float:
-        try:
-            number = self.type(word)
-            if self.least is None or number >= self.least:
-                return float(number) if self.type is float else int(number)
-        except ValueError:
-            pass
-        kind = "whole numbers" if self.type is int else "numbers"
-        least = "" if self.least is None else f" of at least {self.least}"
-        raise BadChoice(f"{spelled(name)} takes {kind}{least}, separated by commas, as 1,2,4; got {','.join(given)!r}")
+        words = [word for text in given for word in _words(text, self.commas)] if self.many else [given]
+        if self.type in ANY:
+            bound = BOUNDS.get(name, ANY[self.type])
+            words = [bound.read(spelled(name), word) for word in words]
+            bound.check(spelled(name), words)
+        return tuple(words) if self.many else words[0]
 
 
 def _words(text: str, commas: bool) -> list[str]:
@@ -79,12 +69,12 @@ def names(help: str, metavar: str = "NAME", usual: Any = None) -> Option:
     return Option(help, str, usual, metavar, many=True, commas=True)
 
 
-def numbers(help: str, type: type = int, least: int | None = None, usual: Any = None) -> Option:
-    return Option(help, type, usual, "N,N,…", many=True, commas=True, least=least)
+def numbers(help: str, type: type = int, usual: Any = None) -> Option:
+    return Option(help, type, usual, "N,N,…", many=True, commas=True)
 
 
-def number(help: str, least: int | None = None, usual: Any = None, metavar: str | None = None) -> Option:
-    return Option(help, int, usual, metavar, least=least)
+def number(help: str, usual: Any = None, metavar: str = "N") -> Option:
+    return Option(help, int, usual, metavar)
 
 
 PICTURES = "Files, folders (searched through) or 'globs'."
@@ -114,7 +104,7 @@ OPTIONS = {
         choices=("crop", "squash", "whole"),
     ),
     "device": Option("The GPU where there is one, or one of the two.", usual="auto", choices=("auto", "cpu", "cuda")),
-    "classes": number("Outputs of the last layer.", 1),
+    "classes": number("Outputs of the last layer."),
     "option": Option("For whoever builds the network, as se=local. Repeat.", metavar="KEY=VALUE", many=True),
     "layer": Option("Where to look, e.g. layer4; the last feature map if not given."),
     "features": Option(
@@ -125,9 +115,9 @@ OPTIONS = {
     # data
     "data": Option("A path, or a name below $FOVEA_DATA; options after a colon, as in cub100:split=test,labels=50-99."),
     "split": Option("One split of the data only."),
-    "limit": number("So many pictures, spread evenly.", 1),
-    "batch": number("Pictures at a time.", 1, 16),
-    "max_pixels": number("Refuse larger pictures before decoding them.", 1, 200_000_000),
+    "limit": number("So many pictures, spread evenly."),
+    "batch": number("Pictures at a time.", 16),
+    "max_pixels": number("Refuse larger pictures before decoding them.", 200_000_000),
     "class_": Option("A class by name. Repeat.", metavar="NAME", many=True),
     "index": Option("What 'fovea index' made.", Path, Path("out/index.fovea"), "PATH"),
     "folder": Option("Where the indexed pictures are now, if they were moved without the index.", Path),
@@ -139,32 +129,32 @@ OPTIONS = {
         "A class name or index, top1, top5, output (no class), pair (two by two). Repeat.", metavar="CLASS", many=True
     ),
     "truth": Option("What the pictures are: strips then tell right from wrong.", metavar="CLASS"),
-    "frames": number("Of a clip: explain so many frames, evenly spread.", 1),
-    "every": number("Of a clip: explain every k-th frame instead.", 1),
-    "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int, 0),
-    "count": number("At most so many.", 1, metavar="K"),
+    "frames": number("Of a clip: explain so many frames, evenly spread."),
+    "every": number("Of a clip: explain every k-th frame instead."),
+    "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int),
+    "count": number("At most so many.", metavar="K"),
     "overlap": Option("LIP's T: patches overlap by an IoU below this.", float, metavar="T"),
     "share": Option("LIP's P: among this share of the best cells.", float, metavar="P"),
     "branch": number("By AnchorNet's branch of this side: 63, 95, 111 pixels; 3, 5, 7 words.", metavar="SIDE"),
     "side": number("Of the patches of a network without branches, in its own pixels.", metavar="N"),
     "why": flag("What each branch saw in a picture; or, with --data, what speaks for a class."),
     "source": Option(SOURCE, many=True),
-    "nearest": number("Patches beside each prototype.", 0, 4),
-    "top": number("Prototypes told for each picture.", 1, 5),
+    "nearest": number("Patches beside each prototype.", 4),
+    "top": number("Prototypes told for each picture.", 5),
     # measures
-    "seed": number("Of the random numbers drawn.", 0, 0),
-    "seeds": number("Each divides the data and starts the weights anew.", 1, 5),
-    "rounds": number("Measurements of each row; the median counts.", 1),
-    "batches": numbers("Pictures at a time.", int, 1, (1, 16)),
-    "size": number("Side of the input; the network's own if not given.", 1),
+    "seed": number("Of the random numbers drawn.", 0),
+    "seeds": number("Each divides the data and starts the weights anew.", 5),
+    "rounds": number("Measurements of each row; the median counts."),
+    "batches": numbers("Pictures at a time.", int, (1, 16)),
+    "size": number("Side of the input; the network's own if not given."),
     "picture": Option("A picture file, to tell its pixels and bytes as well.", Path, metavar="FILE"),
-    "steps": number("Of each curve.", 2),
+    "steps": number("Of each curve."),
     "kinds": names("Curves; another filling (black, mean, blur) after a colon, as in deletion:black."),
     "true_class": flag("Maps of the true class, instead of the one that comes first."),
     "attacks": names("fgsm:ε and noise:σ in 8-bit units, jpeg:QUALITY, texture:ITERATIONS."),
     "surrogate": Option("Attack this network's gradient instead of the network's own.", metavar="NET"),
     "texture_net": Option("Textures match this network's layers; VGG19's if not given.", metavar="NET"),
-    "curve_pictures": number("How many, spread evenly, for insertion, deletion and sanity.", 2),
+    "curve_pictures": number("How many, spread evenly, for insertion, deletion and sanity."),
     "localizer": Option("A network with branches, as anchornet-imagenette.", metavar="NET"),
     "full": Option("The classifier of whole pictures to compare with.", metavar="NET"),
     "rival": Option("A network that reads glimpses, as Saccader, to compare with.", metavar="NET"),
@@ -173,7 +163,7 @@ OPTIONS = {
     "overlaps": numbers("IoUs that patches stay below (T).", float),
     "forced": flag("Every picture by every branch, not by the one that localizes it."),
     "epsilons": numbers("In 8-bit units.", float),
-    "numbers": numbers("Of patches kept or masked.", int, 1),
+    "numbers": numbers("Of patches kept or masked."),
     "time": flag("Time and peak memory, which take a while.", True),
     "ablation": flag("Also without attention, and without auxiliary training.", True),
     "recipes": Option("Folder of the recipes.", Path, Path("recipes")),

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, clipped
+from fovea.basics import BadChoice, BadPicture, bounded, clipped
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
 from fovea.glimpses.reading import Blank, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
@@ -41,6 +41,7 @@ def zoom(
     return Results.of(steps, "zoom", {"net": network.name, "glimpses": glimpses})
 
 
+@bounded
 def zoom_steps(
     network: Network, pictures: Inputs, glimpses: int | None = None, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[ZoomAnswer]]:
@@ -49,8 +50,6 @@ def zoom_steps(
     least, most = module.least, module.most
     if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
         raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
     for read in _scenes(network, pictures, batch, max_pixels):
         answers: list[ZoomAnswer] = []
         skipped = list(read.skipped)

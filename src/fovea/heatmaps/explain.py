@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, bounded
 from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.diagnosis import diagnose
 from fovea.heatmaps.fused import fused
@@ -113,6 +113,7 @@ class ExplainStep(Step[Explained]):
     maps: dict[str, HeatMaps]
 
 
+@bounded
 def explain_batches(
     network: Network,
     pictures: Inputs,
@@ -128,8 +129,6 @@ def explain_batches(
     targeting.check(target, network)
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
     pairs = isinstance(target, str) and target == "pair"
     for group in groups(network, pictures, batch + batch % 2 if pairs else batch, max_pixels):
         if pairs and group.total % 2:

@@ -1,6 +1,5 @@
 """What is done to pictures before a network sees them again. All of it on the pixels of the input, 0 to 255."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -12,17 +11,19 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice, nearest
+from fovea.basics import BadChoice, Bound, nearest
 from fovea.measures.texture import synthesize
 from fovea.networks import WHITE, Network, as_found, normalization_of
 
 Tell = Callable[[int], None]  # how many steps are done
+EIGHT_BITS = Bound(0, 255, real=True)
 STRENGTHS = {
     "fgsm": "fgsm:2, where 2 is ε in 8-bit units",
     "noise": "noise:10, where 10 is σ in 8-bit units",
     "jpeg": "jpeg:30, where 30 is the quality, 1 to 100",
     "texture": "texture:100, where 100 is the number of iterations",
 }
+BOUNDS = {"fgsm": EIGHT_BITS, "noise": EIGHT_BITS, "jpeg": Bound(1, 100), "texture": Bound(1, 100_000)}
 
 
 @dataclass(frozen=True)
@@ -155,15 +156,7 @@ def parsed(given: str) -> tuple[str, float]:
     name, _, text = (part.strip() for part in given.partition(":"))
     if name not in STRENGTHS:
         raise BadChoice(f"no attack {name!r}{nearest(name, STRENGTHS)} (there are: {', '.join(STRENGTHS)})")
-    try:
-        strength = float(text)
-    except ValueError:
-        raise BadChoice(f"an attack is written {STRENGTHS[name]}; got {given!r}") from None
-    whole = name in ("jpeg", "texture")
-    low, high = (1.0, 100.0 if name == "jpeg" else math.inf) if whole else (0.0, math.inf)
-    if not low <= strength <= high or math.isinf(strength) or (whole and strength != int(strength)):
-        raise BadChoice(f"an attack is written {STRENGTHS[name]}; got {given!r}, which is out of range")
-    return name, strength
+    return name, float(BOUNDS[name].read(f"the strength of an attack, as {STRENGTHS[name]},", text))
 
 
 def attack_of(name: str, strength: float, followed: Network, textured: Network | None, seed: int) -> Attack:

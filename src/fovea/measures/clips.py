@@ -40,8 +40,6 @@ def clips(
     """
     network, data, methods = run.network, run.opened, named(method)
     video_of(network)
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one clip; got {batch}")
     labels = np.array([shot.label for shot in data.samples])
     classes, members = np.unique(labels, return_counts=True)
     if min(len(classes), members.max()) < 2:

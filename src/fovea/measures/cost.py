@@ -79,8 +79,6 @@ def cost(
     For pictures of `size` x `size`, or of the size that the network takes. `picture` is a file whose pixels and bytes
     are told beside those of the network's input. `option`: key=value, for whoever builds the network.
     """
-    if batch < 1 or rounds < 1:
-        raise BadChoice(f"a batch and the rounds are at least 1; got {batch} and {rounds}")
     in_file = {} if picture is None else of_file(picture)
     rows, tables = [], {}
     for options in [options_of(option)] if option else readings(run.net):

@@ -64,8 +64,6 @@ def faithfulness(
         raise BadChoice("no method was named; random is the control")
     if not ways or len({way.name for way in ways}) < len(ways):
         raise BadChoice(f"name one or more kinds of curve, each once; got {list(kinds)}")
-    if steps < 2:
-        raise BadChoice(f"a curve has at least 2 steps; got {steps}")
     shares = np.linspace(0, 1, steps + 1)
     curves: dict[Key, list[Curve]] = {(one.name, way.name): [] for one in methods for way in ways}
     blank = dict.fromkeys((one.name for one in methods), 0)

@@ -51,8 +51,8 @@ def patch_curves(run: Run, *, numbers: Sequence[int] = (1, 2, 3, 5, 8, 12), batc
     localizer takes it, and `full` is shown the same.
     """
     wanted = sorted(set(numbers))
-    if not wanted or wanted[0] < 1:
-        raise BadChoice(f"curves need one or more numbers of patches, each at least 1; got {list(numbers)}")
+    if not wanted:
+        raise BadChoice("curves need one or more numbers of patches; got none")
     rival = run.networks.get("rival")
     if rival is not None and not rival.can("glimpses"):
         raise BadChoice(f"{rival.name or 'the rival'} reads pictures as a whole: a rival reads glimpses, as Saccader")

@@ -43,8 +43,8 @@ def bench_patches(
 
     Pictures are decoded beforehand. Every round times the full pictures, then the localizer, LIP and the patches.
     """
-    if rounds < 1 or not run.names:
-        raise BadChoice(f"name a classifier and at least one round; got {run.names} and {rounds}")
+    if not run.names:
+        raise BadChoice("name a classifier; got none")
     finder, settings = run.load(localizer), choice(None, overlap, share)
     batches = [inputs[0].tensors for _, inputs in run.inputs(batch, [finder])]
     rows = []

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, nearest, whole
+from fovea.basics import BadChoice, BadPicture, demand_bounds, nearest, whole
 from fovea.data import DataSet, Sample, open_clips, open_data, open_sounds, parsed
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
@@ -234,6 +234,7 @@ def take(
                 f"measure {declared.name!r} has no option {option!r}{nearest(option, known)} (its options: "
                 f"{', '.join(known)})"
             )
+    demand_bounds({**options, "limit": given.limit, "workers": workers}, before=f"measure {declared.name!r}: ")
     named = [role for role, net in given.nets.items() if net is not None] if isinstance(given.nets, Mapping) else []
     missing = [role for role in declared.nets if role in declared.roles and role not in named]
     if missing:

@@ -39,8 +39,6 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
     """
     network, data = run.network, run.opened
     spectrogram, module = parts(network)
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one sound; got {batch}")
     if network.labels != data.labels:
         raise BadChoice(
             f"the network knows other classes than the data: {', '.join(map(str, network.labels or ()))} instead of "

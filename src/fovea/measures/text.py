@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from scipy.stats import t as student
 
-from fovea.basics import BadChoice
 from fovea.data import open_sentences
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import printed
@@ -70,8 +69,6 @@ def text(
     `out` keeps the runs, one folder per seed and network, and finished ones are not made again; without it they are
     thrown away. `set` changes every recipe, as `epochs=1`.
     """
-    if seeds < 1:
-        raise BadChoice(f"at least one seed; got {seeds}")
     with TemporaryDirectory() as folder:
         trainer = Trainer(device, Path(out or folder), Path(recipes), ablation, tuple(set), run.tell)
         found = [trainer.one_seed(seed) for seed in range(seeds)]

@@ -72,9 +72,6 @@ def trust(
     reason. `curve_pictures`, spread over the data, are those of insertion, deletion and sanity.
     """
     network, data, methods = run.network, run.data, _methods(method, seed)
-    if curve_pictures < 2 or steps < 2 or batch < 1:
-        given = f"{curve_pictures}, {steps} and {batch}"
-        raise BadChoice(f"curves take at least 2 pictures and 2 steps, a batch at least 1 picture; got {given}")
     looking, with_boxes, few = Looking(network, methods), data.with_boxes(), data.first(curve_pictures)
     masked, rounds = len(few) * len(methods) * 2 * (steps - 1), 2 * ROUNDS * len(methods)
     work = (len(with_boxes), len(with_boxes) * len(methods), masked, len(few) * len(COPIES), rounds)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from fovea.basics import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork, demand_options
 from fovea.networks.budget import MOST, Budget
 from fovea.networks.hubs import OFFLINE, load_offline, load_timm, load_torchvision, timm_features
 from fovea.networks.network import Network, wrap
@@ -22,6 +22,7 @@ def build(
 ) -> Network:
     """`load` gives the networks that others are built over; `values` is how many numbers it may have at most."""
     given = dict(options)
+    demand_options(given, f"{name}: ")
     try:
         with Budget(name, values):
             return _built(load, name, pretrained, classes, given)

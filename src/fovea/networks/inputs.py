@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, FoveaError
+from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds
 from fovea.data import DataSet
 from fovea.networks.network import Network
 from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Readable, Shown, decoded, gather
@@ -42,7 +42,7 @@ def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: i
     if isinstance(given, DataSet):
         yield from (batches[0] for batches in groups_for([network], given, size))
         return
-    _check(size)
+    demand_bounds({"batch": size})
     if isinstance(given, (list, tuple)) and given and all(isinstance(item, Tensor) for item in given):
         parts = [_with_batch_axis(item, network) for item in given if isinstance(item, Tensor)]
         if len({part.shape[1:] for part in parts}) > 1:
@@ -64,13 +64,8 @@ def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: i
 def groups_for(networks: Sequence[Network], data: DataSet, size: int) -> Iterator[list[Group]]:
     """The same pictures for several networks, one Group each: decoded once, and prepared once for those that take them
     alike."""
-    _check(size)
+    demand_bounds({"batch": size})
     return _prepared(networks, data.samples, size, THREADS, lambda sample: sample.read())
-
-
-def _check(size: int) -> None:
-    if size < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {size}")
 
 
 def _prepared(

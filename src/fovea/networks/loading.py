@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, declared_names, nearest, printable
+from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, bounded, declared_names, nearest, printable
 from fovea.networks.budget import MOST, budget_of
 from fovea.networks.building import Load, build
 from fovea.networks.devices import placed
@@ -30,6 +30,7 @@ HUBS = ("timm/", "torchvision/")
 NetworkLike = Network | nn.Module | str | Path
 
 
+@bounded
 def load(
     name: str | Path,
     weights: str | Path | None = None,

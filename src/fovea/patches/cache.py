@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from pydantic import Field, model_validator
 
-from fovea.basics import BadChoice, BadPicture, Count, Database, Format, FoveaError, Record, Text, plain
+from fovea.basics import BadChoice, BadPicture, Count, Database, Format, FoveaError, Record, Text, bounded, plain
 from fovea.basics.database import writing
 from fovea.data import DataSet, Sample
 from fovea.patches.opening import Patches, Source, open_source
@@ -82,6 +82,7 @@ class Extracted(Mapping[str, Patches]):
         return len(self.patches)
 
 
+@bounded
 def extract(
     data: DataSet,
     source: Source | str,
@@ -96,8 +97,6 @@ def extract(
     `file` is default_file's unless given. `fresh` forgets what is in it. Several processes may ask at once: one works,
     and the others wait and read.
     """
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
     names = [sample.name for sample in data.samples]
     if not names:
         raise BadPicture(f"{data.name} is empty")

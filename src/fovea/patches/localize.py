@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, bounded, demand_bounds
 from fovea.heatmaps.methods import find
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.patches.lip import Settings, for_test
@@ -35,6 +35,7 @@ class LocalizeOptions:
     side: int | None = None
 
     def __post_init__(self) -> None:
+        demand_bounds(vars(self))
         self.settings(1, (1, 1))  # which refuses what is out of range
         if self.method is not None:
             find(self.method)
@@ -88,6 +89,7 @@ def localize(  # a public door: what may be asked for is all here, by name
     return Results.of(localize_steps(network, pictures, options, batch, max_pixels), "localize", about)
 
 
+@bounded
 def localize_steps(
     network: Network, pictures: Inputs, options: LocalizeOptions, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[LocalizedPicture]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, bounded
 from fovea.data import DataSet, Sample
 from fovea.networks import Matching, Network, groups, match
 from fovea.patches.localize import NOTE, LocalizeOptions
@@ -27,6 +27,7 @@ BY_CAM = LocalizeOptions(method="cam")
 EVERY = 48  # pictures of a class that are searched for a representative one
 
 
+@bounded
 def for_class(
     network: Network,
     data: DataSet,
@@ -39,8 +40,6 @@ def for_class(
 ) -> ClassReport:
     """Fig. 8. Of `options`, `branch` counts, and `method` and `side` for networks without branches; a method's values
     must compare between pictures, as those of cam do and those of l2caf, whose filters all have the norm 1, do not."""
-    if most < 1:
-        raise BadChoice(f"at least one patch is asked for; got {most}")
     if (options.method or "").startswith("l2caf") and not network.can("branches"):
         raise BadChoice(f"{options.method}'s values do not compare between pictures: use method cam or gradcam")
     wanted = network.index(label)
@@ -96,6 +95,7 @@ def _maps(
     return source if branches_of(network).proven else f"{source}: {NOTE}", maps
 
 
+@bounded
 def for_pictures(
     network: Network,
     pictures: Given | Iterable[Given],
@@ -117,6 +117,7 @@ def for_pictures(
     return Results(tuple(reports), tuple(skipped), "why", {"net": network.name})
 
 
+@bounded
 def disagreements(
     network: Network,
     data: DataSet,
@@ -181,6 +182,7 @@ def _with_mistaken(
     return [replace(report, branches=tuple(map(completed, report.branches))) for report in reports]
 
 
+@bounded
 def representatives(
     network: Network,
     data: DataSet,

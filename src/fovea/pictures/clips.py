@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from PIL import Image
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, demand_bounds
 from fovea.pictures import MAX_PIXELS
 from fovea.pictures.footage import ANIMATIONS, MEND, Footage, Frame, lost, survey
 
@@ -142,6 +142,7 @@ def read_clip(
     Evenly spread are the middle frames of as many equal parts, since clips often begin and end in black. Only what is
     needed is decoded. `max_pixels` limits all the frames together.
     """
+    demand_bounds({"frames": frames, "every": every, "start": start, "stop": stop, "max_pixels": max_pixels})
     footage = survey(path, max_pixels)
     clip, notes = take(footage, choose(footage, frames, every, start, stop), max_pixels)
     if isinstance(clip, Taken):

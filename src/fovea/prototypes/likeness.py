@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, Bound, bounded
 from fovea.basics import boxes as regions
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
@@ -43,11 +43,12 @@ def choose(network: Network, classes: Sequence[str | int] = ()) -> list[int]:
     return found
 
 
+@bounded
 def nearest(
     net: NetworkLike,
     data: DataSet,
     *,
-    count: int = 4,
+    count: Annotated[int, Bound(0, 1000)] = 4,
     prototypes: Sequence[int] | None = None,
     batch: int = 64,
     device: str | None = None,
@@ -57,8 +58,6 @@ def nearest(
     similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given."""
     network = as_network(net, device)
     module = prototypes_of(network)
-    if count < 0:
-        raise BadChoice(f"count is at least 0; got {count}")
     total = module.owner.numel()
     numbers = list(range(total)) if prototypes is None else list(prototypes)
     stray = [number for number in numbers if not 0 <= number < total]
@@ -125,6 +124,7 @@ def _first(similarity: Tensor, which: Tensor, maps: Tensor, count: int) -> tuple
     return similarity[rows, order], which[rows, order], maps[rows, order]
 
 
+@bounded
 def looks_like(
     net: NetworkLike,
     pictures: Inputs,
@@ -143,8 +143,6 @@ def looks_like(
     """
     network = as_network(net, device)
     module = prototypes_of(network)
-    if count < 1:
-        raise BadChoice(f"count is at least 1; got {count}")
     steps: list[Step[LooksLike]] = []
     shelf = Shelf(data)
     for group in groups(network, pictures, batch, max_pixels):

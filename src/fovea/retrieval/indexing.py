@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture
+from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_bounds
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
@@ -62,8 +62,7 @@ def index(
     forgets what the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes,
     or the next time where the reason may have passed.
     """
-    if batch < 1:
-        raise BadChoice(f"a batch holds at least one picture; got {batch}")
+    demand_bounds({"batch": batch, "max_pixels": max_pixels})
     net, pictures = _in_order(net, pictures)
     path = file_of(out)
     folder, names = files_of(pictures)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, nearest
+from fovea.basics import BadChoice, BadPicture, FoveaError, bounded, nearest
 from fovea.networks import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.results import Step
@@ -63,6 +63,7 @@ class Index:
         there are fewer, unless given. The picture itself is none of them, unless it is all there is."""
         return Searches.of(self.steps(pictures, count, max_pixels), "search", self.settings)
 
+    @bounded
     def steps(
         self, pictures: Given | Iterable[Given], count: int | None = None, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Step[Search]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, bounded
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.pictures import MAX_PIXELS
 from fovea.results import Results, Step
@@ -40,6 +40,7 @@ def look_longer(
     return Results.of(steps, "look_longer", {"net": network.name, "method": method, "target": target})
 
 
+@bounded
 def look_batches(
     network: Network,
     pictures: Inputs,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError
+from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds
 from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
 from fovea.heatmaps.methods import Method, find
 from fovea.networks import Network, NetworkLike, as_found, as_network, labeled, predictions
@@ -55,6 +55,9 @@ class Watching:
     batch: int = 16
     clip_network: bool = False  # frames are seen together
     max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        demand_bounds(vars(self))
 
 
 @dataclass(frozen=True)
@@ -164,8 +167,6 @@ def watch_reel(network: Network, reel: Reel, methods: Sequence[MethodLike], targ
     """The same with several methods, one Watched each."""
     if isinstance(target, (Each, Tensor, np.ndarray)) or target == "pair":
         raise BadChoice("a clip has targets for all its frames: a class or several, 'top1', 'output' or a callable")
-    if how.batch < 1:
-        raise BadChoice(f"a batch holds at least one frame; got {how.batch}")
     target = "output" if target is None else target  # a class that was trained for may be nowhere in a clip
     check(target, network)
     looked = _together if how.clip_network or takes_clips(network) else _one_by_one
