@@ -162,7 +162,7 @@ def test_wrong_targets(target: object, words: str, net: fovea.Network, path: Pat
 def test_other_wrong_choices(net: fovea.Network, path: Path) -> None:
     with pytest.raises(fovea.BadChoice, match="every frame of a Clip is explained"):
         fovea.watch(net, read_clip(path), frames=3)
-    with pytest.raises(fovea.BadChoice, match="at least one frame"):
+    with pytest.raises(fovea.BadChoice, match="batch is 1 to 65,536; got 0"):
         fovea.watch(net, path, batch=0)
     with pytest.raises(fovea.BadNetwork, match="clip_network=True"):
         fovea.watch(fovea.wrap(seeded(Together), Prepare((16, 16))), path)  # it does not say that it takes frames

@@ -43,6 +43,7 @@ from .numbers import bound_of as bound_of
 from .numbers import bounded as bounded
 from .numbers import demand_bounds as demand_bounds
 from .numbers import demand_options as demand_options
+from .numbers import of_environment as of_environment
 from .provenance import commit as commit
 from .provenance import processor as processor
 from .records import Count as Count

@@ -6,6 +6,7 @@ options of a data set or a patch source and the keys of a recipe declare theirs 
 """
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,6 +98,11 @@ def demand_bounds(given: Mapping[str, Any], bounds: Mapping[str, Bound] = BOUNDS
     for name, value in given.items():
         if name in bounds and value is not None:
             bounds[name].check(f"{before}{name}", value)
+
+
+def of_environment(name: str, least: int, usual: int) -> int:
+    """A number that the environment gives, as torchrun sets it."""
+    return int(Bound(least, 1_000_000).read(f"the environment's {name}", os.environ.get(name, str(usual))))
 
 
 def demand_options(given: Mapping[str, Any], before: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fovea.basics import FoveaError
+from fovea.basics import FoveaError, of_environment
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, warn
 
@@ -48,7 +48,7 @@ def _restarted(where: Path) -> bool:
     from fovea.training.together import attempt
 
     begun = where / STARTED
-    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    again = of_environment("TORCHELASTIC_RESTART_COUNT", 0, 0) > 0
     return again and begun.is_file() and begun.read_text() == attempt()
 
 

@@ -1,6 +1,5 @@
 """Batches for training and testing: one mechanism, whatever the medium. What is held in memory is made once."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, of_environment
 from fovea.data import Sample
 from fovea.models.twostream import Views
 from fovea.networks import Network
@@ -104,5 +103,5 @@ def preparing(network: Network) -> Prepare:
 
 def room(device: torch.device) -> int:
     """Bytes to hold at most; processes of one machine share its memory."""
-    main = MOST_HELD // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    main = MOST_HELD // of_environment("LOCAL_WORLD_SIZE", 1, 1)
     return min(main, torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else main

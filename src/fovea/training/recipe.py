@@ -10,10 +10,26 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fovea.basics import BadChoice, nearest
+from fovea.basics import BadChoice, nearest, shown, within
 from fovea.training.losses import DEFAULT, Loss, chosen, settings_of
-from fovea.training.parts import Count, Name, NotNegative, Part, Positive, Range, Share
+from fovea.training.parts import (
+    Batch,
+    Count,
+    Name,
+    NotNegative,
+    Part,
+    Positive,
+    Range,
+    Seed,
+    Share,
+    Side,
+    Smoothing,
+    Threads,
+    Workers,
+)
 
+Whole = Annotated[int, Field(ge=0, le=1_000_000)]
+LONGEST = 1_000_000  # bytes of a recipe
 OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
 
 
@@ -23,7 +39,7 @@ class NetworkPart(Part):
     weights: str | None = None  # or from this file
     keep: bool = False  # the last layer starts from what these weights know of the data's classes, found by name
     options: dict[str, Any] = {}  # for whoever builds it
-    size: Count | None = None  # the input's side in pixels; the network's own unless given
+    size: Side | None = None  # the input's side in pixels; the network's own unless given
     crop: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the short side seen when it is used
     squash: bool = False  # the whole picture, squashed into the input
 
@@ -32,8 +48,8 @@ class DataPart(Part):
     train: Name  # as fovea.data.open_data takes it
     test: Name | None = None
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
-    side: Count | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
-    workers: Annotated[int, Field(ge=0)] = 2  # that decode, where pictures are not held
+    side: Side | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
+    workers: Workers = 2  # that decode, where pictures are not held
     localizer: str | None = None  # train on what this network localizes
 
 
@@ -48,7 +64,7 @@ class AugmentPart(Part):
     mixup: NotNegative = 0.0  # alpha; 0 is off. With both, each batch takes one of the two
     cutmix: NotNegative = 0.0
     hide: Share = 0.0  # Hide-and-Seek: the chance of each square of a grid to be hidden; 0 is off
-    hide_sizes: list[Annotated[int, Field(ge=0)]] = [0, 16, 32, 44, 56]  # of the squares, in pixels; 0 hides nothing
+    hide_sizes: list[Whole] = [0, 16, 32, 44, 56]  # of the squares, in pixels; 0 hides nothing
 
     @model_validator(mode="after")
     def _ranges(self) -> "AugmentPart":
@@ -108,17 +124,17 @@ class TookPart(Part):
 class Recipe(Part):
     about: str
     command: str
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     epochs: Positive
-    batch: Count = 64  # pictures a step, over all processes
-    per_class: Count | None = None  # so many of each of a few classes in every batch, for losses that compare pictures
-    accumulate: Count = 1  # parts that a process's share of the batch is taken in
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay of the averaged weights; 0: none
+    batch: Batch = 64  # pictures a step, over all processes
+    per_class: Batch | None = None  # so many of each of a few classes in every batch, for losses that compare pictures
+    accumulate: Batch = 1  # parts that a process's share of the batch is taken in
+    ema: Smoothing = 0.0  # decay of the averaged weights; 0: none
     precision: Literal["auto", "fp64", "fp32", "bf16", "fp16"] = "auto"
-    threads: Count | None = None  # of the CPU; torch takes as many as there are cores
+    threads: Threads | None = None  # of the CPU; torch takes as many as there are cores
     sync_norm: bool = True  # batch norm over all processes
     compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
-    settle: Annotated[int, Field(ge=0)] = 0  # batches by which batch norm's statistics are taken anew at the end
+    settle: Whole = 0  # batches by which batch norm's statistics are taken anew at the end
     place: bool = False  # at the start, prototypes are cells of training pictures
     principal: bool = False  # at the start, an embedding's layer projects on the features' principal directions
     project: bool = False  # at the end, prototypes become the nearest cells of training pictures
@@ -156,9 +172,10 @@ def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
     if not path.is_file():
         near = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         raise BadChoice(f"no recipe {str(path)!r}{nearest(path.name, near)}")
+    within(f"bytes of the recipe {path}", path.stat().st_size, 0, LONGEST)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
         raise BadChoice(f"{path} is not TOML: {error}") from None
     content = spelled(content)
     for change in changes:
@@ -190,7 +207,7 @@ def _change(content: dict[str, Any], change: str) -> None:
         raise BadChoice(f"a change is written key=value, such as optimizer.lr=0.05; got {change!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()  # a plain word needs no quotes on a command line
     first, *rest = key.strip().split(".")
     *above, last = *spelled({first: None}), *rest
@@ -213,7 +230,7 @@ def _said(error: ErrorDetails, content: dict[str, Any]) -> str:
         return f"{where}: {error['msg'].removeprefix('Value error, ')}"
     said = re.sub(r"^\w+ should ", "", error["msg"])
     near = nearest(str(error["input"]), re.findall(r"'(\w+)'", said)) if error["type"] == "literal_error" else ""
-    return f"{where} should {said}; got {error['input']!r}{near}"
+    return f"{where} should {said}; got {shown(error['input'])}{near}"
 
 
 def _part_at(path: Sequence[int | str], content: dict[str, Any]) -> type[Part]:

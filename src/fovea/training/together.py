@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError, of_environment
 
 
 def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
     """One process, or as many as torchrun started; the precision's own state is needed for checkpoints."""
-    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    world, local = of_environment("WORLD_SIZE", 1, 1), of_environment("LOCAL_WORLD_SIZE", 1, 1)
     if device == "cuda" and not torch.cuda.is_available():
         raise BadChoice("--device cuda: no GPU can be used here; leave it out to train on the CPU")
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
@@ -47,7 +47,7 @@ def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
 def _meet(backend: str, world: int) -> None:
     """torchrun keeps one store over its restarts: without names of their own, processes of a new attempt may find the
     addresses that the dead ones left there."""
-    rank, count = int(os.environ["RANK"]), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    rank, count = of_environment("RANK", 0, 0), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store, _, _ = next(iter(rendezvous("env://", rank, world)))
     ours: Any = dist.PrefixStore(f"attempt {count}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=ours, rank=rank, world_size=world)
