@@ -28,6 +28,7 @@ from fovea.training.parts import (
     Workers,
 )
 
+Score = Annotated[float, Field(ge=-1e6, le=1e6)]
 Whole = Annotated[int, Field(ge=0, le=1_000_000)]
 LONGEST = 1_000_000  # bytes of a recipe
 OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
@@ -149,7 +150,7 @@ class Recipe(Part):
     loss: Annotated[SerializeAsAny[Loss], PlainValidator(chosen)] = Field(default_factory=lambda: chosen({}))
     optimizer: OptimizerPart = OptimizerPart()
     schedule: SchedulePart = SchedulePart()
-    expected: dict[str, float] = {}  # the score, as measured on the test data
+    expected: dict[str, Score] = {}  # the score, as measured on the test data
     took: TookPart | None = None
 
     @model_validator(mode="after")
