@@ -21,6 +21,8 @@ from fovea.cli.glossary import OPTIONS
 from fovea.data import Size, open_clips, open_data, open_sounds, typed
 from fovea.data.layouts import layout
 from fovea.measures.registry import find, measure
+from fovea.patches import patch_source
+from fovea.patches.opening import open_source
 from fovea.pictures import read_clip
 from fovea.training.losses import loss, settings_of
 from fovea.training.parts import Part
@@ -78,6 +80,16 @@ def test_options_of_data(name: str, key: str, parameter: inspect.Parameter) -> N
         refused_shortly(typed, name, made.open, {key: text})
     for value in LARGE if made.is_made else ():
         refused_shortly(made.open, **{key: value})
+
+
+SOURCES = [(kind, key, kind_of) for kind in patch_source for key, kind_of in patch_source.get(kind).options.items()]
+
+
+@pytest.mark.parametrize(("kind", "key", "kind_of"), [*SOURCES, *(("whole", key, "") for key in ("pad", "least"))])
+def test_options_of_patch_sources(kind: str, key: str, kind_of: object) -> None:
+    net = "anchornet-cub100," if patch_source.get(kind).needs_network else ""
+    for text in TYPED:
+        refused_shortly(open_source, f"{kind}:{net}{key}={text}", words=f"{key}=,? (is|takes|as) |^{key} is ")
 
 
 def test_products_of_options_have_bounds() -> None:

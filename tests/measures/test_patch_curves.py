@@ -76,7 +76,7 @@ def test_batches_do_not_matter(localizer: Network, mean: Network) -> None:
 
 
 def test_what_is_refused(localizer: Network, mean: Network) -> None:
-    refused("each at least 1; got \\[0, 2\\]", measured, localizer, mean, (0, 2))
+    refused("numbers is 1 to 10,000; got 0", measured, localizer, mean, (0, 2))
     refused("must be an AnchorNet", measured, mean, mean)
 
 

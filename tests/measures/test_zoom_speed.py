@@ -37,4 +37,4 @@ def test_wrong_choices() -> None:
     whole = fovea.load("timm/test_resnet", pretrained=False, classes=5)
     refused("name one that reads glimpses, as tnet-b0", fovea.measure, "bench zoom", whole, against=whole)
     reads = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32})
-    refused("are at least 1", fovea.measure, "bench zoom", reads, against=whole, batches=())
+    refused("name one size of batch or several", fovea.measure, "bench zoom", reads, against=whole, batches=())

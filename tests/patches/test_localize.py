@@ -162,10 +162,10 @@ def test_files_of_a_folder(anchornet: Network, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"count": 0}, "at least 1; got 0"),
+        ({"count": 0}, "count is 1 to 1,000,000; got 0"),
         ({"overlap": 0.0}, "above 0 and at most 1; got 0"),
-        ({"overlap": 1.5}, "above 0 and at most 1; got 1.5"),
-        ({"share": 2.0}, "above 0 and at most 1; got 2"),
+        ({"overlap": 1.5}, "overlap is 0 to 1; got 1.5"),
+        ({"share": 2.0}, "share is 0 to 1; got 2"),
         ({"share": float("nan")}, "got nan"),
         ({"branch": 64}, "there are: 63, 95, 111"),
         ({"target": 7}, "classes 0 to 2"),

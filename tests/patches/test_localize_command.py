@@ -170,9 +170,9 @@ def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("x y", "--count", 0), "greater than or equal to 1"),
+        (("x y", "--count", 0), "--count is 1 to 1,000,000; got 0"),
         (("x y", "--overlap", 0), "above 0 and at most 1"),
-        (("x y", "--share", 1.5), "share (P)"),
+        (("x y", "--share", 1.5), "--share is 0 to 1; got 1.5"),
         (("x y", "--side", 9), "side is for pictures"),
         (("x y", "--data", "mr"), "go with --why"),
         ((), "nothing was given"),

@@ -153,7 +153,7 @@ def test_wrong_choices(network: Network, data: DataSet, tmp_path: Path) -> None:
         why.for_class(network, data, "ligth")
     with pytest.raises(BadChoice, match="no picture of 'dark'"):
         why.for_class(network, data.only([0]), "dark")
-    with pytest.raises(BadChoice, match="at least one"):
+    with pytest.raises(BadChoice, match="most is 1 to 10,000; got 0"):
         why.for_class(network, data, "light", most=0)
     ((_, reason),) = why.for_pictures(network, tmp_path / "none.png").skipped
     assert "no file" in reason

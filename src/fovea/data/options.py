@@ -64,7 +64,7 @@ def value_of(what: str, text: str, kind: Any) -> Any:
     if kind in ANY:
         return (bound or ANY[kind]).read(what, text)
     if kind == tuple[float, ...]:
-        return tuple((bound or ANY[float]).read(what, number) for number in text.split("/", LONGEST))
+        return tuple((bound or ANY[float]).read(f"{what}, as 0.25/0.5,", number) for number in text.split("/", LONGEST))
     if kind == Size:
         match = re.fullmatch(r"([0-9]{1,9})(?:[xX×]([0-9]{1,9}))?", text)
         if match is None:

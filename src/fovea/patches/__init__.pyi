@@ -32,9 +32,9 @@ from .scales import squares as squares
 from .sound import draw_sound as draw_sound
 from .sound import sound_steps as sound_steps
 from .sources import Finder as Finder
+from .sources import PatchCount as PatchCount
 from .sources import Scored as Scored
 from .sources import patch_source as patch_source
-from .sources.controls import at_least_one as at_least_one
 from .text import LocalizedText as LocalizedText
 from .text import localize_texts as localize_texts
 from .text import own_places as own_places

@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from inspect import signature
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from PIL import Image
 
-from fovea.basics import REFERENCE, BadChoice, nearest
+from fovea.basics import REFERENCE, SHARE, BadChoice, Bound, nearest
 from fovea.data import Box, value_of
 from fovea.heatmaps import method, names
 from fovea.networks import FILES as WEIGHTS
@@ -54,12 +54,12 @@ class Shape:
     """What becomes of every box, whatever found it."""
 
     square: Literal["yes", "no"] = "no"  # the shorter side is grown to the longer, as far as the picture goes
-    pad: float = 0.0  # each edge moves out by this share of the side
-    least: float = 0.1  # the smallest side, as a share of the picture's shorter side
+    pad: Annotated[float, Bound(0, 100, real=True)] = 0.0  # each edge moves out by this share of the side
+    least: Annotated[float, SHARE] = 0.1  # the smallest side, as a share of the picture's shorter side
 
     def __post_init__(self) -> None:
-        if not 0 <= self.pad < math.inf:
-            raise BadChoice(f"pad is a share of a patch's side that its edges move out by, at least 0; got {self.pad}")
+        if not 0 <= self.pad <= 100:
+            raise BadChoice(f"pad is a share of a patch's side that its edges move out by, 0 to 100; got {self.pad}")
         if not 0 <= self.least <= 1:
             raise BadChoice(f"least is a share of the picture's shorter side, 0 to 1; got {self.least}")
 

@@ -1,29 +1,32 @@
 """Where the most active prototypes of a ProtoPNet are seen, as patches."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, Bound, bounded
 from fovea.basics import boxes as regions
 from fovea.networks import Network, as_found, groups
-from fovea.patches import Finder, Scored, at_least_one, patch_source
+from fovea.patches import Finder, PatchCount, Scored, patch_source
 from fovea.pictures import Placement, on_pixels
 
 ALIKE = 0.7  # a prototype's box is left out where its IoU with an earlier one is above this
 
 
 @patch_source("prototypes", about="where a ProtoPNet's most active prototypes are seen; scores are similarities")
-def prototypes(network: Network, count: int = 5, percentile: float = 95.0, among: int = 100) -> Finder:
+@bounded
+def prototypes(
+    network: Network,
+    count: PatchCount = 5,
+    percentile: Annotated[float, Bound(0.001, 99.999, real=True)] = 95.0,
+    among: PatchCount = 100,
+) -> Finder:
     """Each is a box around its map's top percentiles; one much like an earlier box is left out. Only so many prototypes
     are looked `among`."""
-    at_least_one(count)
-    if not 0 < percentile < 100:
-        raise BadChoice(f"percentile is above 0 and below 100; got {percentile:g}")
     if among < count:
         raise BadChoice(f"among is how many prototypes are looked at, at least count={count}; got {among}")
     if not network.can("prototypes"):

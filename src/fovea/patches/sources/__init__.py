@@ -11,9 +11,9 @@ tuple[float, ...] (written 0.25/0.5) or a Literal. Every method of heatmaps is a
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fovea.basics import BadChoice, Registry
+from fovea.basics import BadChoice, Bound, Registry
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -48,6 +48,7 @@ def opening_of(kind: str, function: Any) -> Opening:
     return Opening(kind, function, "network" in parameters, types)
 
 
+PatchCount = Annotated[int, Bound(1, 10_000)]  # the most patches of a picture
 patch_source: Registry[Opening] = Registry(
     "patch_source",
     ("fovea.patches.sources", "fovea.glimpses.source", "fovea.prototypes.source"),

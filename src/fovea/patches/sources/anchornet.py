@@ -1,18 +1,22 @@
 """LIP on the evidence of AnchorNet's decided branch."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from PIL import Image
 
-from fovea.basics import BadChoice
+from fovea.basics import SHARE, BadChoice
 from fovea.networks import Network
 from fovea.patches.localize import LocalizeOptions, localize_steps
-from fovea.patches.sources import Finder, Scored, patch_source
+from fovea.patches.sources import Finder, PatchCount, Scored, patch_source
 
 
 @patch_source("anchornet", about="LIP on AnchorNet's decided branch; scores are evidence")
 def informative_patches(
-    network: Network, count: int = 5, overlap: float | None = None, share: float | None = None
+    network: Network,
+    count: PatchCount = 5,
+    overlap: Annotated[float, SHARE] | None = None,
+    share: Annotated[float, SHARE] | None = None,
 ) -> Finder:
     """`overlap` and `share` are LIP's T and P."""
     options = LocalizeOptions(count, overlap, share)

@@ -2,17 +2,15 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from PIL import Image
 
-from fovea.basics import BadChoice
-from fovea.patches.sources import Finder, Scored, patch_source
+from fovea.basics import SEED, Bound, bounded
+from fovea.patches.sources import Finder, PatchCount, Scored, patch_source
 
-
-def at_least_one(count: int) -> None:
-    if count < 1:
-        raise BadChoice(f"count is the most patches of a picture, at least 1; got {count}")
+Side = Annotated[float, Bound(0.001, 1, real=True)]
 
 
 @patch_source("whole", about="the picture itself: a control")
@@ -21,11 +19,9 @@ def whole() -> Finder:
 
 
 @patch_source("random", about="squares anywhere in the picture: a control")
-def random_squares(count: int = 5, seed: int = 0, side: float = 0.5) -> Finder:
+@bounded
+def random_squares(count: PatchCount = 5, seed: Annotated[int, SEED] = 0, side: Side = 0.5) -> Finder:
     """Each has `side` of the picture's shorter side. The same picture has the same ones."""
-    at_least_one(count)
-    if not 0 < side <= 1:
-        raise BadChoice(f"side is a share of the picture's shorter side, above 0 and at most 1; got {side}")
 
     def squares(image: Image.Image) -> Scored:
         content = hashlib.sha256(f"{seed} {image.size} ".encode() + image.tobytes()).digest()

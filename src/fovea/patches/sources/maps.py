@@ -1,12 +1,13 @@
 """The boxes of heatmaps: every explaining method is a source, without being declared as one."""
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, BadNetwork
+from fovea.basics import SHARE, BadChoice, BadNetwork
 from fovea.basics import boxes as regions
 from fovea.heatmaps import look_at
 from fovea.heatmaps.methods import find
@@ -21,7 +22,7 @@ def boxes_of_map(method: str) -> Opening:
     """
     explaining = find(method)
 
-    def opening(network: Network, thresholds: tuple[float, ...] = (regions.THRESHOLD,)) -> Finder:
+    def opening(network: Network, thresholds: Annotated[tuple[float, ...], SHARE] = (regions.THRESHOLD,)) -> Finder:
         for threshold in thresholds:
             if not 0 < threshold < 1:
                 raise BadChoice(
