@@ -18,8 +18,8 @@ from fovea.heatmaps.look import Finding, Look, mark, without_lost
 from fovea.heatmaps.methods import DEFAULT, Method, MethodLike, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
-from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, cut, groups, labeled, predictions
-from fovea.networks.cutting import Opened
+from fovea.networks import Inputs, Network, NetworkLike, as_network, cut, groups, labeled, predictions, switched, turn
+from fovea.networks.cutting import Cut, Opened
 from fovea.pictures import MAX_PIXELS, Shown, tell_skipped
 from fovea.results import Step
 
@@ -174,24 +174,38 @@ def look_at(
 ) -> tuple[dict[str, HeatMaps], Tensor]:
     """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
     _refuse_streams(network)
-    with as_found(network) as parts:
+    with switched(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
         network = labeled(network, batch, parts)
         made = cut(network, batch, layer, parts)
-        opened = made.open(batch, differentiable)
-        maps, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
-        if network.can("complement") and network.labels is not None:  # and not its features as an embedding
-            if made.layer != "forward_features":
-                raise BadChoice(
-                    f"ACoL's maps are of both its classifiers, at the features they share: leave {layer!r} out"
-                )
-            by_name = {found.name: found for found in map(find, methods)}
+        given = [*(found.run for found in map(find, methods)), *targeting.callables(target)]
+        with turn(network, parts, made.quiet, given):
+            return _looked_at(network, made, batch, shown, methods, target, differentiable)
 
-            def again(other: Opened, asked: Target, name: str) -> HeatMaps:
-                return look_into(network, other, shown, [by_name[name]], asked, made.layer, differentiable)[0][name]
 
-            maps = fused(cast(ACoL, network.module), opened, maps, target, again)
-        return maps, output
+def _looked_at(
+    network: Network,
+    made: Cut,
+    batch: Tensor,
+    shown: Sequence[Shown],
+    methods: Sequence[MethodLike],
+    target: Target,
+    differentiable: bool,
+) -> tuple[dict[str, HeatMaps], Tensor]:
+    opened = made.open(batch, differentiable)
+    maps, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
+    if network.can("complement") and network.labels is not None:  # and not its features as an embedding
+        if made.layer != "forward_features":
+            raise BadChoice(
+                f"ACoL's maps are of both its classifiers, at the features they share: leave {made.layer!r} out"
+            )
+        by_name = {found.name: found for found in map(find, methods)}
+
+        def again(other: Opened, asked: Target, name: str) -> HeatMaps:
+            return look_into(network, other, shown, [by_name[name]], asked, made.layer, differentiable)[0][name]
+
+        maps = fused(cast(ACoL, network.module), opened, maps, target, again)
+    return maps, output
 
 
 def look_into(

@@ -129,15 +129,17 @@ def randomized(module: nn.Module, what: str, seed: int, last: str | None = None)
     if not named:
         raise BadNetwork("the network has no weights to randomize")
     chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for parameter in (p for layer in chosen for p in layer.parameters(recurse=False)):
-            if parameter.ndim > 1:
-                spread = float(parameter.detach().float().std())
-                parameter.data.normal_(0, spread if np.isfinite(spread) and spread > 0 else 0.02)
-            else:
-                flat = parameter.data.view(-1)
-                parameter.data.copy_(flat[torch.randperm(len(flat)).to(flat.device)].view_as(parameter))
+    generators = {str(p.device): torch.Generator(p.device).manual_seed(seed) for p in other.parameters()}
+    order = generators.get("cpu") or torch.Generator().manual_seed(seed)
+    for parameter in (p for layer in chosen for p in layer.parameters(recurse=False)):
+        if parameter.ndim > 1:
+            spread = float(parameter.detach().float().std())
+            spread = spread if np.isfinite(spread) and spread > 0 else 0.02
+            parameter.data.normal_(0, spread, generator=generators[str(parameter.device)])
+        else:
+            flat = parameter.data.view(-1)
+            mixed = flat[torch.randperm(len(flat), generator=order).to(flat.device)]
+            parameter.data.copy_(mixed.view_as(parameter))
     return other
 
 

@@ -87,6 +87,11 @@ def check(target: "Given | Each", network: Network) -> None:
                 _no_labels(item)
 
 
+def callables(target: "Given | Each") -> list[Any]:
+    """The functions of the user's among what is to be explained."""
+    return [item for item in (target if isinstance(target, (list, tuple)) else [target]) if callable(item)]
+
+
 def _no_labels(name: str) -> None:
     raise BadChoice(
         f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{nearest(name, WORDS)}"

@@ -51,6 +51,8 @@ from .registry import model as model
 from .registry import split as split
 from .running import ABILITIES as ABILITIES
 from .running import Origin as Origin
+from .running import switched as switched
+from .running import turn as turn
 from .stream import blank as blank
 from .stream import input_of as input_of
 from .stream import outputs as outputs

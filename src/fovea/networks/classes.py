@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fovea.networks.network import Network, as_found, layers
+from fovea.networks.threads import alone, heard
 
 POINTWISE = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -21,9 +22,10 @@ def labeled(network: Network, batch: Tensor, parts: Sequence[nn.Module] | None =
         return network
     key = tuple(map(id, parts or layers(network.module)))  # a replaced layer makes another network
     if key not in network._classes:
+        count = _classes(network, batch[:1])
         network._classes.clear()
-        network._classes[key] = _classes(network, batch[:1])
-    count = network._classes[key]
+        network._classes[key] = count
+    count = network._classes.get(key)
     return network if count is None else replace(network, labels=tuple(map(str, range(count))))
 
 
@@ -50,17 +52,10 @@ def last_to_run(
 ) -> tuple[str | None, Tensor]:
     """The name of the last layer that runs, of those that count; and the output."""
     ran: list[str] = []
-    handles = [
-        layer.register_forward_hook(lambda *_, name=name: ran.append(name))
-        for name, layer in network.module.named_modules()
-        if counts(layer)
-    ]
-    try:
-        with as_found(network), torch.no_grad():
-            output = network(batch)
-    finally:
-        for handle in handles:
-            handle.remove()
+    named = ((name, layer) for name, layer in network.module.named_modules() if counts(layer))
+    hooks = ((layer, lambda *_, name=name: ran.append(name)) for name, layer in named)
+    with alone(network.device), as_found(network), torch.no_grad(), heard(hooks):
+        output = network(batch)
     return (ran[-1] if ran else None), output
 
 

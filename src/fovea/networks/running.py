@@ -1,8 +1,8 @@
 """A module that can be asked: its inputs made, its output read, and itself left as it was found."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.data import Reading
 from fovea.networks.completion import completion
+from fovea.networks.threads import alone, hooked, in_eval, plain
 from fovea.pictures import Given, Placement, Transform, gather, placement_of
 
 ABILITIES = {
@@ -52,7 +53,7 @@ class Runnable:
     abilities: frozenset[str] = frozenset()  # declared beside those of the module itself
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what completes its inputs, once made
     _cuts: dict[Any, Any] = field(default_factory=dict, repr=False)
-    _placements: dict[tuple[int, int, int], Placement] = field(default_factory=dict, repr=False)
+    _placements: dict[tuple[int, int], tuple[Transform, Placement]] = field(default_factory=dict, repr=False)
     _classes: dict[Any, int | None] = field(default_factory=dict, repr=False)  # of one without labels, once it has run
 
     def __repr__(self) -> str:
@@ -62,13 +63,15 @@ class Runnable:
         return f"<Network {self.name or type(self.module).__name__}: {', '.join(parts)}>"
 
     def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
-        """The output for a batch of tensors, or for pictures or texts, which are prepared first."""
+        """The output, in eval mode, for a batch of tensors, or for pictures or texts, which are prepared first."""
         if isinstance(self.transform, Reading) and not isinstance(batch, Tensor):
             batch = self.transform.batch(batch).to(self.device)
         elif not isinstance(batch, Tensor):
             ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
             batch = torch.stack(ready).to(self.device, self.dtype)
-        return self.read(self.answer(batch))
+        parts = layers(self.module)
+        with in_eval(parts), turn(self, parts):
+            return self.read(self.answer(batch))
 
     def answer(self, batch: Tensor) -> Any:
         """What the module returns; what it `needs` beside pictures, as boxes of their patches, is found first."""
@@ -120,12 +123,12 @@ class Runnable:
             )
         if isinstance(self.transform, Reading):
             raise BadChoice(f"{self.name or 'this network'} reads text, not pictures; fovea.load another for pictures")
-        key = (id(self.transform), *image.size)
-        placement = self._placements.get(key)
-        if placement is None:  # several threads may prepare pictures at once
+        transform, placement = self._placements.get(image.size, (None, None))
+        if placement is None or transform is not self.transform:  # several threads may prepare pictures at once
             if len(self._placements) > 4096:
                 self._placements.clear()
-            placement = self._placements[key] = placement_of(self.transform, *image.size)
+            placement = placement_of(self.transform, *image.size)
+            self._placements[image.size] = self.transform, placement
         return self.transform(image), placement
 
     def label(self, index: int) -> str:
@@ -170,29 +173,28 @@ def as_found(network: Runnable) -> Iterator[list[nn.Module]]:
 
     Gives the network's submodules, since they were counted.
     """
-    parts = layers(network.module)
-    in_training = [module for module in parts if module.training]
-    rng = torch.get_rng_state()
-    on_cuda = network.device.type == "cuda"
-    cuda_rng = torch.cuda.get_rng_state(network.device) if on_cuda else None
-    try:
-        for module in in_training:
-            module.training = False
-        # cuDNN refuses a backward through a recurrent layer in eval mode
-        with torch.inference_mode(False), torch.enable_grad(), _without_cudnn_rnn(parts, on_cuda):
-            yield parts
-    finally:
-        for module in in_training:
-            module.training = True
-        torch.set_rng_state(rng)
-        if cuda_rng is not None:
-            torch.cuda.set_rng_state(cuda_rng, network.device)
+    with switched(network) as parts, turn(network, parts):
+        yield parts
 
 
 @contextmanager
-def _without_cudnn_rnn(parts: list[nn.Module], on_cuda: bool) -> Iterator[None]:
-    if on_cuda and any(isinstance(module, nn.RNNBase) for module in parts):
-        with torch.backends.cudnn.flags(enabled=False):
-            yield
-    else:
+def switched(network: Runnable) -> Iterator[list[nn.Module]]:
+    """The network in eval mode with gradients allowed, for all threads that use it."""
+    parts = layers(network.module)
+    with in_eval(parts), torch.inference_mode(False), torch.enable_grad():
+        yield parts
+
+
+@contextmanager
+def turn(
+    network: Runnable, parts: Sequence[nn.Module], quiet: bool = False, given: Iterable[Any] = ()
+) -> Iterator[None]:
+    """Beside other threads where nothing is kept between calls, which is known of plain layers, and of what else is
+    `quiet`; otherwise when the others are done. `given` are functions of the user's that are called as well."""
+    # cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads
+    recurrent = network.device.type == "cuda" and any(isinstance(part, nn.RNNBase) for part in parts)
+    if plain(given) and not recurrent and not hooked(parts) and (quiet or plain(set(map(type, parts)))):
+        yield
+        return
+    with alone(network.device), torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
         yield

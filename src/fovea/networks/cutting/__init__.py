@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from fovea.basics import BadChoice, nearest
 from fovea.networks.cutting.choosing import are_read
+from fovea.networks.cutting.currency import Snapshot
 from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
 from fovea.networks.cutting.parts import Cut, Head, Opened, Trunk, one_map, root
 from fovea.networks.layout import layout_of
 from fovea.networks.running import Runnable, layers
+from fovea.networks.threads import alone, drawn
 
 __all__ = ["Cut", "Opened", "cut"]
 
@@ -27,18 +29,30 @@ def cut(
 ) -> Cut:
     """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
     layer = layer if layer is not None else network.layer
-    key = (
-        layer,
-        tuple(batch.shape[1:]),
-        tuple(map(id, parts or layers(network.module))),
-    )  # a replaced layer makes a new cut
-    if key not in network._cuts or not network._cuts[key].current():
-        if len(network._cuts) > 8:
-            network._cuts.clear()
-        made = _cut(network, batch[:1], layer)
-        network._cuts[key] = replace(made, time_first=batch.ndim == 5 and _folds_time_first(made, batch))
-    known: Cut = network._cuts[key]
+    parts = parts or layers(network.module)
+    key = (layer, tuple(batch.shape[1:]), tuple(map(id, parts)))  # a replaced layer makes a new cut
+    known: Cut | None = network._cuts.get(key)
+    if known is None or not known.current():
+        with alone(network.device):
+            known = network._cuts.get(key)  # another thread may have made it by now
+            if known is None or not known.current():
+                if len(network._cuts) > 8:
+                    network._cuts.clear()
+                known = network._cuts[key] = _made(network, batch, layer, parts)
     return known
+
+
+def _made(network: Runnable, batch: Tensor, layer: str | nn.Module | None, parts: Sequence[nn.Module]) -> Cut:
+    before, numbers = Snapshot(parts), drawn(network.device)
+    made = _cut(network, batch[:1], layer)
+    before.settle()
+    draws = not all(map(torch.equal, numbers, drawn(network.device)))
+    return replace(
+        made,
+        current=lambda: before.same() and made.current(),
+        quiet=made.how == "graph" and not draws,
+        time_first=batch.ndim == 5 and _folds_time_first(made, batch),
+    )
 
 
 def _cut(network: Runnable, batch: Tensor, layer: str | nn.Module | None) -> Cut:

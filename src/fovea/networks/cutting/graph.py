@@ -1,6 +1,7 @@
 """Cut a traced module: its graph split at a node into input to features, and features to output."""
 
 import operator
+import threading
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor, fx, nn
 
 from fovea.basics import FoveaError
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
+from fovea.networks.cutting.currency import runs_whole
 from fovea.networks.cutting.parts import Cut, Enter, Head, Trunk, need_space, root
 from fovea.networks.running import Runnable
 
@@ -56,30 +58,45 @@ def _unchanged(module: nn.Module, traced: fx.GraphModule) -> Callable[[], bool]:
     return unchanged
 
 
+class _Tracer(fx.Tracer):
+    """Follows one thread. While it does, torch has every module of the process call it: those of other threads go on
+    as they would without it."""
+
+    def __init__(self) -> None:
+        from timm.models._features_fx import get_notrace_functions
+
+        super().__init__(autowrap_functions=tuple(get_notrace_functions()))
+        self.thread = threading.get_ident()
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return runs_whole(m) or bool(m._forward_hooks or m._forward_pre_hooks)  # whose hooks want tensors
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
+        out = super().call_module(m, forward, args, kwargs)
+        if isinstance(out, fx.Proxy):
+            out.node.meta.setdefault("layers", []).append(self.path_of_module(m))
+        return out
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
+        if threading.get_ident() != self.thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+
 def _trace(module: nn.Module) -> fx.GraphModule | None:
-    from timm.models._features_fx import get_notrace_functions, get_notrace_modules
-
-    class Tracer(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return isinstance(m, tuple(get_notrace_modules())) or super().is_leaf_module(m, module_qualified_name)
-
-        def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-            out = super().call_module(m, forward, args, kwargs)
-            if isinstance(out, fx.Proxy):
-                out.node.meta.setdefault("layers", []).append(self.path_of_module(m))
-            return out
-
     # a traced forward leaves constants, and whatever it keeps on itself, behind
-    before = [(layer, dict(vars(layer))) for layer in module.modules()]
+    before = [(vars(layer), dict(vars(layer))) for layer in module.modules()]
     try:
-        graph = Tracer(autowrap_functions=tuple(get_notrace_functions())).trace(module)
-        return fx.GraphModule(module, graph)
+        return fx.GraphModule(module, _Tracer().trace(module))
     except Exception:  # control flow on values, loops over frames, ...: not traceable
         return None
     finally:
-        for one, attributes in before:
-            vars(one).clear()
-            vars(one).update(attributes)
+        for now, then in before:
+            for name in now.keys() - then.keys():
+                del now[name]
+            now.update((name, value) for name, value in then.items() if now.get(name) is not value)
 
 
 class _Recorder(fx.Interpreter):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from fovea.basics import BadNetwork
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.parts import Cut, Head, Trunk, need_space, one_map, root
 from fovea.networks.running import Runnable
+from fovea.networks.threads import alone, heard
 
 
 def hook_cut_at(network: Runnable, batch: Tensor, layer: str) -> Cut:
@@ -35,22 +37,16 @@ def hook_cut_anywhere(network: Runnable, batch: Tensor) -> Cut:
 
 def _last_watched(network: Runnable, module: nn.Module, batch: Tensor) -> str | None:
     seen: list[tuple[str, Tensor, bool]] = []
-    handles = []
-    for name, one in module.named_modules():
-        if name and not isinstance(one, POOLS):
 
-            def keep(one: nn.Module, _: Any, out: Any, name: str = name) -> Tensor | None:
-                if not isinstance(out, Tensor):
-                    return None
-                seen.append((name, out, isinstance(one, nn.Linear)))
-                return out.clone()  # a later in-place layer must not change what was kept
+    def keep(name: str, one: nn.Module, _: Any, out: Any) -> Tensor | None:
+        if not isinstance(out, Tensor):
+            return None
+        seen.append((name, out, isinstance(one, nn.Linear)))
+        return out.clone()  # a later in-place layer must not change what was kept
 
-            handles.append(one.register_forward_hook(keep))
-    try:
+    named = ((name, one) for name, one in module.named_modules() if name and not isinstance(one, POOLS))
+    with heard((one, partial(keep, name)) for name, one in named):
         output = network.read(module(batch.detach().clone().requires_grad_(batch.is_floating_point())))
-    finally:
-        for handle in handles:
-            handle.remove()
     calls = Counter(name for name, *_ in seen)
     once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
     found: str | None = choose(
@@ -111,10 +107,9 @@ def _run_with(network: Runnable, batch: Tensor, layer: str, put: Callable[[int, 
         calls += 1
         return put(calls - 1, one_map(out, layer))
 
-    handle = network.module.get_submodule(layer).register_forward_hook(hook)
     before = torch.is_grad_enabled()
-    try:
-        return network(batch)
-    finally:
-        handle.remove()
-        torch.set_grad_enabled(before)
+    with alone(network.device), heard([(network.module.get_submodule(layer), hook)]):
+        try:
+            return network(batch)
+        finally:
+            torch.set_grad_enabled(before)

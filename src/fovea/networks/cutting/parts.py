@@ -39,6 +39,7 @@ class Cut:
     enter: Enter
     current: Callable[[], bool] = lambda: True  # False once the network no longer is what was cut
     time_first: bool = False  # frames are folded as T,N instead of N,T
+    quiet: bool = False  # runs a graph, not the forward of the user's own, and draws no random numbers
 
     def open(self, batch: Tensor, differentiable: bool = False) -> Opened:
         features, output, head, trunk, free = self.enter(batch, differentiable)

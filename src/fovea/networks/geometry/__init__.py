@@ -28,6 +28,7 @@ from fovea.networks.geometry.cells import Geometry as Geometry
 from fovea.networks.geometry.cells import by, geometry_of
 from fovea.networks.geometry.following import Follower, Sight, Watch
 from fovea.networks.running import Runnable, as_found
+from fovea.networks.threads import alone, heard
 
 SIZE = 224  # of an input, where nothing says otherwise
 Pick = Callable[[Any], Sequence[Tensor]]
@@ -61,7 +62,7 @@ def noise_for(network: Runnable) -> Tensor:
     if network.can("texts"):
         return torch.full((1, transform.length), 2, device=network.device)  # a word's number, not padding's
     if network.can("sounds"):
-        return torch.randn(1, transform.bands, SIZE, device=network.device, dtype=network.dtype)
+        return _noise(network, (1, transform.bands, SIZE))
     return _asked(network, None, None)[1]
 
 
@@ -73,7 +74,7 @@ def _asked(
     convs = (layer for layer in network.module.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
     first = next(convs, None)
     if size is None and network.transform is not None:
-        with as_found(network):  # a transform may draw random numbers
+        with alone(network.device):  # a transform may draw random numbers
             found, *space = network.prepare(Image.new("RGB", (256, 256)))[0].shape
         channels = channels or found
     elif size is None or isinstance(size, int):
@@ -83,8 +84,11 @@ def _asked(
     if not space or min(space) < 1 or (channels is not None and channels < 1):
         raise BadChoice(f"an input has at least one channel and one position an axis; got {channels} and {size}")
     shape = (1, channels or (3 if first is None else first.in_channels), *space)
-    noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    return network, noise.to(network.device, network.dtype)
+    return network, _noise(network, shape)
+
+
+def _noise(network: Runnable, shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
 
 
 def _one(network: Runnable, layer: str | None, output: Callable[[Any], Tensor] | None) -> Pick:
@@ -112,6 +116,7 @@ def _run(network: Runnable, inputs: Tensor, layer: str | None, pick: Pick) -> li
         return [(one.shape, follower.sight(one)) for one in pick(out)]
 
     with (
+        alone(network.device),
         as_found(network),
         _buffers_kept(network.module),
         _uncompiled(),
@@ -144,11 +149,8 @@ def _caught(module: nn.Module, layer: str | None, read: Callable[[Any], Any] = l
     named = dict(module.named_modules())
     if layer not in named:
         raise BadChoice(f"no layer {layer!r}{nearest(layer, filter(None, named))}")
-    handle = named[layer].register_forward_hook(lambda _, __, out: caught.append(read(out)))
-    try:
+    with heard([(named[layer], lambda _, __, out: caught.append(read(out)))]):
         yield caught
-    finally:
-        handle.remove()
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
