@@ -22,7 +22,6 @@ from fovea.networks import ours
 from fovea.pictures import Prepare
 from fovea.results import Results
 from made_clips import make_clip
-from made_twostream import made
 
 PICTURE = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(3))
 Ask = Callable[[], Any]

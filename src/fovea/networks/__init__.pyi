@@ -1,3 +1,4 @@
+from .checking import DoesNotRun as DoesNotRun
 from .classes import labeled as labeled
 from .classes import predictions as predictions
 from .cost import WARM_UP as WARM_UP

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from fovea.networks.checking import cuttable
 from fovea.networks.network import Network, as_found, layers
 from fovea.networks.threads import alone, heard
 
@@ -51,6 +52,7 @@ def last_to_run(
     network: Network, batch: Tensor, counts: Callable[[nn.Module], bool] = has_weights
 ) -> tuple[str | None, Tensor]:
     """The name of the last layer that runs, of those that count; and the output."""
+    cuttable(network.module)
     ran: list[str] = []
     named = ((name, layer) for name, layer in network.module.named_modules() if counts(layer))
     hooks = ((layer, lambda *_, name=name: ran.append(name)) for name, layer in named)

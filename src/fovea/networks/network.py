@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.data import Reading
 from fovea.networks import geometry
+from fovea.networks.checking import checked
 from fovea.networks.cutting import cut
 from fovea.networks.geometry import Geometry
 from fovea.networks.running import ABILITIES as ABILITIES
@@ -119,7 +120,8 @@ def wrap(
     a dict or an object.
     """
     if not isinstance(module, nn.Module):
-        raise BadChoice(f"fovea.wrap takes a torch.nn.Module; got {type(module).__name__}")
+        what = "program.module()" if type(module).__name__ == "ExportedProgram" else "a torch.nn.Module"
+        raise BadChoice(f"fovea.wrap takes {what}; got {type(module).__name__}")
     if transform is not None and not callable(transform):
         raise BadChoice(
             f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}"
@@ -128,7 +130,7 @@ def wrap(
         raise BadChoice("an embedding has no classes: give labels= or embedding=True, not both")
     names = tuple(map(str, range(labels))) if isinstance(labels, int) else None if labels is None else tuple(labels)
     abilities = frozenset({"embedding"} if embedding else ())
-    return Network(module, transform, names, layer, "", output, abilities=abilities)
+    return Network(checked(module), transform, names, layer, "", output, abilities=abilities)
 
 
 def reading_of(network: "Network") -> Reading:

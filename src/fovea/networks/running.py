@@ -1,6 +1,7 @@
 """A module that can be asked: its inputs made, its output read, and itself left as it was found."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from fovea.basics import BadChoice, BadNetwork, nearest
 from fovea.data import Reading
+from fovea.networks.checking import refusing
 from fovea.networks.completion import completion
 from fovea.networks.threads import alone, hooked, in_eval, plain
 from fovea.pictures import Given, Placement, Transform, gather, placement_of
@@ -65,10 +67,11 @@ class Runnable:
     def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
         """The output, in eval mode, for a batch of tensors, or for pictures or texts, which are prepared first."""
         if isinstance(self.transform, Reading) and not isinstance(batch, Tensor):
-            batch = self.transform.batch(batch).to(self.device)
+            batch = self.transform.batch(batch)
         elif not isinstance(batch, Tensor):
             ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
-            batch = torch.stack(ready).to(self.device, self.dtype)
+            batch = torch.stack(ready)
+        batch = batch.to(self.device, self.dtype if batch.is_floating_point() else None)
         parts = layers(self.module)
         with in_eval(parts), turn(self, parts):
             return self.read(self.answer(batch))
@@ -76,7 +79,9 @@ class Runnable:
     def answer(self, batch: Tensor) -> Any:
         """What the module returns; what it `needs` beside pictures, as boxes of their patches, is found first."""
         needs = getattr(self.module, "needs", "")
-        return self.module(completion.get(needs)(self, batch) if needs else batch)
+        given = completion.get(needs)(self, batch) if needs else batch
+        with refusing(self.module, batch, self.name):
+            return self.module(given)
 
     def read(self, out: Any) -> Tensor:
         """The one tensor to explain among what the module returned: its `logits`, unless `output` picks another."""
@@ -193,8 +198,20 @@ def turn(
     `quiet`; otherwise when the others are done. `given` are functions of the user's that are called as well."""
     # cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads
     recurrent = network.device.type == "cuda" and any(isinstance(part, nn.RNNBase) for part in parts)
-    if plain(given) and not recurrent and not hooked(parts) and (quiet or plain(set(map(type, parts)))):
+    compiled = is_compiled(parts)
+    if plain(given) and not (recurrent or compiled or hooked(parts)) and (quiet or plain(set(map(type, parts)))):
         yield
         return
-    with alone(network.device), torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
+    with (
+        alone(network.device),
+        torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext(),
+        torch.compiler.set_stance("force_eager") if compiled else nullcontext(),
+    ):
         yield
+
+
+def is_compiled(parts: Iterable[nn.Module]) -> bool:
+    """Whether some part was compiled, which then runs as it was written. The compiler is not imported for it."""
+    return "torch._dynamo" in sys.modules and any(
+        type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None for part in parts
+    )

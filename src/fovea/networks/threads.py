@@ -28,9 +28,9 @@ def in_eval(parts: Sequence[nn.Module]) -> Iterator[None]:
     """All layers in eval mode; those that were in training mode are so again when nobody uses them any more."""
     with _counting:
         if _in_eval:
-            switched = [part for part in parts if part.training or id(part) in _in_eval]
+            switched = [part for part in parts if getattr(part, "training", False) or id(part) in _in_eval]
         else:
-            switched = [part for part in parts if part.training]
+            switched = [part for part in parts if getattr(part, "training", False)]  # a frozen jit module has none
         for part in switched:
             _in_eval[id(part)] = part, _in_eval.get(id(part), (part, 0))[1] + 1
             part.training = False

@@ -115,7 +115,7 @@ def outputs_of(network: Network, batch: Tensor) -> int:
     if network.labels is not None:
         return len(network.labels)
     with as_found(network), torch.no_grad():
-        out = network.module(batch[:1])
+        out = network.answer(batch[:1])
     return int((out.logits if network.can("branches") else network.read(out)).shape[1])
 
 

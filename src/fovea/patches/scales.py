@@ -108,7 +108,7 @@ def branches_of(network: Network) -> Anchored:
 def seen_by_branches(network: Network, batch: Tensor) -> tuple[AnchorNetOutput, list[Tensor], list[int]]:
     """What a network with branches makes of a batch; of each branch the boxes of its cells (P,4) and their side."""
     with as_found(network), torch.no_grad():
-        out: AnchorNetOutput = network.module(batch)
+        out: AnchorNetOutput = network.answer(batch)
     boxes = [geometry.boxes() for geometry in branches_of(network).geometries((batch.shape[2], batch.shape[3]))]
     return out, boxes, [int(box[0, 2] - box[0, 0]) for box in boxes]
 

@@ -197,7 +197,7 @@ def text_steps(
         part = good[start : start + at_once]
         ids = torch.stack([words.ids for _, words in part]).to(network.device)
         with as_found(network), torch.no_grad():
-            out = network.module(ids)
+            out = network.answer(ids)
         results = _localized(network, out, part, wanted, branch)
         yield Step(results, [] if start else skipped, len(skipped) + start + len(part), len(given))
 

@@ -40,7 +40,7 @@ def prototypes(
         for group in groups(network, list(images), len(images)):
             assert group.batch is not None
             with as_found(network), torch.no_grad():
-                out: Any = network.module(group.batch.to(network.device, network.dtype))
+                out: Any = network.answer(group.batch.to(network.device, network.dtype))
             similarity, order = out.similarity.float().sort(dim=1, descending=True, stable=True)  # N,P  N,P
             order = order[:, :among]
             every = torch.arange(len(order), device=order.device)[:, None]

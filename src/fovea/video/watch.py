@@ -15,7 +15,7 @@ from torch import Tensor
 from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds
 from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
 from fovea.heatmaps.methods import Method, find
-from fovea.networks import Network, NetworkLike, as_found, as_network, labeled, predictions
+from fovea.networks import DoesNotRun, Network, NetworkLike, as_found, as_network, labeled, predictions
 from fovea.pictures import (
     MAX_PIXELS,
     MEND,
@@ -269,7 +269,7 @@ def _as_pictures() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        if isinstance(error, (FoveaError, torch.OutOfMemoryError)):
+        if isinstance(error, (FoveaError, torch.OutOfMemoryError)) and not isinstance(error, DoesNotRun):
             raise
         raise BadNetwork(
             f"the network failed on frames given as pictures, N,C,H,W ({error}); one that takes clips, N,T,C,H,W, "

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice, nearest
+from fovea.networks.checking import cuttable
 from fovea.networks.cutting.choosing import are_read
 from fovea.networks.cutting.currency import Snapshot
 from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
 from fovea.networks.cutting.parts import Cut, Head, Opened, Trunk, one_map, root
 from fovea.networks.layout import layout_of
-from fovea.networks.running import Runnable, layers
+from fovea.networks.running import Runnable, layers, turn
 from fovea.networks.threads import alone, drawn
 
 __all__ = ["Cut", "Opened", "cut"]
@@ -43,8 +44,10 @@ def cut(
 
 
 def _made(network: Runnable, batch: Tensor, layer: str | nn.Module | None, parts: Sequence[nn.Module]) -> Cut:
+    cuttable(network.module)
     before, numbers = Snapshot(parts), drawn(network.device)
-    made = _cut(network, batch[:1], layer)
+    with turn(network, parts):
+        made = _cut(network, batch[:1], layer)
     before.settle()
     draws = not all(map(torch.equal, numbers, drawn(network.device)))
     return replace(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,8 +46,9 @@ def _last_watched(network: Runnable, module: nn.Module, batch: Tensor) -> str | 
         return out.clone()  # a later in-place layer must not change what was kept
 
     named = ((name, one) for name, one in module.named_modules() if name and not isinstance(one, POOLS))
+    given = batch.detach().clone().requires_grad_(batch.is_floating_point())
     with heard((one, partial(keep, name)) for name, one in named):
-        output = network.read(module(batch.detach().clone().requires_grad_(batch.is_floating_point())))
+        output = network.read(replace(network, module=module).answer(given))
     calls = Counter(name for name, *_ in seen)
     once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
     found: str | None = choose(

@@ -13,19 +13,19 @@ Padding is followed twice: as nothing, which gives the pixels seen (`Geometry.bo
 gives the receptive field of the textbooks (`Field`), the same for every cell and beyond the border where it must.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, FoveaError, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.networks.checking import checked, cuttable, refusing
 from fovea.networks.geometry.cells import Field as Field
 from fovea.networks.geometry.cells import Geometry as Geometry
-from fovea.networks.geometry.cells import by, geometry_of
+from fovea.networks.geometry.cells import geometry_of
 from fovea.networks.geometry.following import Follower, Sight, Watch
 from fovea.networks.running import Runnable, as_found
 from fovea.networks.threads import alone, heard
@@ -70,7 +70,7 @@ def _asked(
     module: nn.Module | Runnable, size: Sequence[int] | int | None, channels: int | None
 ) -> tuple[Runnable, Tensor]:
     """The network, and noise of the shape that was asked for."""
-    network = module if isinstance(module, Runnable) else Runnable(module)
+    network = module if isinstance(module, Runnable) else Runnable(checked(module))
     convs = (layer for layer in network.module.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
     first = next(convs, None)
     if size is None and network.transform is not None:
@@ -109,6 +109,8 @@ def _one(network: Runnable, layer: str | None, output: Callable[[Any], Tensor] |
 
 def _run(network: Runnable, inputs: Tensor, layer: str | None, pick: Pick) -> list[Geometry]:
     """Run the module once, following it; what a layer gives is read at once, before a later one writes over it."""
+    if layer is not None:
+        cuttable(network.module)
     inputs = inputs.detach().clone()  # a network may write over its input
     follower = Follower(inputs)
 
@@ -119,19 +121,13 @@ def _run(network: Runnable, inputs: Tensor, layer: str | None, pick: Pick) -> li
         alone(network.device),
         as_found(network),
         _buffers_kept(network.module),
-        _uncompiled(),
         torch.no_grad(),
         _caught(network.module, layer, look) as caught,
         follower,
         Watch(follower),
     ):
-        try:
+        with refusing(network.module, inputs):
             returned = network.module(inputs)
-        except FoveaError:
-            raise
-        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
-            said = str(error).partition("\n")[0]
-            raise BadNetwork(f"the network does not run on an input of {by(inputs.shape[1:])}: {said}") from error
         if layer is None:
             caught.append(look(returned))
     if not caught:
@@ -151,11 +147,6 @@ def _caught(module: nn.Module, layer: str | None, read: Callable[[Any], Any] = l
         raise BadChoice(f"no layer {layer!r}{nearest(layer, filter(None, named))}")
     with heard([(named[layer], lambda _, __, out: caught.append(read(out)))]):
         yield caught
-
-
-def _uncompiled() -> AbstractContextManager[Any]:
-    """A compiled module runs as it was written. Where none can be, the compiler is not imported: it takes seconds."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager
