@@ -1,72 +1,139 @@
 """Checkpoints that are whole or not there: written beside the good one, which they replace when complete."""
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Annotated, Any
+from zipfile import ZIP_STORED, ZipFile
 
 import torch
-from torch import nn
+from pydantic import AliasChoices, Field, Json, PlainValidator
+from torch import Tensor, nn
 
-from fovea.basics import BadChoice, FoveaError
+from fovea.basics import BadChoice, Count, Damaged, FoveaError, Record, Text, whole
 from fovea.training.losses import Loss
 from fovea.training.parts import Part
 from fovea.training.recipe import Recipe, spelled
 
 NAME = "checkpoint.pt"
+REMEDY = "start anew with --fresh, or name another --out"
 FREE = {"about", "command", "expected", "took", "save_every", "log_every", "test_every"}  # keys that may change
+
+
+def _tensors(value: Any) -> Any:
+    """A module's state as it is, which knows more than a copy would."""
+    if not isinstance(value, dict) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
+        raise ValueError("Input should be tensors by their names")
+    wrong = [key for key, tensor in value.items() if tensor.is_floating_point() and not bool(tensor.isfinite().all())]
+    if wrong:
+        raise ValueError(f"{wrong[0]} holds values that are not numbers")
+    return value
+
+
+class Data(Record):
+    labels: list[Text]
+    pictures: Count
+
+
+class Moments(Record):
+    """An optimizer's state; its groups are the recipe's."""
+
+    state: dict[Count, dict[str, Any]]
+    param_groups: list[Any]
+
+
+class Checkpoint(Record):
+    """A run at a step."""
+
+    step: Count
+    seconds: Annotated[float, Field(ge=0)]
+    recipe: Json[dict[str, Any]]
+    data: Data
+    stepper: Annotated[dict[str, Any], PlainValidator(_tensors)]
+    optimizer: Annotated[Moments, Field(validation_alias=AliasChoices("optimizer", "optimiser"))]
+    averaged: Annotated[dict[str, Any], PlainValidator(_tensors)] | None
+    precision: dict[str, int | float]
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> Path:
     """A full disk leaves the last good checkpoint as it was, and says so."""
     path = folder / NAME
-    part = path.with_suffix(".part")
     try:
-        with open(part, "wb") as file:
+        with whole(path, sync=True) as part, open(part, "wb") as file:
             torch.save(dict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except (OSError, RuntimeError) as error:  # torch's own writer turns a full disk into a RuntimeError
-        part.unlink(missing_ok=True)
         good = f"the last good one, {path}, is whole" if path.is_file() else "there is none yet"
         raise FoveaError(f"the checkpoint could not be written to {folder} ({_reason(error)}); {good}") from error
     return path
 
 
-def load(folder: Path) -> dict[str, Any] | None:
+def load(folder: Path, most: int) -> Checkpoint | None:
+    """The checkpoint, if there is one; of more than `most` bytes it is none of this run's."""
     path = folder / NAME
     if not path.is_file():
         return None
+    with sound(path):
+        with ZipFile(path) as parts:
+            if path.stat().st_size > most or any(part.compress_type != ZIP_STORED for part in parts.infolist()):
+                raise ValueError("larger than this run's")
+        return Checkpoint.read(torch.load(path, map_location="cpu", weights_only=True), path, REMEDY)
+    return None
+
+
+@contextmanager
+def sound(path: Path) -> Iterator[None]:
+    """What torch says of a checkpoint that does not fit, in our words: it has no error of its own."""
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch has no error of its own for a damaged file
-        raise FoveaError(f"{path} cannot be read ({_reason(error)}); start anew with --fresh") from None
-    return state
+        yield
+    except FoveaError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise FoveaError(f"{path} cannot be read now: {error.strerror}") from None
+        raise Damaged(f"{path} cannot be read, or is another run's ({_reason(error)}): {REMEDY}") from None
 
 
-def same_run(known: Mapping[str, Any], recipe: Recipe, data: Mapping[str, Any], folder: Path) -> None:
+def same_run(known: Checkpoint, recipe: Recipe, data: Data, folder: Path) -> None:
     """A run goes on with the recipe and the data that it began with. Nothing that a checkpoint names is imported."""
-    if not {"recipe", "data", "stepper"} <= set(known):
-        raise FoveaError(f"{folder / NAME} is not a checkpoint of fovea train; name another --out")
-    before, now = spelled(json.loads(known["recipe"])), json.loads(recipe.model_dump_json())
-    _fill(before, recipe)
-    for content in (before, now):
-        content["data"].pop("workers", None)
+    with sound(folder / NAME):
+        before, now = spelled(known.recipe), json.loads(recipe.model_dump_json())
+        _fill(before, recipe)
+        for content in (before, now):
+            content["data"].pop("workers", None)
     differ = [key for key in now if key not in FREE and before.get(key) != now[key]]
     if differ:
         raise BadChoice(
             f"{folder} was trained by another recipe ({', '.join(differ)} differ): --resume goes on with the "
             "same one, its --set included; name another --out, or --fresh"
         )
-    if known["data"] != data:
+    if known.data != data:
         raise BadChoice(
-            f"the data has changed since {folder} was begun ({known['data']['pictures']} pictures of "
-            f"{len(known['data']['labels'])} classes then, {data['pictures']} of {len(data['labels'])} "
+            f"the data has changed since {folder} was begun ({known.data.pictures} pictures of "
+            f"{len(known.data.labels)} classes then, {data.pictures} of {len(data.labels)} "
             "now, or other names): name another --out, or --fresh"
         )
+
+
+def put_back(optimizer: torch.optim.Optimizer, known: Moments) -> None:
+    """An optimizer's state, if it is what this one would have after a step; its weights change, and are to be put back
+    after it."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    wanted = optimizer.state_dict()
+    for number, state in known.state.items():
+        if _shapes(state) != _shapes(wanted["state"].get(number, {})):
+            raise ValueError(f"the optimizer's state of parameter {number} does not fit")
+    optimizer.load_state_dict({"state": known.state, "param_groups": wanted["param_groups"]})
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
+    return {key: None if value is None else tuple(torch.as_tensor(value).shape) for key, value in state.items()}
 
 
 def _fill(before: dict[str, Any], part: Part) -> None:
@@ -87,9 +154,8 @@ def room_for(folder: Path, needed: int) -> None:
     """Whether a run's files can be written there, found out before it starts."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.write_bytes(b"?")
-        probe.unlink(missing_ok=True)  # several processes may try at once
+        with TemporaryFile(dir=folder):  # several processes may try at once
+            pass
     except OSError as error:
         raise FoveaError(f"{folder} cannot be written to ({error.strerror}); name another folder with --out") from None
     free = shutil.disk_usage(folder).free

@@ -2,13 +2,18 @@
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from fovea.basics import Count, Damaged, Record, whole, write_text
+
 NAME = "log.jsonl"
+LONGEST = 2**16  # bytes of a row
 TESTED = {"top1": "top-1 accuracy", "recall_at_1": "recall at 1"}  # the score of a row that is drawn, and its title
 
 
@@ -18,9 +23,7 @@ class Log:
     def __init__(self, folder: Path, since: int) -> None:
         self.path = folder / NAME
         kept = [row for row in read(folder) if row["step"] <= since]
-        part = self.path.with_suffix(".part")
-        part.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        part.replace(self.path)
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def add(self, **row: Any) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
@@ -43,14 +46,23 @@ class Tally:
         return round(self.pictures / max(time.monotonic() - self.since, 1e-9), 1)
 
 
+class Row(Record, extra="allow"):
+    """Figures after a step, or those of a test, whose scores have names of their own."""
+
+    __pydantic_extra__: dict[str, float | None]
+    step: Count
+    epoch: float = 0.0
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run; a last line cut short by a kill is left out."""
-    path, rows = folder / NAME, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
+    """The rows of a run; a last line cut short by a kill, and whatever else is no row, is left out."""
+    path, rows = folder / NAME, list[dict[str, Any]]()
+    if path.is_file():
+        with open(path, "rb") as file:
+            for line in iter(partial(file.readline, LONGEST), b""):
+                with suppress(Damaged):
+                    Row.read(line, path, "")
+                    rows.append(json.loads(line))
     return rows
 
 
@@ -62,7 +74,8 @@ def plot(folder: Path, title: str) -> Path:
     from matplotlib import pyplot
 
     rows = read(folder)
-    steps, tests = [row for row in rows if "loss" in row], [row for row in rows if any(key in row for key in TESTED)]
+    steps = [row for row in rows if None not in map(row.get, ("epoch", "loss", "lr"))]
+    tests = [row for row in rows if "epoch" in row and any(key in row for key in TESTED)]
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
     blue, orange = "#0072b2", "#d55e00"
     left.plot([row["epoch"] for row in steps], [row["loss"] for row in steps], color=blue)
@@ -70,6 +83,7 @@ def plot(folder: Path, title: str) -> Path:
     known = [row for row in steps if row.get("accuracy") is not None]
     middle.plot([row["epoch"] for row in known], [row["accuracy"] for row in known], color=blue, label="training")
     of = next((key for key in TESTED if tests and key in tests[-1]), "top1")
+    tests = [row for row in tests if row.get(of) is not None]
     middle.plot([row["epoch"] for row in tests], [row[of] for row in tests], color=orange, label="test", marker=".")
     middle.set(title=TESTED[of], xlabel="epoch", ylim=(0, 1))
     if known or tests:
@@ -77,8 +91,8 @@ def plot(folder: Path, title: str) -> Path:
     right.plot([row["epoch"] for row in steps], [row["lr"] for row in steps], color=blue)
     right.set(title="learning rate", xlabel="epoch")
     figure.suptitle(title)
-    path, part = folder / "curves.png", folder / "curves.part.png"
-    figure.savefig(part, dpi=110)
+    path = folder / "curves.png"
+    with whole(path) as part:
+        figure.savefig(part, dpi=110)
     pyplot.close(figure)
-    part.replace(path)
     return path

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, FoveaError, write_json, write_text
+from fovea.basics import BadChoice, FoveaError, locked, write_json, write_text
 from fovea.basics.provenance import provenance
 from fovea.networks import Network, borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
@@ -82,6 +83,7 @@ class _Job:
     fabric: Fabric
     precision: Any  # Fabric's plugin, whose state is in checkpoints
     show: Show
+    held: ExitStack  # the folder, which is this run's alone
 
 
 def train(
@@ -103,8 +105,8 @@ def train(
     fabric, precision = fabric_of(device, recipe.precision)
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
-    with repeatable(fabric.device, recipe.threads), losing_others_is_said(fabric, command):
-        run = _Run(_Job(recipe, out, name, tuple(changes), fabric, precision, show), resume, fresh)
+    with repeatable(fabric.device, recipe.threads), losing_others_is_said(fabric, command), ExitStack() as held:
+        run = _Run(_Job(recipe, out, name, tuple(changes), fabric, precision, show, held), resume, fresh)
         run.go()
         trained = run.finish()
         part_ways(fabric)
@@ -147,7 +149,7 @@ class _Run:
         self.log = Log(job.out, self.first) if fabric.is_global_zero else None
         self.mix = mixing(recipe.augment, len(self.labels))
 
-    def _opened(self, resume: bool, fresh: bool) -> dict[str, Any] | None:
+    def _opened(self, resume: bool, fresh: bool) -> checkpoint.Checkpoint | None:
         """Network, data and order, and all that can be refused before the first step; the checkpoint to go on from."""
         recipe, fabric, out, show = self.recipe, self.fabric, self.job.out, self.show
         shares = Shares(fabric.global_rank, fabric.world_size, recipe.accumulate)
@@ -163,9 +165,14 @@ class _Run:
                 raise BadChoice(f"{needs}, and {recipe.network.name} has no {ability}")
             if getattr(recipe, key) and self.pictures is None:
                 raise BadChoice(f"{key} is for sets of pictures, and {data.name} is none")
-        checkpoint.room_for(out, checkpoint.size_of(self.network.module, recipe.ema > 0))
-        self.about_data = {"labels": list(self.labels), "pictures": len(data)}
-        known = None if fresh else checkpoint.load(out)
+        size = checkpoint.size_of(self.network.module, recipe.ema > 0)
+        checkpoint.room_for(out, size)
+        if fabric.is_global_zero:
+            self.job.held.enter_context(locked(out, wait=False))
+            for left in out.glob(".part-*"):  # by a run that was killed while it wrote
+                left.unlink(missing_ok=True)
+        self.about_data = checkpoint.Data(labels=list(self.labels), pictures=len(data))
+        known = None if fresh else checkpoint.load(out, size)
         if known is not None:
             if not resume:
                 raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
@@ -205,15 +212,18 @@ class _Run:
         if self.recipe.principal and pictures is not None:
             principal(network, pictures, min(self.recipe.batch, 64), progress)
 
-    def _restore(self, known: dict[str, Any]) -> tuple[int, float]:
+    def _restore(self, known: checkpoint.Checkpoint) -> tuple[int, float]:
         """The step to go on at, and the seconds that the run has taken so far."""
-        self.stepper.load_state_dict(known["stepper"])
-        self.optimizer.load_state_dict(known["optimizer" if "optimizer" in known else "optimiser"])
-        self.job.precision.load_state_dict(known["precision"])
-        if self.averaged is not None:
-            self.averaged.load_state_dict(known["averaged"])
-        self.show.line(f"going on at step {known['step']} of {self.order.steps}")
-        return int(known["step"]), float(known["seconds"])
+        with checkpoint.sound(self.job.out / checkpoint.NAME):
+            if known.step > self.order.steps or (known.averaged is None) != (self.averaged is None):
+                raise ValueError(f"step {known.step} of {self.order.steps}")
+            checkpoint.put_back(self.optimizer, known.optimizer)
+            self.stepper.load_state_dict(known.stepper)
+            self.job.precision.load_state_dict(known.precision)
+            if self.averaged is not None and known.averaged is not None:
+                self.averaged.load_state_dict(known.averaged)
+        self.show.line(f"going on at step {known.step} of {self.order.steps}")
+        return known.step, known.seconds
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started
@@ -327,7 +337,7 @@ class _Run:
                 "step": done,
                 "seconds": self._seconds(),
                 "recipe": self.recipe.model_dump_json(),
-                "data": self.about_data,
+                "data": self.about_data.model_dump(),
                 "stepper": self.stepper.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "averaged": None if self.averaged is None else self.averaged.state_dict(),
