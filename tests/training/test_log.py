@@ -21,3 +21,38 @@ def test_curves(tmp_path: Path) -> None:
     log.add(step=2, epoch=1.0, top1=0.3)
     path = plot(tmp_path, "a run")
     assert path.stat().st_size > 10_000
+
+
+def test_lines_that_are_no_rows_are_left_out(tmp_path: Path) -> None:
+    """What was written by nobody knows whom neither stops a run nor is drawn."""
+    good = '{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}'
+    bad = [
+        "", "?", "[]", "null", "5", "{}", '{"step": "x"}', '{"step": -1}', '{"step": NaN}', '{"step": 1, "loss": NaN}',
+        '{"step": 1, "loss": 1e999}', '{"step": 1, "loss": [1]}', '{"step": 1, "epoch": "x"}', "[" * 100_000,
+        '{"step": ' + "9" * 5000 + "}", '{"step": 1, ' + ", ".join(f'"c{i}": 1' for i in range(20_000)) + "}",
+        '{"step": 1, "more": {"a": 1}}', "\0" * 50,
+    ]  # fmt: skip
+    content = b"\n".join([good.encode(), b"\xff\xfe", *(line.encode() for line in bad), good.encode(), b"x" * 10**6])
+    (tmp_path / "log.jsonl").write_bytes(content)
+    assert read(tmp_path) == [{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}] * 2
+    plot(tmp_path, "a run")
+    Log(tmp_path, 5)
+    assert (tmp_path / "log.jsonl").read_text() == f"{good}\n" * 2
+
+
+def test_rows_without_figures_are_not_drawn(tmp_path: Path) -> None:
+    log = Log(tmp_path, 0)
+    log.add(step=1)
+    log.add(step=1, loss=1.0)
+    log.add(step=1, top1=0.5)
+    log.add(step=1, epoch=1.0, top1=None)
+    assert plot(tmp_path, "a run").is_file()
+
+
+def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    for name in ("log.jsonl", "curves.png"):
+        (tmp_path / name).symlink_to(tmp_path / "victim")
+    Log(tmp_path, 0).add(step=1, epoch=1.0, loss=1.0, lr=0.1)
+    plot(tmp_path, "a run")
+    assert (tmp_path / "victim").read_text() == "precious"

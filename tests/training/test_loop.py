@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 import fovea
+from fovea.basics import locked
 from fovea.data import open_data
 from fovea.networks import hash_of, read_weights
 from fovea.training import loop, medium
@@ -276,6 +277,40 @@ def test_a_run_begun_before_a_key_existed_goes_on(tmp_path: Path) -> None:
     torch.save(known | {"recipe": json.dumps(older)}, tmp_path / "checkpoint.pt")
     with pytest.raises(fovea.BadChoice, match="network differ"):
         loop.train(recipe, tmp_path, resume=True)
+
+
+def test_a_checkpoint_that_does_not_fit_the_run_is_said(tmp_path: Path) -> None:
+    recipe = tiny(epochs=1, ema=0.9)
+    run(recipe, tmp_path)
+    known = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    moments = known["optimizer"]
+    other: dict[str, Any] = {
+        "step past the end": {"step": known["step"] + 1},
+        "no averages": {"averaged": None},
+        "averages of another": {"averaged": {"a": torch.ones(1)}},
+        "weights of another": {"stepper": {"module.stem.weight": torch.ones(3)}},
+        "no weights": {"stepper": {}},
+        "a shape of another": {"stepper": {key: value[:1] for key, value in known["stepper"].items() if value.ndim}},
+        "moments of another": {"optimizer": moments | {"state": {0: {"momentum_buffer": torch.ones(3)}}}},
+        "moments of nothing": {"optimizer": moments | {"state": {10**6: {"momentum_buffer": torch.ones(3)}}}},
+        "a recipe that is none": {"recipe": json.dumps({"data": 5, "loss": 5, "network": []})},
+    }
+    before = (tmp_path / "weights.safetensors").read_bytes()
+    for change in other.values():
+        torch.save(known | change, tmp_path / "checkpoint.pt")
+        with pytest.raises(fovea.FoveaError, match=r"checkpoint.pt .*--fresh"):
+            run(recipe, tmp_path, resume=True)
+    assert (tmp_path / "weights.safetensors").read_bytes() == before
+    (tmp_path / ".part-0123456789abcdef.pt").write_bytes(b"half")  # of a run that was killed while it wrote
+    torch.save(known, tmp_path / "checkpoint.pt")
+    run(recipe, tmp_path, resume=True)
+    assert not list(tmp_path.glob(".part-*"))
+
+
+def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(fovea.FoveaError, match="another process is writing"):
+        run(tiny(epochs=1), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_settling_takes_the_statistics_of_these_weights() -> None:

@@ -79,6 +79,8 @@ def load(folder: Path, most: int) -> Checkpoint | None:
         with ZipFile(path) as parts:
             if path.stat().st_size > most or any(part.compress_type != ZIP_STORED for part in parts.infolist()):
                 raise ValueError("larger than this run's")
+            if parts.testzip() is not None:
+                raise ValueError("a wrong checksum")
         return Checkpoint.read(torch.load(path, map_location="cpu", weights_only=True), path, REMEDY)
     return None
 
