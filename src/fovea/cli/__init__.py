@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fovea.basics import BadPicture, FoveaError, write_text
+from fovea.basics import FoveaError, write_text
 from fovea.cli import explain, localize, measure, patches, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
-from fovea.cli.common import bar, say, warn
+from fovea.cli.common import bar, say
+from fovea.cli.ending import DEBUG, STATUS, run
+from fovea.cli.glossary import writable
 
 app = APP
 MOST = 12  # networks of a hub that are listed where none is asked for
@@ -26,10 +28,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=f"Exit status: {STATUS}.")
 def about(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Before or after a command: show where it went wrong, if it does.")
     ] = False,
 ) -> None:
     pass
@@ -49,9 +54,9 @@ def models(asked: Asked) -> None:
             hidden = len(names) - len(shown)
             say.print(f"{source} ({len(names)})", style="bold")
             for name in shown:
-                say.print(f"  {described(name)}", markup=False)
+                say.print(f"  {described(name)}")
             if hidden:
-                say.print(f"  … and {hidden} more (fovea models {source}/<part>)", markup=False)
+                say.print(f"  … and {hidden} more (fovea models {source}/<part>)")
     if not any(found.values()):
         raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
     if not pattern:
@@ -63,9 +68,10 @@ def demo(asked: Asked) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
     from fovea.cli.demo import make
 
+    folder = asked.folder()
     with bar("making the page") as advance:
-        page = make(asked.out, advance)
-    say.print(f"open in a browser: {page}" if sys.stdout.isatty() else str(page), markup=False)
+        page = make(folder, advance)
+    say.print(f"open in a browser: {page}" if sys.stdout.isatty() else str(page))
 
 
 @command("results", options=("from_", "out"), usual={"out": Path("docs/results.md")}, help={"out": "The page."})
@@ -74,32 +80,20 @@ def results(asked: Asked) -> None:
     from fovea.measures.results import page
     from fovea.measures.tables import FILE, refill
 
+    writable("--out", asked.out)
     text = page(asked.from_)
     write_text(asked.out, text)
     beside = [path for path in (Path("README.md"), *sorted(asked.out.parent.glob("*.md"))) if path.is_file()]
     changed = refill(asked.from_, beside) if (asked.from_ / FILE).is_file() else []
     for path in dict.fromkeys([asked.out, *changed]):
-        say.print(str(path), markup=False)
+        say.print(str(path))
 
 
 def main() -> None:
-    """Exit status: 0 when something was done, 1 when nothing could be, 2 for wrong usage."""
+    """Whatever happens, it ends with an exit status and, where something went wrong, one line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a kill, too, leaves what was done in order
     here_is_importable()
-    try:
-        app()
-    except BadPicture as error:
-        warn.print(f"error: {error}", markup=False)
-        sys.exit(1)
-    except FoveaError as error:
-        warn.print(f"error: {error}", markup=False)
-        sys.exit(2)
-    except OSError as error:  # a full disk, a folder that may not be written to
-        warn.print(f"error: {error}", markup=False)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        warn.print("stopped")
-        sys.exit(130)
+    sys.exit(run(app, sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from fovea.basics import ANY, BadChoice
 from fovea.cli.common import warn
-from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, spelled
+from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, fillable, spelled
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
@@ -47,8 +47,7 @@ class Asked:
     def folder(self) -> Path:
         """--out, which is a folder or not there yet."""
         out = Path(self.values["out"])
-        if out.exists() and not out.is_dir():
-            raise BadChoice(f"--out {out} is a file; name a folder")
+        fillable("--out", out)
         return out
 
     def network(self, name: str | None = None) -> "Network":
@@ -163,7 +162,7 @@ def _renamed(word: str, known: set[str]) -> list[str]:
     now = OLD.get(spelling, ())
     if not now or spelling in known or now[0] not in known:
         return [word]
-    warn.print(f"{spelling} is now {' '.join(now)}; the old spelling goes with the next version", markup=False)
+    warn.print(f"{spelling} is now {' '.join(now)}; the old spelling goes with the next version")
     return [*now, value] if equals else list(now)
 
 

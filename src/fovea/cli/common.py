@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,6 +20,10 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+from rich.text import Text
+
+from fovea.basics import printable
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
@@ -27,7 +31,31 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=Result)
 
-say, warn = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
+
+class Plain(Console):
+    """What is printed is text, one line each: nothing in a file's name steers the terminal or passes for our words."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(printable(thing) if isinstance(thing, str) else thing for thing in objects), **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """In a table."""
+        return super().render_str(_lines(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Of whatever else can be printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=_lines(segment.text))
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+say, warn = Plain(), Plain(stderr=True)
 
 
 @dataclass(frozen=True)
@@ -41,23 +69,23 @@ class Bar:
         self.progress.update(self.task, completed=done, total=total)
 
     def tell(self, words: str) -> None:
-        self.progress.update(self.task, description=words.replace("[", "("))
+        self.progress.update(self.task, description=printable(words))
 
 
 @contextmanager
 def bar(what: str) -> Iterator[Bar]:
     """A progress bar on stderr, so that what is printed stays clean."""
-    words = TextColumn("{task.description}")
+    words = TextColumn("{task.description}", markup=False)
     columns = SpinnerColumn(), words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=warn, transient=True, disable=not warn.is_terminal) as progress:
-        yield Bar(progress, progress.add_task(what, total=None))
+        yield Bar(progress, progress.add_task(printable(what), total=None))
 
 
 def tell_skipped(skipped: "Sequence[tuple[str, str]]", where: str = "") -> None:
     """What could not be read, to stderr: the first ten, and how many more there are."""
     for name, reason in skipped[:10]:
         words = reason if name in reason else f"{name}: {reason}"
-        warn.print(f"skipped: {words}", markup=False)
+        warn.print(f"skipped: {words}")
     if len(skipped) > 10:
         warn.print(f"… and {len(skipped) - 10} more{where}")
 
@@ -79,12 +107,12 @@ def show(
     with writer, bar(doing) as advance:
         for step in steps:
             for result in step.results:
-                say.print(f"{result.name}: {line(result) if line else said(result)}", markup=False)
+                say.print(f"{result.name}: {line(result) if line else said(result)}")
                 notes.update([note] if (note := getattr(result, "note", None)) else ())
             writer.add(step.results, step.skipped)
             advance(step.done, step.total)
     for note, count in notes.items():
-        warn.print(f"note on {count} result(s): {note}", markup=False)
+        warn.print(f"note on {count} result(s): {note}")
     finish(writer, json)
 
 
@@ -98,7 +126,7 @@ def finish(writer: "Writer", json: Path | None = None) -> None:
 
         write(Figures(writer.what, writer.settings, writer.rows), json)
     where = writer.folder / FILE
-    say.print(f"{writer.what}: {len(writer.rows)} done, {len(writer.skipped)} skipped: {where}", markup=False)
+    say.print(f"{writer.what}: {len(writer.rows)} done, {len(writer.skipped)} skipped: {where}")
     if not writer.rows:
         raise typer.Exit(1)
 

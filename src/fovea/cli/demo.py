@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 import fovea
+from fovea.basics import BadChoice, write_text
 from fovea.basics import boxes as regions
-from fovea.basics import write_text
 from fovea.data import open_data
 from fovea.heatmaps import HeatMaps, Sanity, method
 from fovea.networks import Network
 from fovea.patches import LocalizedText, localize_texts
-from fovea.results import drawing, figure, page, ramp
+from fovea.results import FILE, drawing, figure, page, page_of, ramp
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try
@@ -33,6 +33,9 @@ METHODS = ["cam", "gradcam", "gradcam-abs", "l2caf"]
 
 def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
     """Write `out`/index.html, self-contained, and return its path."""
+    if (out / FILE).exists():
+        raise BadChoice(f"{out} holds results, whose page would be lost: name another folder")
+    index = page_of(out)
     network = fovea.load("efficientnet_lite0").squashed()
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
     steps = len(photographs) + 5
@@ -51,7 +54,6 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
     progress(steps - 1, steps)
     cost = _cost(network)
-    index = out / "index.html"
     write_text(index, _page(cost, parts, first.layer if first else ""))
     progress(steps, steps)
     return index

@@ -9,6 +9,7 @@ import typer
 from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, show, warn, write
+from fovea.cli.glossary import drawable
 from fovea.heatmaps import DEFAULT, method, names
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
             fitted = network.fitted(asked.fit or "squash")
             for step in watch_batches(fitted, clips, methods, target, how):
                 for note in (note for result in step.results for note in result.to_dict()["notes"]):
-                    warn.print(f"note: {note}", markup=False)
+                    warn.print(f"note: {note}")
                 yield step
 
     writer = Writer(out, "explain", settings)
@@ -123,7 +124,7 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
             f"{option}: a two-stream network looks at its own two maps, of its own two windows; leave it out"
         )
     for clip in clips:
-        warn.print(f"skipped: {clip} is a clip, and {asked.one('net')} takes pictures", markup=False)
+        warn.print(f"skipped: {clip} is a clip, and {asked.one('net')} takes pictures")
     if len(asked.method or ()) > 1 or len(asked.target or ()) > 1:
         raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
     how, target = asked.one("method") or "gradcam", asked.one("target")
@@ -142,6 +143,7 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
 def sanity(asked: Asked) -> None:
     """Randomize the network's weights, layer by layer: do its maps change, as they must?"""
     method.entry(asked.one("method"))
+    drawable("--out", asked.out)
     from fovea.heatmaps.sanity import sanity as check
     from fovea.measures.figures import Figures
 
@@ -149,6 +151,7 @@ def sanity(asked: Asked) -> None:
     with say.status("explaining copies with random weights"):
         result = check(network, asked.pictures, asked.one("method"))
     result.save(asked.out)
-    write(Figures("sanity", {"net": asked.one("net"), "method": asked.one("method")}, result.rows), asked.json)
-    say.print(str(result), markup=False)
-    say.print(str(asked.out), markup=False)
+    settings = {"net": asked.one("net"), "method": asked.one("method")}
+    write(Figures("sanity", settings, result.rows, result.true.skipped), asked.json)
+    say.print(str(result))
+    say.print(str(asked.out))

@@ -10,14 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fovea.basics import ANY, BOUNDS, BadChoice
+from fovea.basics import ANY, BOUNDS, BadChoice, replaceable
 from fovea.heatmaps import methods
+
+DRAWN = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".pdf")  # what Pillow and matplotlib both write
 
 
 def writable(option: str, path: Path) -> None:
     """Refused before hours of work, not after."""
     if os.path.isdir(path):
         raise BadChoice(f"{option} {path} is a folder; name a file")
+    if not replaceable(path):
+        raise BadChoice(f"{option} {path} is a pipe or a device; name a file")
+    _can_be_made(option, path)
+
+
+def drawable(option: str, path: Path, ends: Sequence[str] = (*DRAWN, ".gif", ".bmp")) -> None:
+    """A file for a picture, in a format that can be written."""
+    writable(option, path)
+    if path.suffix.lower() not in ends:
+        raise BadChoice(f"{option} {path} is no name for a picture: one ends in {', '.join(ends)}")
+
+
+def fillable(option: str, path: Path) -> None:
+    """A folder that is there, or can be made."""
+    if path.exists() and not path.is_dir():
+        raise BadChoice(f"{option} {path} is a file; name a folder")
+    _can_be_made(option, path / "file")
+
+
+def _can_be_made(option: str, path: Path) -> None:
     above = next(parent for parent in path.absolute().parents if os.path.exists(parent))
     if not os.path.isdir(above):
         raise BadChoice(f"{option} {path} cannot be written: {above} is a file")
@@ -174,7 +196,7 @@ OPTIONS = {
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH"),
     "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
-    "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=writable),
+    "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=drawable),
     "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),
 }
 

@@ -128,16 +128,16 @@ def _tell(result: Any) -> None:
     from fovea.patches import LocalizedText
 
     if not isinstance(result, LocalizedText):
-        say.print(f"{result.name}: {result.line()}", markup=False)
+        say.print(f"{result.name}: {result.line()}")
         return
     say.print(result.marked(AROUND))
     for line in filter(None, (result.about(), result.ignored)):
-        say.print(f"  {line}", markup=False)
+        say.print(f"  {line}")
 
 
 def _notes(writer: "Writer") -> None:
     for note in dict.fromkeys(row["note"] for row in writer.rows if row.get("note")):
-        warn.print(f"note: {note}", markup=False)
+        warn.print(f"note: {note}")
 
 
 def _why(asked: Asked, media: "Media", options: "LocalizeOptions", folder: Path) -> None:
@@ -164,7 +164,7 @@ def _why(asked: Asked, media: "Media", options: "LocalizeOptions", folder: Path)
         reports = _reports(asked, network, media, data, options)
         writer.add(reports, reports.skipped)
     for row in writer.rows:
-        say.print(str(folder / row["files"]["figure"]), markup=False)
+        say.print(str(folder / row["files"]["figure"]))
     if not writer.rows and data is not None and not media.pictures:
         warn.print("the narrowest and the widest branch never disagreed")
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from typer.models import CommandInfo
 from fovea.basics import REFERENCE
 from fovea.cli.commands import Asked, Command, Declaration, build
 from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
-from fovea.cli.glossary import OPTIONS, Option
+from fovea.cli.glossary import DRAWN, OPTIONS, Option, drawable
 from fovea.measures.registry import BENCH, Declared, find, titles
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def run(declared: Declared, asked: Asked) -> None:
     """Take the measure, print its tables, and write what was asked for."""
     from fovea.measures.runner import draw, recipe_of, take
 
+    if declared.figure and asked.out:
+        drawable("--out", asked.out, (*DRAWN, ".svg"))
     given = _given(declared, asked)
     options = {name: asked.values[name] for name in declared.options}
     with bar(declared.title or declared.name) as advance:
@@ -97,7 +99,7 @@ def run(declared: Declared, asked: Asked) -> None:
         found.write(asked.json, seed, recipe_of(found, given), shortened_command())
     if declared.figure and asked.out:
         draw(found, declared, asked.out)
-        say.print(str(asked.out), markup=False)
+        say.print(str(asked.out))
 
 
 def _given(declared: Declared, asked: Asked) -> "Given":
@@ -118,6 +120,6 @@ def show(declared: Declared, found: "Figures") -> None:
     found.show(", ".join(str(one) for one in about if one), say, declared.columns, declared.interval)
     tell_skipped(found.skipped)
     for note in found.notes:
-        say.print(note, markup=False)
+        say.print(note)
     for words in found.warnings:
-        warn.print(words, markup=False)
+        warn.print(words)

@@ -45,15 +45,15 @@ def patches(asked: Asked) -> None:
     number = sum(len(patches.boxes) for patches in found.values())
     before = f", {found.already} pictures already there" if found.already else ""
     left_out = f", {len(found.skipped)} skipped" if found.skipped else ""
-    say.print(f"{number} patches of {len(found)} pictures{before}{left_out}", markup=False)
+    say.print(f"{number} patches of {len(found)} pictures{before}{left_out}")
     _say_where(given, found)
-    say.print(str(found.file), markup=False)
+    say.print(str(found.file))
     if asked.sheet:
         from fovea.patches.sheet import sheet
         from fovea.results import write_picture
 
         write_picture(asked.sheet, sheet(given, found))
-        say.print(str(asked.sheet), markup=False)
+        say.print(str(asked.sheet))
 
 
 def _say_where(data: "DataSet", found: "Extracted") -> None:

@@ -45,7 +45,7 @@ def prototypes(asked: Asked) -> None:
                 progress=advance,
             )
         for answer in answers:
-            say.print(f"{answer.name}: {answer.line()}", markup=False)
+            say.print(f"{answer.name}: {answer.line()}")
         with writer:
             writer.add(answers, answers.skipped)
         written = page.write_answers(answers, folder)
@@ -59,7 +59,7 @@ def prototypes(asked: Asked) -> None:
             writer.add(found, found.skipped)
         written = page.write_prototypes(found, folder)
     finish(writer, asked.json)
-    say.print(f"open in a browser: {written}", markup=False)
+    say.print(f"open in a browser: {written}")
 
 
 def _trained_on(net: str) -> str:

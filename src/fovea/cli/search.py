@@ -38,7 +38,6 @@ def index(asked: Asked) -> None:
         f"{found.pictures:,} pictures in {found.file}: {found.added:,} new, {found.changed:,} changed, "
         f"{found.already:,} already there, {found.dropped:,} dropped, {len(found.skipped):,} that cannot be read; "
         f"{time.perf_counter() - start:.1f} s",
-        markup=False,
     )
 
 
@@ -59,12 +58,11 @@ def search(asked: Asked) -> None:
     from fovea.retrieval import Searches, open_index
 
     opened = open_index(asked.index, asked.one("net"), asked.values["folder"], device_of(asked.device))
+    writer = Searches.writer(out, "search", opened.settings)
     loaded = time.perf_counter() - start
     if opened.unfinished:
-        warn.print(
-            f"{asked.index} is unfinished: {len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on",
-            markup=False,
-        )
+        words = f"{len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on"
+        warn.print(f"{asked.index} is unfinished: {words}")
     found, skipped = list["Search"](), list[tuple[str, str]]()
     for step in opened.steps(asked.pictures, asked.count, asked.max_pixels):
         found += step.results
@@ -72,32 +70,35 @@ def search(asked: Asked) -> None:
     _tell(skipped, "skipped")
     for result in found:
         _show(result)
-    if not found:
-        raise typer.Exit(1)
-    seconds = sum(result.seconds for result in found) / len(found)
-    each = f"answered in {seconds:.2f} s" + (" each" if len(found) > 1 else "")
-    say.print(f"loaded in {loaded:.1f} s, {each}, {len(opened):,} pictures", markup=False)
+    if found:
+        seconds = sum(result.seconds for result in found) / len(found)
+        each = f"answered in {seconds:.2f} s" + (" each" if len(found) > 1 else "")
+        say.print(f"loaded in {loaded:.1f} s, {each}, {len(opened):,} pictures")
     start = time.perf_counter()
-    with bar("drawing the page") as advance, Searches.writer(out, "search", opened.settings) as writer:
+    with bar("drawing the page") as advance, writer:
+        writer.add((), skipped)
         for done, result in enumerate(found, 1):
-            writer.add([result], skipped if done == 1 else ())
+            writer.add([result])
             advance(done, len(found))
+    _tell(writer.skipped[len(skipped) :], "skipped")  # gone since it was read
     if asked.json:
-        left = [{"name": name, "reason": reason} for name, reason in skipped]
+        left = [{"name": name, "reason": reason} for name, reason in writer.skipped]
         write_json(asked.json, {"what": "search", "settings": opened.settings, "results": writer.rows, "skipped": left})
-    say.print(f"open in a browser: {out / 'index.html'} (drawn in {time.perf_counter() - start:.1f} s)", markup=False)
+    say.print(f"open in a browser: {out / 'index.html'} (drawn in {time.perf_counter() - start:.1f} s)")
+    if not writer.rows:
+        raise typer.Exit(1)
 
 
 def _show(found: "Search") -> None:
     itself = f" (itself in the index, as {found.itself.name})" if found.itself else ""
-    say.print(f"{found.name}{itself}", markup=False)
+    say.print(f"{found.name}{itself}")
     for near in found.neighbors:
         words = f", {near.label}" if near.label and near.label not in Path(near.name).parts else ""
-        say.print(f"  {near.similarity:.3f}  {near.name}{words}{', itself' if near.itself else ''}", markup=False)
+        say.print(f"  {near.similarity:.3f}  {near.name}{words}{', itself' if near.itself else ''}")
 
 
 def _tell(skipped: Sequence[tuple[str, str]], what: str) -> None:
     for _, reason in skipped[:10]:
-        warn.print(f"{what}: {reason}", markup=False)
+        warn.print(f"{what}: {reason}")
     if len(skipped) > 10:
         warn.print(f"… and {len(skipped) - 10} more")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fovea.basics import FoveaError, of_environment
+from fovea.basics import FoveaError, of_environment, printable
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, warn
 
@@ -37,9 +37,9 @@ def train(asked: Asked) -> None:
         options = asked.resume or restarted, asked.fresh and not restarted
         done = train(recipe, out, name, *options, asked.device, show, changes)
     if os.environ.get("RANK", "0") == "0":  # among processes that torchrun started, one speaks for all
-        say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}", markup=False)
-        say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})", markup=False)
-        say.print(f"card: {done.card}; curves: {out / 'curves.png'}; log: {out / 'log.jsonl'}", markup=False)
+        say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}")
+        say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})")
+        say.print(f"card: {done.card}; curves: {out / 'curves.png'}; log: {out / 'log.jsonl'}")
 
 
 def _restarted(where: Path) -> bool:
@@ -76,7 +76,7 @@ class _Bar:
 
     def step(self, done: int, total: int, facts: dict[str, Any]) -> None:
         if self.task is None:
-            self.task = self.progress.add_task(f"training {self.name}", total=total, facts="")
+            self.task = self.progress.add_task(f"training {printable(self.name)}", total=total, facts="")
         text = (
             f"loss {facts['loss']:.3f}  accuracy {facts['accuracy']:.3f}  {facts['images_per_second']:,.0f} images/s"
             f"  epoch {facts['epoch']:.1f}"
@@ -84,13 +84,13 @@ class _Bar:
         self.progress.update(self.task, completed=done, total=total, facts=text)
 
     def line(self, text: str) -> None:
-        self.progress.console.print(text, markup=False)
+        self.progress.console.print(text)
 
 
 @contextmanager
 def _shown(name: str) -> Iterator[_Bar]:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[facts]}"),

@@ -33,9 +33,9 @@ def zoom(asked: Asked) -> None:
         )
     network = asked.network()
     if "net" not in asked.typed:
-        say.print(f"by {name}", markup=False)
+        say.print(f"by {name}")
     if asked.weights is None and not asked.untrained and is_untrained(name):
-        warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'", markup=False)
+        warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
     writer = Writer(folder, "zoom", {"net": network.name, "glimpses": glimpses})
     steps = zoom_steps(network, list(asked.pictures), glimpses, max_pixels=asked.max_pixels)
     show(steps, writer, "zooming", lambda answer: answer.line(), asked.json)

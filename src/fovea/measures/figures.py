@@ -36,6 +36,8 @@ class Figures:
 
     def write(self, path: Path, seed: int | None = None, recipe: str | None = None, command: str | None = None) -> None:
         content = {"what": self.what, "settings": dict(self.settings), "rows": [dict(row) for row in self.rows]}
+        if self.skipped:
+            content["skipped"] = [{"name": name, "reason": reason} for name, reason in self.skipped]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(
             path,

@@ -7,7 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -299,5 +301,9 @@ def recipe_of(found: Figures, given: Given) -> str | None:
 def draw(found: Figures, declared: Declared, path: Path) -> None:
     """The measure's picture of its figures: a matplotlib figure or a PIL picture."""
     drawn = getattr(sys.modules[registry.get(declared.name).function.__module__], declared.figure)(found)
+    if isinstance(drawn, Image.Image) and path.suffix.lower() == ".svg":
+        figure = Figure(figsize=(drawn.width / 100, drawn.height / 100), dpi=100)
+        figure.figimage(np.asarray(drawn))
+        drawn = figure
     with whole(path) as part:
         drawn.save(part) if isinstance(drawn, Image.Image) else drawn.savefig(part)

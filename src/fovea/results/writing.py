@@ -100,6 +100,14 @@ def read(folder: str | Path) -> Saved:
         raise FoveaError(f"no {FILE} in {path.parent}: name a folder that a verb's save or --out wrote") from None
 
 
+def page_of(folder: Path) -> Path:
+    """Where a folder's page goes: never over one that is not fovea's."""
+    page = folder / PAGE
+    if page.is_file() and not pages.is_ours(page):
+        raise BadChoice(f"{page} is not fovea's and would be lost: {REMEDY}")
+    return page
+
+
 def write_picture(path: Path, image: Any, **options: Any) -> None:
     """A PIL picture, or what saves itself alike, in the format that the name ends in."""
     with whole(path) as part:
@@ -135,9 +143,8 @@ class Writer:
         self._stamp: tuple[int, ...] | None = None
         self._claims: set[Path] = set()
         self._look()
-        page = self.folder / PAGE
-        if self.before is None and page.is_file() and not pages.is_ours(page):
-            raise BadChoice(f"{page} is not fovea's and would be lost: {REMEDY}")
+        if self.before is None:
+            page_of(self.folder)
 
     def __enter__(self) -> Self:
         return self
