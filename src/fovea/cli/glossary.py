@@ -5,7 +5,7 @@ A command names the options that it takes (cli/commands.py). What a command does
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
