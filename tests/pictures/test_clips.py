@@ -241,7 +241,7 @@ def sound(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (text, "damaged, cut short or no clip .*look whether it plays"),
+        (text, "damaged, cut short or no clip.*look whether it plays"),
         (empty, r"is empty \(0 bytes\)"),
         (half, "damaged, cut short or no clip"),
         (sound, "holds no video"),

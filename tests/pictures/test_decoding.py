@@ -249,7 +249,7 @@ def test_above_pillows_own_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two_halves().save(tmp_path / "a.png")
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Image, "open", refuse)  # the one who runs the tests may be allowed everything

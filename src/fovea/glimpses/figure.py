@@ -22,8 +22,7 @@ Place = tuple[float, float, float, float]
 
 
 def draw(answer: "ZoomAnswer") -> Image.Image:
-    image = answer.shown.image()
-    overview = _overview(image, answer.glimpses)
+    overview = _overview(answer.shown.image(), answer.glimpses)
     left = drawing.grid([[overview], [_chart(answer, max(overview.width, NARROWEST))]], GAP)
     whole = drawing.grid([[left, _glimpses(answer, left.height)]], GAP) if answer.glimpses else left
     count = len(answer.glimpses)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, Names, finite, plain
 from fovea.basics import boxes as regions
-from fovea.pictures import Shown, facts, on_pixels
+from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
 from fovea.results import (
     CalledBoxes,
     Result,
@@ -113,11 +113,17 @@ class HeatMaps(Results["HeatMap"]):
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
         """The boxes at another share of each map's range."""
         leading = self.values.shape[: 3 if self.frames else 2]
-        boxes = [
-            regions.box_of(self.evidence(i[0], i[-1], i[1] if self.frames else 0), threshold)
-            for i in np.ndindex(*leading)
-        ]
+        boxes = [self.box(i[0], i[-1], i[1] if self.frames else 0, threshold) for i in np.ndindex(*leading)]
         return np.array(boxes).reshape(*leading, -1)
+
+    def box(
+        self, picture: int = 0, target: int = 0, frame: int = 0, threshold: float = regions.THRESHOLD
+    ) -> NDArray[np.int64]:
+        """That of one map."""
+        cells, placement = self.map(picture, target, frame).clip(0), self.shown[picture].placement
+        if placement is None or cells.ndim != 2:
+            return regions.box_of(cells, threshold)
+        return box_on_pixels(cells, placement, lambda values: regions.box_of(values, threshold))
 
     def title(self, picture: int = 0, target: int = 0) -> str:
         name = self.targets[picture][target]
@@ -215,14 +221,21 @@ class HeatMap(Shows):
         """The part of a map that speaks for the target, on the user's pixels: what boxes are drawn around."""
         return self.maps.evidence(self.place, target, frame)
 
+    def seen(self, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
+        """The evidence as fine as it is drawn, which is coarser than a very large picture."""
+        placement = self.shown.placement
+        if placement is None or placement.to_draw is placement:
+            return self.evidence(target, frame)
+        return on_pixels(self.map(target, frame).clip(0), placement.to_draw)
+
     def title(self, target: int = 0) -> str:
         return self.maps.title(self.place, target)
 
     def draw(self, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
         """The map over the picture, with the label, its probability, a color bar and the box."""
-        image, values = self.shown.image(frame), self.evidence(target, frame)
+        sides, values = self.maps.box(self.place, target, frame), self.seen(target, frame)
+        image = self.shown.image(frame)
         drawn = blend(image, values, self.shown.placement.window if self.shown.placement else None)
-        sides = regions.box_of(values)
         if box and sides.any():
             zoom = drawn.width / image.width
             draw_box(drawn, tuple(float(side) * zoom for side in sides))

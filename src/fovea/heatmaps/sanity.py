@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -69,9 +69,9 @@ class Sanity:
         for i, heatmap in enumerate(self.true):
             placement = heatmap.shown.placement
             image, window = heatmap.shown.image(), placement.window if placement else None
-            cells = [drawing.titled(drawing.blend(image, heatmap.evidence(), window), "as trained", heatmap.title())]
+            cells = [drawing.titled(drawing.blend(image, heatmap.seen(), window), "as trained", heatmap.title())]
             for what, seed, maps in self.randomized:
-                drawn = drawing.blend(image, maps[i].evidence(), window)
+                drawn = drawing.blend(image, maps[i].seen(), window)
                 alike = rank_correlation(heatmap.map(), maps[i].map())
                 cells.append(drawing.titled(drawn, f"{what} random {seed + 1}", f"rank correlation {alike:.2f}"))
             rows.append(cells)
@@ -102,7 +102,7 @@ def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> 
 def _readable(true: HeatMaps) -> list[Given]:
     pictures = [shown.picture for shown in true.shown]
     return [
-        picture.source
+        cast(Given, picture.source)
         for picture in pictures
         if isinstance(picture, Picture) and not isinstance(picture.source, BadPicture)
     ]

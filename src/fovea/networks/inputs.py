@@ -14,6 +14,7 @@ from fovea.networks.network import Network
 from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Readable, Shown, decoded, gather
 
 THREADS = 4  # that decode a data set
+KEPT = 4_000_000  # pixels of a data set's picture that stays in memory until its batch is done
 Inputs = Given | Tensor | Iterable[Given | Tensor]
 T = TypeVar("T")
 
@@ -81,7 +82,9 @@ def _prepared(
     kind_of = [next(i for i, k in enumerate(kinds) if k.transform == network.transform) for network in networks]
     for start in range(0, len(sources), size):
         part, skipped = sources[start : start + size], list[tuple[str, str]]()
-        made = decoded(part, lambda image: (image, [as_taken(kind, image) for kind in kinds]), skipped, threads, read)
+        made = decoded(
+            part, lambda image: (_kept(image), [as_taken(kind, image) for kind in kinds]), skipped, threads, read
+        )
         rows = [(start + i, _picture(part[i], image), taken) for i, (image, taken) in made]
         alike = all(len({taken[i][0].shape for *_, taken in rows}) < 2 for i in range(len(kinds)))
         for first, some in enumerate([rows] if alike else [[row] for row in rows]):
@@ -101,9 +104,14 @@ def _prepared(
             ]
 
 
-def _picture(source: Readable, image: Image.Image) -> Picture:
-    """A sample's picture is kept as it was decoded; what the user gave is decoded again when it is drawn."""
-    return source if isinstance(source, Picture) else Picture(source.name, image)
+def _kept(image: Image.Image) -> Image.Image | None:
+    return image if image.width * image.height <= KEPT else None
+
+
+def _picture(source: Readable, image: Image.Image | None) -> Picture:
+    """A sample's picture is kept as it was decoded unless it is large; that, and what the user gave, is decoded again
+    when it is drawn."""
+    return source if isinstance(source, Picture) else Picture(source.name, source.read if image is None else image)
 
 
 def as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
@@ -113,7 +121,9 @@ def as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
     except FoveaError:
         raise
     except Exception as error:  # the user's own transform, on this picture
-        raise BadPicture(f"the transform failed: {error}") from None
+        memory = isinstance(error, MemoryError)
+        said = "there is not enough memory for it" if memory else error
+        raise BadPicture(f"the transform failed: {said}", passing=memory) from None
 
 
 def _with_batch_axis(given: Tensor, network: Network) -> Tensor:

@@ -84,7 +84,7 @@ class LocalizedPicture(ShowsBoxes):
         parts = []
         for branch, values in zip(self.branches, self.attention, strict=True):
             window = middles(values.shape, branch.side, place)  # beyond it no patch has its middle
-            drawn = drawing.blend(image, by_centers(values, branch.side, place), window)
+            drawn = drawing.blend(image, by_centers(values, branch.side, place.to_draw), window)
             title = f"{branch.label} {branch.probability:.2f}"
             parts.append(drawing.titled(drawn, title, f"attention of the branch of {branch.side} x {branch.side}"))
         return drawing.grid([parts])

@@ -1,7 +1,5 @@
 """Clips: what the user gives, a video, GIF or animated WebP file, as frames: so many, every k-th, or all."""
 
-import glob
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +10,9 @@ from typing import NamedTuple, Protocol
 from PIL import Image
 
 from fovea.basics import BadChoice, BadPicture, demand_bounds
-from fovea.pictures import MAX_PIXELS
+from fovea.pictures.decoding import MAX_PIXELS, open_lazily, opened
 from fovea.pictures.footage import ANIMATIONS, MEND, Footage, Frame, lost, survey
+from fovea.pictures.gathering import files_of
 
 VIDEOS = frozenset(
     f".{name}"
@@ -106,7 +105,7 @@ def is_clip(path: str | PathLike[str]) -> bool:
     if path.suffix.lower() not in ANIMATIONS - {".png"}:
         return is_clip_name(path)
     try:
-        with Image.open(path) as image:
+        with opened(path) as file, open_lazily(file) as image:
             return bool(getattr(image, "is_animated", False))
     except Exception:  # a damaged one is reported as the picture that it would be
         return False
@@ -114,19 +113,8 @@ def is_clip(path: str | PathLike[str]) -> bool:
 
 def expand_clips(given: str | PathLike[str]) -> list[Path]:
     """The clips that a path, a folder (searched through) or a glob stands for; of what is no clip, none."""
-    path = Path(given).expanduser()
-    if path.is_dir():
-        found = []
-        for root, folders, files in os.walk(path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found += [Path(root, name) for name in sorted(files) if not name.startswith(".")]
-    elif path.exists():
-        found = [path]
-    else:
-        found = (
-            [Path(hit) for hit in sorted(glob.glob(str(path), recursive=True))] if glob.has_magic(str(given)) else []
-        )
-    return [file for file in found if file.is_file() and is_clip(file)]
+    files, _ = files_of(given, is_clip)
+    return [file for file in files if file.is_file() and is_clip(file)]
 
 
 def read_clip(

@@ -1,136 +1,85 @@
-"""Every decode of a picture file happens here: what the user gives goes in, an upright RGB picture comes out."""
+"""Every decode of a picture file happens here: what is in the file goes in, an upright RGB picture comes out, once."""
 
-import glob
+import errno
 import os
+import stat
 import threading
-import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
-from fovea.basics import BadChoice, BadPicture, nearest
+from fovea.basics import BadPicture
 
-MAX_PIXELS = 200_000_000  # 14,000 x 14,000; decoded, that is 600 MB
-Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
+MAX_PIXELS = 200_000_000  # 14,000 x 14,000; decoded, that is 800 MB
+# those that Pillow decodes itself: none starts a program, and none opens a picture of any format inside
+FORMATS = frozenset(
+    ("AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI", "SUN",
+     "TGA", "TIFF", "WEBP")
+)  # fmt: skip
+HEAVY = {"AVIF": 1.25, "WEBP": 2.0, "JPEG2000": 2.5}  # whose decoders take more than 8 bytes a pixel: times that
+STRIP = 4_000_000  # pixels that are converted at a time
+SPECIAL = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+ORIENTATION, T = 0x0112, Image.Transpose  # the EXIF tag, and what each of its values asks for
+TURNS = {2: T.FLIP_LEFT_RIGHT, 3: T.ROTATE_180, 4: T.FLIP_TOP_BOTTOM, 5: T.TRANSPOSE, 6: T.ROTATE_270,
+         7: T.TRANSVERSE, 8: T.ROTATE_90}  # fmt: skip
+SIDEWAYS = {T.TRANSPOSE, T.TRANSVERSE, T.ROTATE_90, T.ROTATE_270}
+LAST_ROW_FIRST = {T.FLIP_TOP_BOTTOM, T.ROTATE_180, T.ROTATE_270, T.TRANSVERSE}
 
-_bomb_lock = threading.Lock()
+_lock, _lifted = threading.Lock(), list[int | None]()  # Pillow's limit as it was, for every picture that is decoded
+Stamp = tuple[int, int, int, int]  # device, inode, size, time of the last change
+Convert = Callable[[Image.Image], Image.Image]
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Where a picture comes from, or why there is none. It is decoded when asked for and not kept."""
+class _Room:
+    """How many pixels are decoded at a time by all threads together: whoever wants more waits until others are done."""
 
-    name: str
-    source: Path | Image.Image | NDArray[np.generic] | BadPicture
+    def __init__(self) -> None:
+        self.changed, self.taken, self.mine = threading.Condition(), 0, threading.local()
 
-    def read(self, max_pixels: int = MAX_PIXELS) -> Image.Image:
-        if isinstance(self.source, BadPicture):
-            raise self.source
-        if isinstance(self.source, Path):
-            return read(self.source, max_pixels)
-        if isinstance(self.source, Image.Image):
-            with _as_bad_picture(self.name):
-                return upright(self.source, self.name)
-        return from_array(self.source, self.name)
-
-
-def gather(given: Given | Iterable[Given]) -> list[Picture]:
-    """Paths, folders (recursive), globs, PIL pictures and arrays, one or many, as a flat list in a fixed order.
-
-    A path that leads nowhere is a picture that cannot be read, so that it does not stop the others.
-    """
-    if isinstance(given, (str, os.PathLike)):
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """What is decoded in this block is in memory until it ends."""
+        if hasattr(self.mine, "pixels"):
+            yield
+            return
+        self.mine.pixels = 0
         try:
-            return [Picture(str(path), path) for path in expand(given)]
-        except BadPicture as reason:
-            return [Picture(str(given), reason)]
-    if isinstance(given, Image.Image):
-        return [Picture(Path(getattr(given, "filename", "") or "picture").name, given)]
-    if isinstance(given, np.ndarray):
-        if given.ndim == 4:
-            return [Picture(f"picture-{i}", one) for i, one in enumerate(given)]
-        return [Picture("picture", given)]
-    if isinstance(given, Iterable) and not isinstance(given, bytes) and not hasattr(given, "shape"):
-        found = [picture for one in given for picture in gather(one)]
-        count = Counter(picture.name for picture in found)
-        return [Picture(f"{p.name}-{i}", p.source) if count[p.name] > 1 else p for i, p in enumerate(found)]
-    raise BadChoice(
-        "a picture is a path, a folder, a glob, a PIL image or an array, or all of them are one N,C,H,W tensor; "
-        f"got {type(given).__name__}"
-    )
+            yield
+        finally:
+            with self.changed:
+                self.taken -= self.mine.pixels
+                self.changed.notify_all()
+            del self.mine.pixels
+
+    def take(self, pixels: int) -> None:
+        mine = getattr(self.mine, "pixels", None)
+        if mine is not None:
+            with self.changed:
+                if not mine:  # who holds some never waits, so that no two wait for each other
+                    self.changed.wait_for(lambda: not self.taken or self.taken + pixels <= MAX_PIXELS)
+                self.taken += pixels
+                self.mine.pixels += pixels
 
 
-def expand(given: str | os.PathLike[str]) -> list[Path]:
-    """The picture files that a path, a folder or a glob stands for; at least one."""
-    path = Path(given).expanduser()
-    try:
-        if path.is_dir():
-            found = sorted(_pictures_below(path))
-            missing = f"no pictures in the folder {str(given)!r}"
-        elif path.exists() or path.is_symlink():
-            return [path]
-        elif glob.has_magic(str(given)):
-            hits = (Path(hit) for hit in glob.glob(str(path), recursive=True))
-            found = sorted(hit for hit in hits if hit.is_file() and is_picture_name(hit))
-            missing = f"no pictures match {str(given)!r}"
-        else:
-            neighbors = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-            found, missing = [], f"no file or folder {str(given)!r}{nearest(path.name, neighbors)}"
-    except OSError as error:
-        raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None
-    if not found:
-        raise BadPicture(missing)
-    return found
-
-
-def _pictures_below(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(root, name) for name in files if is_picture_name(Path(name)) and not name.startswith("."))
-
-
-def is_picture_name(path: Path) -> bool:
-    suffix = path.suffix.lower()
-    return suffix in Image.registered_extensions() and suffix not in {".pdf", ".mpg", ".mpeg", ".h5", ".hdf"}
-
-
-def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode one file, upright and RGB; a file over the size limit is refused before its pixels are decoded."""
-    with _as_bad_picture(str(path)):
-        if path.is_dir():
-            raise BadPicture(f"{path} is a folder, not a picture")
-        if path.stat().st_size == 0:
-            raise BadPicture(f"{path} is empty (0 bytes)")
-        return _decoded(path, str(path), max_pixels)
-
-
-def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The same for a file that is already in memory."""
-    with _as_bad_picture(name):
-        return _decoded(BytesIO(data), name, max_pixels)
-
-
-def _decoded(source: Path | BytesIO, name: str, max_pixels: int) -> Image.Image:
-    with open_lazily(source) as image:
-        width, height = image.size
-        if width * height > max_pixels:
-            raise BadPicture(
-                f"{name} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
-                "raise max_pixels (--max-pixels) to read it"
-            )
-        return upright(image, name)
+room = _Room()
 
 
 @contextmanager
-def _as_bad_picture(name: str) -> Iterator[None]:
+def as_bad_picture(name: str, broken: str = "is damaged or cut short", remedy: str = "") -> Iterator[None]:
     """Decoders fail in many ways on a damaged file; none of them may stop the pictures after it."""
     try:
         yield
@@ -143,35 +92,162 @@ def _as_bad_picture(name: str) -> Iterator[None]:
     except PermissionError:
         raise BadPicture(f"{name} may not be read (permission denied)", passing=True) from None
     except Exception as error:
-        if isinstance(error, MemoryError) or "out of memory" in str(error):
+        if isinstance(error, MemoryError) or "out of memory" in str(error) or _number(error) == errno.ENOMEM:
             raise BadPicture(f"{name} does not fit into the memory that is left", passing=True) from None
-        if isinstance(error, OSError) and error.errno is not None:  # the system's: those of decoders have no number
+        if isinstance(error, OSError) and _number(error) in errno.errorcode:  # the system's, not a decoder's
             raise BadPicture(f"{name} cannot be read now: {error.strerror}", passing=True) from None
-        raise BadPicture(f"{name} is damaged or cut short: {error}") from None
+        raise BadPicture(f"{name} {broken}: {error}{remedy}") from None
 
 
-def open_lazily(source: Path | BytesIO) -> Image.Image:
-    """Pillow's own limit is a module-wide setting below ours, checked as a file is opened: lift it for that moment."""
-    with _bomb_lock:
-        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            return Image.open(source)
-        finally:
-            Image.MAX_IMAGE_PIXELS = before
+def _number(error: Exception) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
 
 
-def upright(image: Image.Image, name: str = "picture") -> Image.Image:
-    """The frame it stands at, EXIF rotation applied, transparency on white, any depth or color space as 8-bit RGB."""
+@contextmanager
+def opened(path: Path, what: str = "picture", stamps: list[Stamp] | None = None) -> Iterator[BinaryIO]:
+    """A file that holds something; anything else is said to be what it is, and nobody waits at a pipe.
+
+    `stamps` remembers the file: one that changes while it is read, or before it is read again, is refused.
+    """
+    _refuse_special(path, path.stat(), what)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        known = {_refuse_special(path, os.fstat(handle), what), *(stamps or ())}
+        if len(known) == 1:
+            with open(handle, "rb", closefd=False) as file:  # decoders close it when they like
+                yield file
+        if known != {_refuse_special(path, os.fstat(handle), what)}:
+            raise BadPicture(f"{path} changed after it was first read: run again on what it is now", passing=True)
+        if stamps is not None:
+            stamps[:] = known
+    finally:
+        os.close(handle)
+
+
+def _refuse_special(path: Path, status: os.stat_result, what: str) -> Stamp:
+    if not stat.S_ISREG(status.st_mode):
+        raise BadPicture(f"{path} is {SPECIAL.get(stat.S_IFMT(status.st_mode), 'no file')}, not a {what}")
+    if status.st_size == 0:
+        raise BadPicture(f"{path} is empty (0 bytes)")
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode a file that is in memory, upright and RGB."""
+    with as_bad_picture(name):
+        return decode(BytesIO(data), name, max_pixels)
+
+
+def decode(source: BinaryIO, name: str, max_pixels: int) -> Image.Image:
+    """A file over the size limit is refused before its pixels are decoded."""
+    with open_lazily(source) as image:
+        within_limit(image, name, max_pixels)
+        room.take(round(image.width * image.height * HEAVY.get(image.format or "", 1)))
+        with _without_pillows_limit():
+            image.load()
+        return upright(image, name, ours=True)
+
+
+def within_limit(image: Image.Image, name: str, max_pixels: int) -> None:
+    refuse_over(image.size, name, int(max_pixels / HEAVY.get(image.format or "", 1)), image.format or "")
+
+
+def refuse_over(size: tuple[int, int], name: str, most: int, kind: str = "") -> None:
+    if size[0] * size[1] > most:
+        whose = f" of a {kind} picture" if kind in HEAVY else ""
+        raise BadPicture(
+            f"{name} is {size[0]:,} x {size[1]:,} pixels, over the limit{whose} of {most:,}; "
+            "raise max_pixels (--max-pixels) to read it"
+        )
+
+
+def open_lazily(source: BinaryIO) -> Image.Image:
+    """A file is given open, not by name: Pillow would map some formats into memory, and whoever cuts the file then ends
+    the process."""
+    with _without_pillows_limit():
+        return Image.open(source, formats=_formats())
+
+
+@lru_cache
+def _formats() -> list[str]:
+    Image.init()
+    return [name for name in Image.ID if name in FORMATS]
+
+
+@contextmanager
+def _without_pillows_limit() -> Iterator[None]:
+    """It is a module-wide setting, below ours: lifted while any thread opens or decodes a picture within ours."""
+    with _lock:
+        _lifted.append(_lifted[0] if _lifted else Image.MAX_IMAGE_PIXELS)
+        Image.MAX_IMAGE_PIXELS = None
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _lifted.pop()
+            if not _lifted:
+                Image.MAX_IMAGE_PIXELS = before
+
+
+def upright(image: Image.Image, name: str = "picture", ours: bool = False) -> Image.Image:
+    """The frame it stands at, EXIF rotation applied, transparency on white, any depth or color space as 8-bit RGB.
+
+    What is `ours`, nobody else's, is given back as it is where it can be, and let go of as soon as it is converted.
+    """
     image.load()
-    image = ImageOps.exif_transpose(image)
     if min(image.size) < 2:
         raise BadPicture(f"{name} is {image.width} x {image.height} pixels: at least 2 x 2 are needed to look anywhere")
+    turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    as_it_is = image.mode == "RGB" and not image.has_transparency_data and turn is None
+    if as_it_is and image.format not in HEAVY:  # those hold on to what their decoders took
+        return image if ours else image.copy()
+    convert = _conversion(image, name)
+    if image.width * image.height <= STRIP:
+        whole = convert(image) if turn is None else convert(image).transpose(turn)
+        return whole if whole.mode == "RGB" else whole.convert("RGB")
+    return _in_strips(image, convert, turn, ours)
+
+
+def _in_strips(image: Image.Image, convert: Convert, turn: Image.Transpose | None, ours: bool) -> Image.Image:
+    """Strip by strip, packed until the picture that they came from is gone, so that it is never in memory twice."""
+    packed = []
+    for box in _strips(image.size):
+        strip = convert(image.crop(box))
+        strip = strip if turn is None else strip.transpose(turn)
+        packed.append((strip.mode, strip.size, zlib.compress(strip.tobytes(), 1)))
+    sideways, size = turn in SIDEWAYS, image.size
+    if ours:
+        image.close()
+    whole, at = Image.new("RGB", size[::-1] if sideways else size), 0
+    if turn not in LAST_ROW_FIRST:
+        packed.reverse()
+    while packed:
+        mode, size, data = packed.pop()
+        whole.paste(Image.frombytes(mode, size, zlib.decompress(data)), (at, 0) if sideways else (0, at))
+        at += size[0] if sideways else size[1]
+    return whole
+
+
+def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    width, height = size
+    rows = max(STRIP // width, 1)
+    for top in range(0, height, rows):
+        yield 0, top, width, min(top + rows, height)
+
+
+def _conversion(image: Image.Image, name: str) -> Convert:
+    """How any part of this picture becomes 8-bit gray or RGB."""
     if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_eight_bits(np.asarray(image), name)).convert("RGB")
+        scale = _scale((np.asarray(image.crop(box)) for box in _strips(image.size)), name)
+        return lambda part: Image.fromarray(scale(np.asarray(part)))
     if image.has_transparency_data:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
+        return _on_white
+    return lambda part: part.convert("L" if part.mode in ("1", "L") else "RGB")
+
+
+def _on_white(part: Image.Image) -> Image.Image:
+    part = part.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", part.size, "white"), part).convert("RGB")
 
 
 def from_array(values: NDArray[np.generic], name: str = "picture") -> Image.Image:
@@ -187,31 +263,45 @@ def from_array(values: NDArray[np.generic], name: str = "picture") -> Image.Imag
         raise BadPicture(f"{name}: an array of shape {tuple(values.shape)} has no pixels")
     if values.dtype == np.bool_:
         values = values.astype(np.uint8) * 255
-    return upright(Image.fromarray(_eight_bits(values, name)), name)
+    return upright(Image.fromarray(_eight_bits(values, name)), name, ours=True)
 
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
-    """16-bit values over 257; floats as 0 to 1 when none is well above 1, as 0 to 255 otherwise."""
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values, dtype=np.uint8)
-    exact = values.astype(np.float64)
-    if not np.isfinite(exact).all():
-        raise BadPicture(f"{name}: the picture holds values that are not numbers (NaN or infinite)")
-    top = float(exact.max())
-    if np.issubdtype(values.dtype, np.floating) and float(exact.min()) < -0.05 * max(top, 1.0):
-        raise BadPicture(f"{name}: pixels below zero; give 0 to 1 or 0 to 255, or a tensor if it is already normalized")
-    if (values.dtype.kind, values.dtype.itemsize) == ("u", 2) or top > 255:  # either byte order
-        exact = exact / 257 if top <= 65535 else exact / top * 255
-    elif np.issubdtype(values.dtype, np.floating) and top <= 1.5:  # resizing overshoots 1 a little
-        exact = exact * 255
-    eight: NDArray[np.uint8] = np.rint(exact.clip(0, 255)).astype(np.uint8)
+    rows = [slice(top, bottom) for _, top, _, bottom in _strips((values[0].size, len(values)))]
+    scale, eight = _scale((values[part] for part in rows), name), np.empty(values.shape, np.uint8)
+    for part in rows:
+        eight[part] = scale(values[part])
     return eight
 
 
-def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]], stacklevel: int = 3) -> None:
-    """An error where nothing could be read, and a warning, to whoever called what calls this, where some could not."""
-    if not any_read:
-        reasons = "; ".join(reason for _, reason in skipped[:3])
-        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
-    if skipped:
-        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=stacklevel)
+def _scale(parts: Iterable[NDArray[np.generic]], name: str) -> Callable[[NDArray[np.generic]], NDArray[np.uint8]]:
+    """How a picture's values become 8 bits, from all of its parts.
+
+    16-bit values over 257; floats as 0 to 1 when none is well above 1, as 0 to 255 otherwise.
+    """
+    low, top = np.inf, -np.inf
+    kind: np.dtype[np.generic] = np.dtype(np.uint8)
+    for part in parts:
+        kind = part.dtype
+        if kind.kind == "u" and kind.itemsize == 2:  # either byte order
+            return np.rint(np.arange(65536) / 257).astype(np.uint8).__getitem__
+        exact = part.astype(np.float64)
+        if not np.isfinite(exact).all():
+            raise BadPicture(f"{name}: the picture holds values that are not numbers (NaN or infinite)")
+        low, top = min(low, float(exact.min())), max(top, float(exact.max()))
+    floats = np.issubdtype(kind, np.floating)
+    if floats and low < -0.05 * max(top, 1.0):
+        raise BadPicture(f"{name}: pixels below zero; give 0 to 1 or 0 to 255, or a tensor if it is already normalized")
+
+    def scale(values: NDArray[np.generic]) -> NDArray[np.uint8]:
+        exact = values.astype(np.float64)
+        if top > 255:
+            exact = exact / 257 if top <= 65535 else exact / top * 255
+        elif floats and top <= 1.5:  # resizing overshoots 1 a little
+            exact = exact * 255
+        eight: NDArray[np.uint8] = np.rint(exact.clip(0, 255)).astype(np.uint8)
+        return eight
+
+    return scale

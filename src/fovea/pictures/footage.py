@@ -1,34 +1,55 @@
 """A moving picture's file: looked through without decoding, then exactly the frames asked for, upright and RGB."""
 
+import os
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import BadChoice, BadPicture, FoveaError
-from fovea.pictures import MAX_PIXELS, open_lazily, upright
+from fovea.pictures.decoding import (
+    MAX_PIXELS,
+    Stamp,
+    as_bad_picture,
+    open_lazily,
+    opened,
+    refuse_over,
+    upright,
+    within_limit,
+)
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+    Whole = Callable[[], AbstractContextManager[tuple[InputContainer, VideoStream]]]
+
 ANIMATIONS = frozenset((".gif", ".webp", ".apng", ".png"))  # formats of pictures that may hold several
 RATE = Fraction(25)  # of a file that tells none
 MEND = "look whether it plays, and copy or record it anew"
+# no playlists and none that name other files, which FFmpeg would open
+CONTAINERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,flv,ogg,yuv4mpegpipe,h264,hevc,m4v,obu"
+)
+PAINTED = 25  # times max_pixels: what all frames of an animation may have, each of which is put on the one before
+# counts of frames that FFmpeg takes memory for: of one size, and of a fragment's
+COUNTS, CHUNK = re.compile(rb"stsz\0{4}(?!\0{4}).{4}(.{4})|trun[\0\1]\0..(.{4})", re.DOTALL), 1 << 22
 
-Pixels = NDArray[np.uint8]
-Decode = Callable[[Sequence[int]], Iterator[tuple[int, Callable[[], Pixels]]]]  # ascending numbers in, and out if good
+Made = Iterator[tuple[int, Callable[[], Image.Image]]]
+Decode = Callable[[Sequence[int]], Made]  # ascending numbers in, and out if good
+Open = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 def library() -> Any:
@@ -68,7 +89,7 @@ class Footage:
     def read(self, numbers: Sequence[int]) -> Iterator[Frame]:
         """These frames, ascending, one at a time; those that cannot be decoded are left out."""
         for number, made in self.decode(numbers):
-            yield Frame(number, self.times[number], upright(Image.fromarray(made()), self.name))
+            yield Frame(number, self.times[number], made())
 
     def stretch(self, start: float = 0.0, stop: float | None = None) -> range:
         """The frames shown from one time up to another, in seconds."""
@@ -84,24 +105,12 @@ class Footage:
 
 def survey(path: str | PathLike[str], max_pixels: int = MAX_PIXELS) -> Footage:
     """Look through a file without decoding it."""
-    path = Path(path).expanduser()
-    with _as_bad_clip(path):
-        if path.is_dir():
-            raise BadPicture(f"{path} is a folder, not a clip")
-        if path.stat().st_size == 0:
-            raise BadPicture(f"{path} is empty (0 bytes)")
-        found = _animation(path, max_pixels) if path.suffix.lower() in ANIMATIONS else _video(path)
-    _not_over(path, found.size, max_pixels)
-    return found
-
-
-def _not_over(path: Path, size: tuple[int, int], max_pixels: int) -> None:
-    width, height = size
-    if width * height > max_pixels:
-        raise BadPicture(
-            f"{path} is {width:,} x {height:,} pixels, over the limit of {max_pixels:,}; "
-            "raise max_pixels (--max-pixels) to read it"
-        )
+    with _as_bad_clip(Path(path)):
+        path = Path(path).expanduser()
+        stamps: list[Stamp] = []
+        file = partial(opened, path, "clip", stamps)
+        looked = _animation if path.suffix.lower() in ANIMATIONS else _video
+        return looked(path, file, max_pixels)
 
 
 def lost(name: str, count: int, total: int) -> str:
@@ -111,35 +120,39 @@ def lost(name: str, count: int, total: int) -> str:
 @contextmanager
 def _as_bad_clip(path: Path) -> Iterator[None]:
     """Whatever a decoder raises, said with the file's name."""
-    try:
-        yield
-    except FoveaError:
-        raise
-    except FileNotFoundError:
-        raise BadPicture(f"{path} does not exist, or is a link to what does not") from None
-    except PermissionError:
-        raise BadPicture(f"{path} may not be read (permission denied)") from None
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadPicture(f"{path} is damaged, cut short or no clip ({reason}); {MEND}") from None
+    with as_bad_picture(str(path), "is damaged, cut short or no clip", f"; {MEND}"):
+        try:
+            yield
+        except FoveaError:
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith("av.") and not isinstance(error, MemoryError):
+                raise ValueError(getattr(error, "strerror", error)) from None  # theirs are system errors, too
+            raise
 
 
-def _animation(path: Path, max_pixels: int) -> Footage:
+def _animation(path: Path, file: Open, max_pixels: int) -> Footage:
     """GIF, WebP and APNG by Pillow, which puts their parts together and knows transparency."""
 
-    def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
-        with open_lazily(path) as image:
+    def decode(numbers: Sequence[int]) -> Made:
+        with _as_bad_clip(path), file() as opened, open_lazily(opened) as image:
             for number in numbers:
                 try:
                     image.seek(number)
-                    made = np.asarray(upright(image.copy(), str(path)))
+                    image.load()
                 except (OSError, EOFError, SyntaxError):
                     return  # what follows is drawn over it
-                yield number, made.copy
+                yield number, partial(upright, image, str(path))
 
-    with open_lazily(path) as image:
-        _not_over(path, image.size, max_pixels)  # before frames are decoded
-        count, starts, time = getattr(image, "n_frames", 1), [], 0.0
+    with file() as opened, open_lazily(opened) as image:
+        within_limit(image, str(path), max_pixels)  # before frames are decoded
+        count, starts, time = getattr(image, "n_frames", 1), list[float](), 0.0
+        painted = image.width * image.height * count
+        if painted > max(PAINTED * max_pixels, 1):
+            raise BadPicture(
+                f"{path} claims {count:,} frames of {image.width:,} x {image.height:,} pixels, over the limit of "
+                f"{PAINTED * max_pixels:,} for all of them: make a video of it, or raise max_pixels (--max-pixels)"
+            )
         for number in range(count):
             try:
                 image.seek(number)
@@ -162,12 +175,16 @@ class _Packet(NamedTuple):
     length: int
 
 
-def _video(path: Path) -> Footage:
+def _video(path: Path, file: Open, max_pixels: int) -> Footage:
     """The stamps of all packets tell the frames, whatever the file's header says of them."""
-    with _opened(path) as (container, stream):
+    with file() as opened:
+        _refuse_absurd(path, opened)
+    whole = partial(_opened, path, file, max_pixels)
+    with whole() as (container, stream):
+        size = stream.codec_context.width, stream.codec_context.height
+        refuse_over(size, str(path), max_pixels)
         packets, cut_short = _packets(container, stream)
         claimed, unit, rate = stream.frames, stream.time_base or 1 / RATE, stream.average_rate or RATE
-        size = stream.codec_context.width, stream.codec_context.height
     if not packets:
         raise BadPicture(f"{path} has no frames: it is empty, or cut short; {MEND}")
     total = max(claimed, len(packets) + cut_short)
@@ -175,12 +192,14 @@ def _video(path: Path) -> Footage:
     stamps = sorted(packet.stamp for packet in packets if packet.stamp is not None)
     if len(set(stamps)) < len(packets):  # as in a bare stream of H.264: the frames are counted
         times = tuple(float(n / rate) for n in range(len(packets) + 1))
-        return Footage(path, times[:-1], times[-1], float(rate), size, _counted(path, size), note)
+        return Footage(path, times[:-1], times[-1], float(rate), size, _counted(whole, size), note)
     keys = sorted(packet.stamp for packet in packets if packet.key and packet.stamp is not None)
     times = tuple(float((stamp - stamps[0]) * unit) for stamp in stamps)
     known = float((len(stamps) - 1) / ((stamps[-1] - stamps[0]) * unit) if len(stamps) > 1 else rate)
     length = next(float(packet.length * unit) for packet in packets if packet.stamp == stamps[-1])
-    return Footage(path, times, times[-1] + (length or 1 / known), known, size, _sought(path, size, stamps, keys), note)
+    return Footage(
+        path, times, times[-1] + (length or 1 / known), known, size, _sought(whole, size, stamps, keys), note
+    )
 
 
 def _packets(container: "InputContainer", stream: "VideoStream") -> tuple[list[_Packet], bool]:
@@ -200,30 +219,30 @@ def _packets(container: "InputContainer", stream: "VideoStream") -> tuple[list[_
     return packets, cut_short
 
 
-def _counted(path: Path, size: tuple[int, int]) -> Decode:
+def _counted(whole: "Whole", size: tuple[int, int]) -> Decode:
     """From the first frame on, as they come."""
 
-    def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
+    def decode(numbers: Sequence[int]) -> Made:
         wanted, last = set(numbers), max(numbers, default=-1)
-        with _opened(path) as (container, stream):
+        with whole() as (container, stream):
             for number, frame in enumerate(_good(container, stream)):
                 if number in wanted:
-                    yield number, partial(_pixels, frame, size)
+                    yield number, partial(_image, frame, size)
                 if number >= last:
                     return
 
     return decode
 
 
-def _sought(path: Path, size: tuple[int, int], stamps: list[int], keys: list[int]) -> Decode:
+def _sought(whole: "Whole", size: tuple[int, int], stamps: list[int], keys: list[int]) -> Decode:
     """From the last key frame before each frame wanted, unless decoding has come that far already."""
     number: dict[int | None, int] = {stamp: n for n, stamp in enumerate(stamps)}
 
-    def decode(numbers: Sequence[int]) -> Iterator[tuple[int, Callable[[], Pixels]]]:
+    def decode(numbers: Sequence[int]) -> Made:
         waiting, may_jump = deque(numbers), True
         while waiting:
             here, jumped = -1, False
-            with _opened(path) as (container, stream):
+            with whole() as (container, stream):
                 coming = _good(container, stream)
                 while waiting:
                     wanted = waiting[0]
@@ -239,20 +258,32 @@ def _sought(path: Path, size: tuple[int, int], stamps: list[int], keys: list[int
                     while waiting and waiting[0] < here:
                         waiting.popleft()
                     if frame is not None and waiting and waiting[0] == here:
-                        yield waiting.popleft(), partial(_pixels, frame, size)
+                        yield waiting.popleft(), partial(_image, frame, size)
 
     return decode
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple["InputContainer", "VideoStream"]]:
-    with _as_bad_clip(path):
-        opened = library().open(str(path))
-    with opened as container:
+def _opened(path: Path, file: Open, max_pixels: int) -> Iterator[tuple["InputContainer", "VideoStream"]]:
+    """FFmpeg gets an open file and no name, and may open nothing else."""
+    only = {"format_whitelist": CONTAINERS, "protocol_whitelist": "none"}
+    with _as_bad_clip(path), file() as opened, library().open(opened, options=only) as container:
         stream = container.streams.best("video")
         if not isinstance(stream, library().video.stream.VideoStream):
             raise BadPicture(f"{path} holds no video, only sound or other data")
+        stream.codec_context.options = {"max_pixels": str(min(max_pixels, 2**31 - 1))}
         yield container, stream
+
+
+def _refuse_absurd(path: Path, file: BinaryIO) -> None:
+    """Frames that a header claims and that the file has no room for: FFmpeg would take memory for each."""
+    total, before = os.fstat(file.fileno()).st_size, b""
+    while part := file.read(CHUNK):
+        for claim in COUNTS.finditer(before + part):
+            count = int.from_bytes(claim[1] or claim[2], "big")
+            if count > total:
+                raise BadPicture(f"{path} claims {count:,} frames in {total:,} bytes: it is damaged; {MEND}")
+        before = part[-16:]
 
 
 def _good(container: "InputContainer", stream: "VideoStream") -> Iterator["VideoFrame"]:
@@ -277,11 +308,11 @@ def _good(container: "InputContainer", stream: "VideoStream") -> Iterator["Video
                 yield frame
 
 
-def _pixels(frame: "VideoFrame", size: tuple[int, int]) -> Pixels:
+def _image(frame: "VideoFrame", size: tuple[int, int]) -> Image.Image:
     """Upright, of one size even where the file changes it on the way."""
     kind = "rgba" if any(part.is_alpha for part in frame.format.components) else "rgb24"
     pixels = frame.reformat(width=size[0], height=size[1], format=kind).to_ndarray()
-    return np.ascontiguousarray(_turned(pixels, frame), dtype=np.uint8)
+    return upright(Image.fromarray(np.ascontiguousarray(_turned(pixels, frame), dtype=np.uint8)), ours=True)
 
 
 def _turned(pixels: NDArray[np.generic], frame: "VideoFrame") -> NDArray[np.generic]:

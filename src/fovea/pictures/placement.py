@@ -1,12 +1,16 @@
 """Where the network's input lies in the user's picture, and maps carried over to the user's pixels."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+# pixels: on a larger picture a map is as fine as this where boxes are found, and as that where it is only drawn
+FINE, DRAWN = 32_000_000, 1_440_000
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,36 @@ class Placement:
         xs, ys = sorted((ox, ox + sx * w)), sorted((oy, oy + sy * h))
         return max(xs[0], 0.0), max(ys[0], 0.0), min(xs[1], self.picture[0]), min(ys[1], self.picture[1])
 
+    @property
+    def to_draw(self) -> "Placement":
+        return self if self.at_most(FINE) is self else self.at_most(DRAWN)
+
+    def at_most(self, pixels: int) -> "Placement":
+        """The same place on a picture of no more pixels than this."""
+        shrink = math.ceil(math.sqrt(self.picture[0] * self.picture[1] / pixels))
+        return self if shrink < 2 else self.at_size((-(-self.picture[0] // shrink), -(-self.picture[1] // shrink)))
+
     def at_size(self, size: tuple[int, int]) -> "Placement":
         """The same place on the picture drawn smaller or larger."""
         x, y = size[0] / self.picture[0], size[1] / self.picture[1]
         (sx, sy), (ox, oy) = self.scale, self.offset
         return Placement(size, self.input, (sx * x, sy * y), (ox * x, oy * y))
+
+
+def box_on_pixels(
+    cells: NDArray[np.float32], placement: Placement, box_of: Callable[[NDArray[np.float32]], NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """The box that a rule draws around a map on the user's pixels; on a picture of more than FINE, to within a few."""
+    fine = placement.at_most(FINE)
+    return enlarged(box_of(on_pixels(cells, fine)), fine, placement)
+
+
+def enlarged(box: NDArray[np.int64], fine: Placement, placement: Placement) -> NDArray[np.int64]:
+    """A box on a picture that was drawn smaller, on the picture itself."""
+    if fine is placement:
+        return box
+    sides = np.rint(box * np.divide(placement.picture * 2, fine.picture * 2)).astype(np.int64)
+    return np.minimum(sides, placement.picture * 2)
 
 
 def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.float32]:

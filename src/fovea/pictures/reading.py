@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from PIL import Image
 
 from fovea.basics import BadPicture
+from fovea.pictures.decoding import room
 
 AHEAD = 4  # pictures per thread that are decoded before they are asked for
 T = TypeVar("T")
@@ -34,7 +35,8 @@ def decoded(
 
     def made(source: Readable) -> T | BadPicture:
         try:
-            return make(read(source))
+            with room.shared():
+                return make(read(source))
         except BadPicture as reason:
             return reason
 
@@ -43,6 +45,7 @@ def decoded(
             skipped.append((sources[place].name, str(result)))
         else:
             yield place, result
+        del result  # it may be a large picture, and the next is decoded now
 
 
 def _in_order(
@@ -56,9 +59,9 @@ def _in_order(
         rest = islice(rest, len(waiting), None)
         try:
             while waiting:
-                result = waiting.popleft().result()
+                waiting[0].exception()  # waits for it
                 waiting.extend(pool.submit(made, source) for source in islice(rest, 1))
-                yield result
+                yield waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()

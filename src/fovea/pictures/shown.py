@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice, finite
-from fovea.pictures.decoding import Picture
+from fovea.pictures.gathering import Picture
 from fovea.pictures.placement import Placement
 
 

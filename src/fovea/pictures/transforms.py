@@ -95,15 +95,12 @@ def probe(transform: Transform, width: int, height: int) -> Placement:
 
     Black and white pictures tell what normalization did to values and which pixels are padding.
     """
-    x_ramp = np.broadcast_to(_ramp(width), (height, width))
-    y_ramp = np.broadcast_to(_ramp(height)[:, None], (height, width))
-    before = _random_numbers()
-    black, white, across, down = (
-        _sent(transform, gray) for gray in (np.zeros_like(x_ramp), np.full_like(x_ramp, 255), x_ramp, y_ramp)
-    )
+    size, before = (width, height), _random_numbers()
+    black, white = (_sent(transform, Image.new("RGB", size, color)) for color in ("black", "white"))
+    across, down = _sent(transform, _ramp(size, 0)), _sent(transform, _ramp(size, 1))
     draws = _random_numbers() != before  # some that draw always do the same, as a flip with p=1
     for _ in range(TRIES if draws else 1):
-        again = _sent(transform, x_ramp)
+        again = _sent(transform, _ramp(size, 0))
         if across.shape != again.shape or not np.allclose(across, again, atol=1e-4, equal_nan=True):
             raise BadChoice("the transform is random: give the one used for evaluation, so that maps can be placed")
     span = white - black
@@ -118,8 +115,11 @@ def probe(transform: Transform, width: int, height: int) -> Placement:
     return Placement((width, height), (black.shape[1], black.shape[0]), (sx, sy), (ox, oy))
 
 
-def _ramp(length: int) -> np.ndarray:
-    return np.rint((np.arange(length) + 0.5) / length * 255).astype(np.uint8)
+def _ramp(size: tuple[int, int], axis: int) -> Image.Image:
+    """From black to white along an axis, in the middles of its pixels."""
+    line = np.rint((np.arange(size[axis]) + 0.5) / size[axis] * 255).astype(np.uint8)
+    image = Image.fromarray(line.reshape((1, -1) if axis == 0 else (-1, 1)))
+    return image.convert("RGB").resize(size, Image.Resampling.NEAREST)
 
 
 def _random_numbers() -> tuple[object, ...]:
@@ -128,8 +128,8 @@ def _random_numbers() -> tuple[object, ...]:
     return random.getstate(), numpy[1].tobytes(), numpy[2], torch.get_rng_state().numpy().tobytes()
 
 
-def _sent(transform: Transform, gray: np.ndarray) -> np.ndarray:
-    out = transform(Image.fromarray(np.ascontiguousarray(gray)).convert("RGB"))
+def _sent(transform: Transform, image: Image.Image) -> np.ndarray:
+    out = transform(image)
     if not isinstance(out, Tensor) or out.ndim != 3:
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise BadChoice(f"a transform takes a PIL picture and returns a C,H,W tensor; this one returned {got}")

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadPicture, Bound, bounded
@@ -13,7 +15,7 @@ from fovea.basics import boxes as regions
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups
-from fovea.pictures import MAX_PIXELS, Picture, Placement, Shown, on_pixels
+from fovea.pictures import MAX_PIXELS, Picture, Placement, Shown, box_on_pixels
 from fovea.prototypes.figure import Box, Shelf
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
 from fovea.results import Results, Step
@@ -204,10 +206,16 @@ def _patch_of(data: DataSet, picture: int, cells: Tensor, placement: Placement, 
 
 def _box_of(cells: Tensor, placement: Placement) -> Box:
     """The top 5 percent of what the network saw; all of it where the map is the same everywhere."""
-    left, top, right, bottom = (round(side) for side in placement.window)
-    seen = on_pixels(cells.float().numpy(), placement)[top:bottom, left:right]
-    x0, y0, x1, y1 = regions.percentile_box(seen).tolist()
-    return (left + x0, top + y0, left + x1, top + y1) if x1 > x0 else (left, top, right, bottom)
+
+    def rule(pixels: NDArray[np.float32]) -> NDArray[np.int64]:
+        window = placement.at_size((pixels.shape[1], pixels.shape[0])).window
+        left, top, right, bottom = (round(side) for side in window)
+        box = regions.percentile_box(pixels[top:bottom, left:right])
+        corner = np.array([left, top, left, top])
+        return box + corner if box.any() else np.array([left, top, right, bottom])
+
+    x0, y0, x1, y1 = box_on_pixels(cells.float().numpy(), placement, rule).tolist()
+    return x0, y0, x1, y1
 
 
 def projected_on(

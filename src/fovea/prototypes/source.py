@@ -12,7 +12,7 @@ from fovea.basics import BadChoice, Bound, bounded
 from fovea.basics import boxes as regions
 from fovea.networks import Network, as_found, groups
 from fovea.patches import Finder, PatchCount, Scored, patch_source
-from fovea.pictures import Placement, on_pixels
+from fovea.pictures import Placement, box_on_pixels
 
 ALIKE = 0.7  # a prototype's box is left out where its IoU with an earlier one is above this
 
@@ -58,7 +58,7 @@ def _boxes(
 ) -> Scored:
     found: list[tuple[Sequence[float], float]] = []
     for values, score in zip(maps, similarity, strict=False):
-        box = regions.percentile_box(on_pixels(values, place), percentile).tolist()
+        box = box_on_pixels(values, place, lambda pixels: regions.percentile_box(pixels, percentile)).tolist()
         if box[2] > box[0] and regions.best_iou(box, [earlier for earlier, _ in found]) <= ALIKE:
             found.append((box, score))
             if len(found) == count:

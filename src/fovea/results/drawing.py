@@ -42,7 +42,8 @@ def _good_size(size: tuple[int, int]) -> tuple[int, int]:
 
 def enlarged(image: Image.Image) -> tuple[Image.Image, float]:
     """A picture at a size that is good to look at, and how much larger that is."""
-    drawn = image.convert("RGB").resize(_good_size(image.size), Image.Resampling.LANCZOS)
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    drawn = image.resize(_good_size(image.size), Image.Resampling.LANCZOS)
     return drawn, drawn.width / image.width
 
 

@@ -39,7 +39,7 @@ class Drawn:
 
 def drawn(picture: Picture, neighbors: Sequence[Neighbor], maps: Maps, max_pixels: int = MAX_PIXELS) -> Drawn:
     """Every file is decoded once, and drawn on at the size that it is shown at."""
-    whole = picture.read(max_pixels).convert("RGB")
+    whole = picture.read(max_pixels)
     query, small = drawing.fitted(whole, LARGE), drawing.fitted(whole, SMALL)
     own = over(maps.own, 0, query) if maps.own is not None else None
     return Drawn(query, small, own, tuple(_card(neighbor, maps, small, max_pixels) for neighbor in neighbors))
@@ -49,7 +49,7 @@ def _card(neighbor: Neighbor, maps: Maps, query: Image.Image, max_pixels: int) -
     """Its file may have gone since its maps were made."""
     reason = dict(maps.lost).get(neighbor, "")
     try:
-        image = drawing.fitted(neighbor.picture.read(max_pixels).convert("RGB"), SMALL)
+        image = drawing.fitted(neighbor.picture.read(max_pixels), SMALL)
     except BadPicture as gone:
         return Card(neighbor, reason=reason or str(gone))
     if reason or maps.pairs is None:

@@ -53,7 +53,7 @@ def _maps(looked: "Looked") -> str:
 def _left(looked: "Looked", image: Image.Image) -> Image.Image:
     """The picture with the global stream's map and the patches' boxes, and what that stream says."""
     placement = looked.whole.shown.placement
-    drawn = drawing.blend(image, looked.whole.evidence(), placement.window if placement else None)
+    drawn = drawing.blend(image, looked.whole.seen(), placement.window if placement else None)
     drawn = drawing.fitted(drawn, PICTURE, LEAST)
     _boxes(drawn, [patch.box for patch in looked.patches], image.size)
     _tell_blank(drawn, looked.whole)
@@ -104,7 +104,8 @@ def _inside(seen: HeatMap, box: tuple[int, int, int, int]) -> NDArray[np.float32
     assert placement is not None  # a patch is of a picture
     x0, y0, x1, y1 = box
     offset = placement.offset[0] - x0, placement.offset[1] - y0
-    return on_pixels(seen.map().clip(0), replace(placement, picture=(x1 - x0, y1 - y0), offset=offset))
+    part = replace(placement, picture=(x1 - x0, y1 - y0), offset=offset)
+    return on_pixels(seen.map().clip(0), part.to_draw)
 
 
 def _tell_blank(image: Image.Image, heatmap: HeatMap) -> None:

@@ -1,7 +1,7 @@
 """The boxes of heatmaps: every explaining method is a source, without being declared as one."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from fovea.heatmaps import look_at
 from fovea.heatmaps.methods import find
 from fovea.networks import Network, groups
 from fovea.patches.sources import Finder, Opening, Scored, opening_of
+from fovea.pictures import FINE, Placement, enlarged, on_pixels
 
 
 def boxes_of_map(method: str) -> Opening:
@@ -37,7 +38,11 @@ def boxes_of_map(method: str) -> Opening:
                 (heatmap,) = look_at(network, tensors, group.shown, [explaining], None)[0].values()
                 if len(heatmap.grid) != 2 or heatmap.frames:
                     raise BadNetwork(f"boxes are drawn on maps of rows and columns; {heatmap.layer} has {heatmap.grid}")
-                found += [_boxes(heatmap.evidence(i), thresholds) for i in range(len(tensors))]
+                cells = (heatmap.map(i).clip(0) for i in range(len(tensors)))
+                found += [
+                    _boxes(each, cast(Placement, shown.placement), thresholds)
+                    for each, shown in zip(cells, group.shown, strict=True)
+                ]
             return found
 
         return finder
@@ -45,11 +50,15 @@ def boxes_of_map(method: str) -> Opening:
     return opening_of(method, opening)
 
 
-def _boxes(values: NDArray[np.float32], thresholds: Iterable[float]) -> Scored:
+def _boxes(cells: NDArray[np.float32], placement: Placement, thresholds: Iterable[float]) -> Scored:
     found: list[tuple[Sequence[float], float]] = []
+    fine = placement.at_most(FINE)
+    values = on_pixels(cells, fine)
     total = float(values.sum(dtype=np.float64))
     for threshold in thresholds:
-        x0, y0, x1, y1 = regions.box_of(values, threshold).tolist()
+        box = regions.box_of(values, threshold)
+        x0, y0, x1, y1 = box.tolist()
         if x1 > x0:
-            found.append(((x0, y0, x1, y1), float(values[y0:y1, x0:x1].sum(dtype=np.float64)) / total))
+            share = float(values[y0:y1, x0:x1].sum(dtype=np.float64)) / total
+            found.append((enlarged(box, fine, placement).tolist(), share))
     return found

@@ -1,0 +1,162 @@
+"""What the user gives (paths, folders, globs, pictures in memory) as a list of pictures, decoded when asked for."""
+
+import glob
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics import BadChoice, BadPicture, nearest
+from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
+
+Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
+NEAR = 500  # names in a folder that a wrong one is compared with
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where a picture comes from, or why there is none. It is decoded when asked for and not kept."""
+
+    name: str
+    source: Path | Image.Image | NDArray[np.generic] | BadPicture | Callable[[], Image.Image]
+    stamps: list[Stamp] = field(default_factory=list, repr=False, compare=False)  # of the file when it was first read
+
+    def read(self, max_pixels: int = MAX_PIXELS) -> Image.Image:
+        """Decoded now, or BadPicture: also where the file is no longer what it was when it was read before."""
+        if isinstance(self.source, BadPicture):
+            raise self.source
+        with as_bad_picture(str(self.source) if isinstance(self.source, Path) else self.name):
+            if isinstance(self.source, Path):
+                with opened(self.source, stamps=self.stamps) as file:
+                    return decode(file, str(self.source), max_pixels)
+            if isinstance(self.source, Image.Image):
+                return upright(self.source, self.name)
+            return self.source() if callable(self.source) else from_array(self.source, self.name)
+
+
+def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode one file, upright and RGB; a file over the size limit is refused before its pixels are decoded."""
+    return Picture(str(path), path).read(max_pixels)
+
+
+def gather(given: Given | Iterable[Given]) -> list[Picture]:
+    """Paths, folders (recursive), globs, PIL pictures and arrays, one or many, as a flat list in a fixed order.
+
+    A path that leads nowhere is a picture that cannot be read, so that it does not stop the others.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        try:
+            return [Picture(str(path), path) for path in expand(given)]
+        except BadPicture as reason:
+            return [Picture(str(given), reason)]
+    if isinstance(given, Image.Image):
+        return [Picture(Path(getattr(given, "filename", "") or "picture").name, given)]
+    if isinstance(given, np.ndarray):
+        if given.ndim == 4:
+            return [Picture(f"picture-{i}", values) for i, values in enumerate(given)]
+        return [Picture("picture", given)]
+    if isinstance(given, Iterable) and not isinstance(given, bytes) and not hasattr(given, "shape"):
+        return _named_apart([picture for item in given for picture in gather(item)])
+    raise BadChoice(
+        "a picture is a path, a folder, a glob, a PIL image or an array, or all of them are one N,C,H,W tensor; "
+        f"got {type(given).__name__}"
+    )
+
+
+def _named_apart(pictures: list[Picture]) -> list[Picture]:
+    """Pictures of equal names are numbered by their places."""
+    count = Counter(picture.name for picture in pictures)
+    apart = []
+    for place, picture in enumerate(pictures):
+        name = picture.name
+        while count[name] > 1 or (name != picture.name and count[name]):
+            name = f"{name}-{place}"
+        apart.append(picture if name == picture.name else Picture(name, picture.source))
+    return apart
+
+
+def expand(given: str | os.PathLike[str]) -> list[Path]:
+    """The picture files that a path, a folder or a glob stands for; at least one."""
+    files, missing = files_of(given, is_picture_name)
+    if not files:
+        raise BadPicture(missing)
+    return files
+
+
+def files_of(given: str | os.PathLike[str], wanted: Callable[[Path], bool]) -> tuple[list[Path], str]:
+    """The files that a path stands for, those below a folder and those that match a glob if they are `wanted`; and
+    what to say where there are none. Links to folders are not followed, so that none leads around in circles."""
+    try:
+        path = Path(given).expanduser()
+        if path.is_dir():
+            return sorted(filter(wanted, _below(path))), f"no pictures in the folder {str(given)!r}"
+        if path.exists() or path.is_symlink():
+            return [path], ""
+        if glob.has_magic(str(path)):
+            hits = (hit for hit in _matches(path) if hit.is_file() and wanted(hit))
+            return sorted(hits), f"no pictures match {str(given)!r}"
+        neighbors = [near.name for near in islice(path.parent.iterdir(), NEAR)] if path.parent.is_dir() else []
+        return [], f"no file or folder {str(given)!r}{nearest(path.name, neighbors)}"
+    except OSError as error:
+        raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:  # no such user's home, a name that no file can have
+        raise BadPicture(f"{str(given)!r} is no path: {error}") from None
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    waiting = [folder]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or (entry.is_symlink() and entry.is_dir()):
+                    continue
+                if entry.is_dir():
+                    waiting.append(Path(entry.path))
+                else:
+                    yield Path(entry.path)
+
+
+def _matches(path: Path) -> Iterator[Path]:
+    if "**" not in path.parts:
+        yield from map(Path, glob.glob(str(path)))
+        return
+    deep = path.parts.index("**")
+    for root in map(Path, glob.glob(str(Path(*path.parts[:deep])))) if deep else [Path()]:
+        yield from (file for file in _below(root) if _fits(file.relative_to(root).parts, path.parts[deep:]))
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern or not names:
+        return not names and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _fits(names, pattern[1:]) or _fits(names[1:], pattern)
+    return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
+
+
+def is_picture_name(path: Path) -> bool:
+    return path.suffix.lower() in _suffixes()
+
+
+@lru_cache
+def _suffixes() -> frozenset[str]:
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS)
+
+
+def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]], stacklevel: int = 3) -> None:
+    """An error where nothing could be read, and a warning, to whoever called what calls this, where some could not."""
+    if not any_read:
+        reasons = "; ".join(reason for _, reason in skipped[:3])
+        raise BadPicture(reasons or "no pictures were given (an empty folder, or a pattern that matches none)")
+    if skipped:
+        warnings.warn(f"{len(skipped)} picture(s) skipped: {skipped[0][1]}", stacklevel=stacklevel)
