@@ -90,3 +90,35 @@ def test_an_old_spelling_is_taken_and_warned_of() -> None:
         assert check(SMALL | {"optimiser": {"lr": 0.5}}).optimizer.lr == 0.5
     with pytest.raises(fovea.BadChoice, match="give optimizer alone"):
         check(SMALL | {"optimiser": {"lr": 0.5}, "optimizer": {}})
+
+
+DEEP = ".".join("a" * 3000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000, f"network.options.{DEEP} = 1", f"data.side.{DEEP} = 1", f"{DEEP} = 1",
+        "epochs = " + "9" * 10_000, "network.options.x = 2020-01-01", "network.options.x = 0x" + "f" * 5000,
+        "\n".join(f"key{i} = {i}" for i in range(10_000)), "optimizer.groups.x.y = 5", "loss = [1]", "took = [5]",
+        'about = "\\u001b[31m"\n"\\u001b[31m" = 1', "augment.hide_sizes = [1e999]", "\0", "#" * 1_100_000,
+    ],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_whatever_a_file_holds_there_is_one_short_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(fovea.BadChoice) as said:
+        read(path)
+    assert len(str(said.value)) < 2000
+    assert str(said.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["epochs=" + "[" * 100_000, "epochs=" + "9" * 10_000, f"network.options.{DEEP}=1", "epochs=1\nseed=5", ".=1"],
+)
+def test_a_change_is_one_value_whatever_it_holds(change: str) -> None:
+    with pytest.raises(fovea.BadChoice) as said:
+        read(ROOT / "recipes/digits.toml", [change])
+    assert len(str(said.value)) < 2000

@@ -45,8 +45,8 @@ def shown(value: object) -> str:
     """What was given, in a line that is not too long."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no number of more than 4,300 digits
-        return "a number of thousands of digits"
+    except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits, nor what is very deep
+        return "what is too long, or too deep, to be shown"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
+from pydantic import Field, JsonValue, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from fovea.basics import BadChoice, nearest, shown, within
@@ -31,6 +31,7 @@ from fovea.training.parts import (
 Score = Annotated[float, Field(ge=-1e6, le=1e6)]
 Whole = Annotated[int, Field(ge=0, le=1_000_000)]
 LONGEST = 1_000_000  # bytes of a recipe
+MOST = 8  # mistakes that are said at once
 OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
 
 
@@ -39,7 +40,7 @@ class NetworkPart(Part):
     pretrained: bool = True  # start from the network's own weights where it has some
     weights: str | None = None  # or from this file
     keep: bool = False  # the last layer starts from what these weights know of the data's classes, found by name
-    options: dict[str, Any] = {}  # for whoever builds it
+    options: dict[str, JsonValue] = {}  # for whoever builds it
     size: Side | None = None  # the input's side in pixels; the network's own unless given
     crop: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the short side seen when it is used
     squash: bool = False  # the whole picture, squashed into the input
@@ -189,7 +190,9 @@ def check(content: dict[str, Any], source: str = "the recipe") -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        raise BadChoice(f"{source}: " + "; ".join(_said(one, content) for one in error.errors())) from None
+        wrong = error.errors()
+        more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+        raise BadChoice(f"{source}: " + "; ".join(_said(one, content) for one in wrong[:MOST]) + more) from None
 
 
 def spelled(content: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +210,7 @@ def _change(content: dict[str, Any], change: str) -> None:
     if not equals or not key.strip():
         raise BadChoice(f"a change is written key=value, such as optimizer.lr=0.05; got {change!r}")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        (value,) = tomllib.loads(f"value = {text}").values()
     except (ValueError, RecursionError):
         value = text.strip()  # a plain word needs no quotes on a command line
     first, *rest = key.strip().split(".")
@@ -221,7 +224,7 @@ def _change(content: dict[str, Any], change: str) -> None:
 
 
 def _said(error: ErrorDetails, content: dict[str, Any]) -> str:
-    where = ".".join(map(str, error["loc"]))
+    where = ".".join(map(str, error["loc"]))[:200]
     if error["type"] == "extra_forbidden":
         *above, last = error["loc"]
         return f"no key {where!r}{nearest(str(last), _part_at(above, content).model_fields)}"

@@ -38,7 +38,7 @@ class TextMedium(Medium):
     def network(self) -> Network:
         part, classes = self.recipe.network, len(self.labels)
         if part.weights is None and part.name in BARE:
-            network = bare(part.name, self.recipe.data.train, self.data, part.options)
+            network = bare(part.name, self.recipe.data.train, self.data, dict(part.options))
         else:  # its vocabulary is in the weights file
             network = load(part.weights or part.name, None, part.pretrained, classes, part.options)
         kind = network.origin.name if network.origin else network.name
