@@ -17,7 +17,7 @@ from checks import raises
 from fovea import BadNetwork, FoveaError
 from fovea.basics import Damaged
 from fovea.basics.database import writing
-from fovea.pictures import decoding
+from fovea.pictures import gathering
 from fovea.retrieval import index, open_index, store
 
 
@@ -157,15 +157,15 @@ def test_a_neighbor_over_the_limit_is_not_decoded(file: Path, tmp_path: Path) ->
 def test_what_failed_for_a_passing_reason_is_tried_again(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures, file, opened = folder(tmp_path / "set"), tmp_path / "a.fovea", decoding.open_lazily
+    pictures, file, opened = folder(tmp_path / "set"), tmp_path / "a.fovea", gathering.decode
 
-    def fails(source: Path) -> Any:
-        if Path(str(source)).name == "red.png":
+    def fails(source: Any, name: str, max_pixels: int) -> Any:
+        if Path(name).name == "red.png":
             raise error
-        return opened(source)
+        return opened(source, name, max_pixels)
 
     with monkeypatch.context() as patch:
-        patch.setattr(decoding, "open_lazily", fails)
+        patch.setattr(gathering, "decode", fails)
         found = index(colors(), pictures, file)
         assert [name for name, _ in found.skipped] == ["warm/red.png"]
         assert open_index(file, colors()).skipped == found.skipped
