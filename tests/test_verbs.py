@@ -4,6 +4,7 @@ A verb is tested by a row of VERBS.
 """
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,3 +165,34 @@ def test_all_bad_is_an_error(verb: Verb, folder: Path) -> None:
     bad = next(path for path in folder.iterdir() if path.stem == "bad")
     with pytest.raises(fovea.BadPicture, match="bad"):
         verb.call(verb.network(), str(bad))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def to_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def another(path: Path) -> None:
+    before = path.stat()
+    Image.new("RGB", (40, 30), "red").save(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, cut, to_folder, another], ids=["gone", "cut", "a folder", "changed"])
+def test_a_picture_that_cannot_be_read_again_to_be_drawn_is_skipped(
+    verb: Verb, results: Results[Any], folder: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    if verb.make is clips:
+        pytest.skip("short clips stay in memory")
+    harm(folder / "0.png")
+    with pytest.warns(UserWarning, match=r"1 picture\(s\) skipped: .*0\.png"):
+        rows = results.save(tmp_path / "out")
+    assert [Path(row["name"]).name for row in rows] == ["1.png"]
+    assert [Path(row["name"]).name for row in read(tmp_path / "out").skipped] == ["bad.png", "0.png"]
+    with pytest.warns(UserWarning, match=r"0\.png"):
+        inside = results.page(tmp_path / "page.html").read_text()
+    assert inside.count("data:image/jpeg") == 1

@@ -1,6 +1,7 @@
 """Sounds from .wav files, at the rate that a network takes."""
 
 import math
+import os
 import struct
 import warnings
 from pathlib import Path
@@ -26,7 +27,7 @@ def read_sound(path: str | Path, rate: int = 8000) -> "Tensor":
     from scipy.io import wavfile
     from scipy.signal import resample_poly  # which takes a second to import
 
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if path.is_dir():
         raise BadSound(f"{path} is a folder; give a .wav file")
     if not path.is_file():

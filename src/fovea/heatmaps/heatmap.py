@@ -274,11 +274,11 @@ class HeatMap(Shows):
             frame, target = (place[0] if self.maps.frames else 0), place[-1]
             tail = f".frame{frame}" if self.maps.frames else ""
             base = f"{stem}.{plain(self.method)}.{names.take(self.targets[target], str(target))}{tail}"
-            write_values(folder / f"{base}.npy", self.map(target, frame))
             written.append({"values": f"{base}.npy"})
             if len(self.maps.grid) == 2:
-                write_picture(folder / f"{base}.png", self.draw(target, frame))
+                write_picture(folder / f"{base}.png", self.draw(target, frame))  # first: its file may be gone
                 written[-1]["overlay"] = f"{base}.png"
+            write_values(folder / f"{base}.npy", self.map(target, frame))
         return {"maps": written}
 
 

@@ -43,7 +43,7 @@ def sort_out(given: Sequence[str]) -> Media:
     """Files by what they hold, a .txt file as one text per line; words that look like no path are a text."""
     pictures, texts, sounds, missing = list[str](), list[str](), list[str](), list[tuple[str, str]]()
     for word in given:
-        path = Path(word).expanduser()
+        path = Path(os.path.expanduser(word))
         suffix = path.suffix.lower()
         if not (word and _exists(path)):  # nothing is no path, though Path takes it for the folder word stands in
             if not _looks_like_path(word):

@@ -106,7 +106,7 @@ class Footage:
 def survey(path: str | PathLike[str], max_pixels: int = MAX_PIXELS) -> Footage:
     """Look through a file without decoding it."""
     with _as_bad_clip(Path(path)):
-        path = Path(path).expanduser()
+        path = Path(os.path.expanduser(path))
         stamps: list[Stamp] = []
         file = partial(opened, path, "clip", stamps)
         looked = _animation if path.suffix.lower() in ANIMATIONS else _video

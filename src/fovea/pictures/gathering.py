@@ -98,7 +98,7 @@ def files_of(given: str | os.PathLike[str], wanted: Callable[[Path], bool]) -> t
     """The files that a path stands for, those below a folder and those that match a glob if they are `wanted`; and
     what to say where there are none. Links to folders are not followed, so that none leads around in circles."""
     try:
-        path = Path(given).expanduser()
+        path = Path(os.path.expanduser(given))  # of a user that is not known, as it is
         if path.is_dir():
             return sorted(filter(wanted, _below(path))), f"no pictures in the folder {str(given)!r}"
         if path.exists() or path.is_symlink():
@@ -110,7 +110,7 @@ def files_of(given: str | os.PathLike[str], wanted: Callable[[Path], bool]) -> t
         return [], f"no file or folder {str(given)!r}{nearest(path.name, neighbors)}"
     except OSError as error:
         raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None
-    except (RuntimeError, ValueError) as error:  # no such user's home, a name that no file can have
+    except ValueError as error:  # a name that no file can have
         raise BadPicture(f"{str(given)!r} is no path: {error}") from None
 
 

@@ -117,6 +117,7 @@ class Results(Sequence[T_co]):
         """
         with self.writer(Path(folder), self.what, self.settings) as writer:
             writer.add(self.items, self.skipped)
+        tell_skipped(True, writer.skipped[len(self.skipped) :])
         return writer.rows
 
     def page(self, file: str | Path) -> Path:

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from fovea.basics import (
     BadChoice,
+    BadPicture,
     Count,
     Damaged,
     FoveaError,
@@ -33,6 +34,7 @@ from fovea.basics import (
     write_json,
     write_text,
 )
+from fovea.pictures import tell_skipped
 from fovea.results import pages
 
 if TYPE_CHECKING:
@@ -155,15 +157,20 @@ class Writer:
         self._release()
 
     def add(self, results: "Iterable[Result]", skipped: Skipped = ()) -> None:
+        """One whose picture cannot be read again to be drawn (gone, cut, changed) is skipped like any other."""
+        self.skipped += skipped
         for result in results:
             self.folder.mkdir(parents=True, exist_ok=True)
             row = {"name": result.name, "stem": "", **result.to_dict()}
             key = _key(row, self.run)
             row["stem"] = self._claim(result, key)
-            row["files"] = result.files(self.folder, row["stem"])
+            try:
+                row["files"] = result.files(self.folder, row["stem"])
+            except BadPicture as reason:
+                self.skipped.append((result.name, str(reason)))
+                continue
             self.rows.append(row)
             self._keys.append(key)
-        self.skipped += skipped
         if time.monotonic() > self.due:
             self._write()
 
@@ -270,8 +277,14 @@ def write_page(
     file: Path, what: str, settings: Mapping[str, Any], results: "Iterable[Result]", skipped: Skipped
 ) -> Path:
     """The same as one file with the pictures inside."""
-    drawn = [pages.figure(row.draw(), _caption(row.name, row.label, row.probability)) for row in results]
-    write_text(file, _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in skipped]))
+    drawn, left = [], list(skipped)
+    for row in results:
+        try:
+            drawn.append(pages.figure(row.draw(), _caption(row.name, row.label, row.probability)))
+        except BadPicture as reason:
+            left.append((row.name, str(reason)))
+    write_text(file, _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left]))
+    tell_skipped(True, left[len(skipped) :], stacklevel=4)
     return file
 
 

@@ -109,7 +109,7 @@ def _in_order(net: Any, pictures: Any) -> tuple[NetworkLike, Files | Iterable[Fi
 
 def _is_there(given: str | Path) -> bool:
     """Whether a path leads to pictures."""
-    path = Path(given).expanduser()
+    path = Path(os.path.expanduser(given))
     return path.is_dir() or glob.has_magic(str(given)) or (path.is_file() and path.suffix.lower() not in WEIGHTS)
 
 
@@ -125,7 +125,7 @@ def files_of(given: Files | Iterable[Files]) -> tuple[str, list[str]]:
 
 def _root(given: Files) -> str:
     """The folder itself, that of a file, or that before the first wildcard of a glob."""
-    path = Path(os.path.abspath(Path(given).expanduser()))
+    path = Path(os.path.abspath(os.path.expanduser(given)))
     if path.is_dir():
         return str(path)
     if path.exists() or path.is_symlink():

@@ -129,7 +129,7 @@ def open_index(
     refuse_another(network, held.about, file)
     names = tuple(sorted(kept))
     lost = tuple((readable(name), readable(row.reason)) for name, row in sorted(held.lost.items()))
-    where = _folder(held.about, file) if folder is None else Path(os.path.abspath(Path(folder).expanduser()))
+    where = _folder(held.about, file) if folder is None else Path(os.path.abspath(os.path.expanduser(folder)))
     if folder is not None and not where.is_dir():
         raise BadPicture(f"no folder {str(folder)!r}: name the one that was indexed")
     labeled = len({os.path.dirname(name) for name in names} - {""}) > 1

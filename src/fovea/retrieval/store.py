@@ -116,7 +116,7 @@ class Store:
 
 def file_of(path: str | os.PathLike[str]) -> Path:
     """The index that a path stands for: the file itself, or the one in a folder."""
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     return given / NAME if given.is_dir() or str(path).endswith(os.sep) else given
 
 
