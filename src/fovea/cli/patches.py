@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command, device_of
-from fovea.cli.common import bar, say, tell_skipped
+from fovea.cli.common import bar, say, tell_skipped, write
 from fovea.cli.glossary import writable
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @command(
     "patches",
     arguments=("pictures?",),
-    options=("source", "data", "out", "split", "limit", "batch", "device", "fresh", "sheet"),
+    options=("source", "data", "out", "split", "limit", "batch", "device", "fresh", "sheet", "json"),
     required=("source",),
     help={
         "pictures": "Files, folders or 'globs': no labels needed.",
@@ -34,6 +34,7 @@ def patches(asked: Asked) -> None:
         raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=train: one of the two")
     if asked.pictures and asked.split:
         raise BadChoice("--split is of a data set, and pictures have none: leave it out")
+    from fovea.measures.figures import Figures
     from fovea.patches import pictures_of
     from fovea.patches.patching import extract, open_source
 
@@ -42,6 +43,9 @@ def patches(asked: Asked) -> None:
     with bar(f"looking for patches in {given.name}") as advance:
         found = extract(given, source, asked.out, asked.batch, asked.fresh, progress=advance)
     tell_skipped(found.skipped)
+    rows = [{"name": name, "patches": len(patches.boxes)} for name, patches in found.items()]
+    settings = {"source": asked.one("source"), "data": given.name, "file": found.file.name}
+    write(Figures("patches", settings, rows, found.skipped), asked.json)
     number = sum(len(patches.boxes) for patches in found.values())
     before = f", {found.already} pictures already there" if found.already else ""
     left_out = f", {len(found.skipped)} skipped" if found.skipped else ""

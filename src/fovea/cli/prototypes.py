@@ -48,7 +48,7 @@ def prototypes(asked: Asked) -> None:
             say.print(f"{answer.name}: {answer.line()}")
         with writer:
             writer.add(answers, answers.skipped)
-        written = page.write_answers(answers, folder)
+        written = page.write_answers(answers, folder, writer.others)
     else:
         numbers = likeness.choose(network, asked.class_ or ())
         with bar("looking for the nearest") as advance:
@@ -57,7 +57,7 @@ def prototypes(asked: Asked) -> None:
             )
         with writer:
             writer.add(found, found.skipped)
-        written = page.write_prototypes(found, folder)
+        written = page.write_prototypes(found, folder, writer.others)
     finish(writer, asked.json)
     say.print(f"open in a browser: {written}")
 

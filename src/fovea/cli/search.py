@@ -9,7 +9,7 @@ import typer
 
 from fovea.basics import write_json
 from fovea.cli.commands import Asked, command, device_of
-from fovea.cli.common import bar, say, warn
+from fovea.cli.common import bar, say, warn, write
 
 if TYPE_CHECKING:
     from fovea.retrieval import Search
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @command(
     "index",
     arguments=("pictures",),
-    options=("net", "weights", "features", "out", "batch", "fresh", "device", "max_pixels"),
+    options=("net", "weights", "features", "out", "json", "batch", "fresh", "device", "max_pixels"),
     usual={"out": Path("out/index.fovea")},
     help={"out": "The index: a file, or a folder for index.fovea."},
     epilog="Examples:  fovea index photos/ --out photos.fovea  |  fovea index birds/ --net efficientnet_lite0-cub100",
@@ -27,6 +27,7 @@ def index(asked: Asked) -> None:
     """Index pictures by what a network knows them by; again, it takes up what is new, changed or gone, and goes on
     where it was stopped."""
     from fovea import retrieval
+    from fovea.measures.figures import Figures
 
     start = time.perf_counter()
     keys = ("weights", "features", "batch", "fresh", "max_pixels")
@@ -34,6 +35,8 @@ def index(asked: Asked) -> None:
     with bar("indexing") as advance:
         found = retrieval.index(asked.one("net"), asked.pictures, asked.out, **options, progress=advance)
     _tell(found.skipped, "cannot be read")
+    counts = {name: getattr(found, name) for name in ("pictures", "added", "changed", "already", "dropped")}
+    write(Figures("index", {"net": asked.one("net"), "file": found.file.name}, [counts], found.skipped), asked.json)
     say.print(
         f"{found.pictures:,} pictures in {found.file}: {found.added:,} new, {found.changed:,} changed, "
         f"{found.already:,} already there, {found.dropped:,} dropped, {len(found.skipped):,} that cannot be read; "

@@ -7,10 +7,10 @@ from typing import Any
 
 from PIL import Image
 
-from fovea.basics import write_text
+from fovea.basics import BadPicture, write_text
 from fovea.prototypes import figure
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype
-from fovea.results import Results, breaking, page
+from fovea.results import Results, breaking, page, strip
 from fovea.results import figure as figure_of
 
 PAGE = "prototypes.html"
@@ -20,7 +20,10 @@ figcaption { overflow-wrap: anywhere; min-height: 3em }
 .own { border-right: 1px solid var(--line); padding-right: 14px } .same { color: var(--bar); font-weight: 600 }"""
 
 
-def write_prototypes(found: Results[Prototype], folder: Path) -> Path:
+Rows = Sequence[Mapping[str, Any]]  # of earlier runs into the folder, whose sheets the page shows last
+
+
+def write_prototypes(found: Results[Prototype], folder: Path, before: Rows = ()) -> Path:
     """`folder`/prototypes.html: one section per class, one row per prototype; the page's path comes back."""
     classes: dict[str, list[Prototype]] = {}
     for prototype in found:
@@ -33,16 +36,17 @@ def write_prototypes(found: Results[Prototype], folder: Path) -> Path:
         "Every prototype is a part of one training picture, the box in the first picture of a row. Beside it are the "
         "parts of other pictures that look most like it. A box holds the top 5 percent of the prototype's map."
     )
-    return _write(folder, "Prototypes", lead, sections, found.settings)
+    return _write(folder, "Prototypes", lead, [*sections, *strip(before)], found.settings)
 
 
-def write_answers(found: Results[LooksLike], folder: Path) -> Path:
+def write_answers(found: Results[LooksLike], folder: Path, before: Rows = ()) -> Path:
     """`folder`/prototypes.html: one section per picture, one row per reason; the page's path comes back."""
     lead = (
         "Each picture is named for the prototypes that its parts look like: similarity x weight is what a prototype "
         "contributes to the answer's logit."
     )
-    return _write(folder, "This looks like that", lead, [_answer(answer) for answer in found], found.settings)
+    sections = [*map(_answer, found), *strip(before)]
+    return _write(folder, "This looks like that", lead, sections, found.settings)
 
 
 def _write(folder: Path, title: str, lead: str, sections: Sequence[str], settings: Mapping[str, Any]) -> Path:
@@ -69,7 +73,10 @@ def _prototype(prototype: Prototype) -> str:
 
 
 def _answer(answer: LooksLike) -> str:
-    image = answer.image()
+    try:
+        image = answer.image()
+    except BadPicture as reason:  # gone since it was compared
+        return f'<section><p class="dim">{html.escape(str(reason))}</p></section>'
     reasons = "".join(_reason(image, reason, answer.shelf) for reason in answer.reasons)
     return f"""<section><h2>{html.escape(answer.label)} {answer.probability:.2f}</h2>
 <p class="dim">{html.escape(Path(answer.name).name)}; {answer.shares()}</p>{reasons}</section>"""

@@ -27,5 +27,6 @@ from .writing import Writer as Writer
 from .writing import figures as figures
 from .writing import page_of as page_of
 from .writing import read as read
+from .writing import strip as strip
 from .writing import write_picture as write_picture
 from .writing import write_values as write_values

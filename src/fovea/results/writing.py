@@ -161,10 +161,10 @@ class Writer:
         self.skipped += skipped
         for result in results:
             self.folder.mkdir(parents=True, exist_ok=True)
-            row = {"name": result.name, "stem": "", **result.to_dict()}
-            key = _key(row, self.run)
-            row["stem"] = self._claim(result, key)
             try:
+                row = {"name": result.name, "stem": "", **result.to_dict()}
+                key = _key(row, self.run)
+                row["stem"] = self._claim(result, key)
                 row["files"] = result.files(self.folder, row["stem"])
             except BadPicture as reason:
                 self.skipped.append((result.name, str(reason)))
@@ -183,6 +183,12 @@ class Writer:
         runs = dict.fromkeys([saved.run, *(run for _, run in rows)])
         drawn = [(json.loads(run), figures([row for row, of in rows if of == run])) for run in runs]
         return _page(drawn, [entry["reason"] for entry in saved.skipped])
+
+    @property
+    def others(self) -> list[dict[str, Any]]:
+        """The rows of other pictures and runs that were there when it was last written."""
+        rows = self.before.results if self.before is not None else []
+        return rows[: len(rows) - len(self.rows)]
 
     def _claim(self, result: "Result", key: str) -> str:
         """A stem that no other row has and no other run takes at this moment; that of the same row before, if any."""
@@ -291,10 +297,15 @@ def write_page(
 def figures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The first picture of each row, with its caption."""
     for row in rows:
-        pictures = [name for name in _strings(row.get("files", {})) if name.endswith((".png", ".jpg"))]
+        pictures = [name for name in names_in(row.get("files", {})) if name.endswith((".png", ".jpg"))]
         caption = _caption(row["name"], row.get("label") or "", row.get("probability"))
         first = f'<img alt="" src="{quote(os.fsencode(pictures[0]))}">' if pictures else ""
         yield f"<figure>{first}<figcaption>{caption}</figcaption></figure>"
+
+
+def strip(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a page of its own shows of the rows before."""
+    return [f'<h2>before</h2><div class="strip">{"".join(figures(rows))}</div>'] if rows else []
 
 
 def _page(runs: Sequence[tuple[Mapping[str, Any], Iterable[str]]], skipped: Sequence[str]) -> str:
@@ -314,9 +325,9 @@ def _caption(name: str, label: str, probability: float | None) -> str:
     return f"<b>{html.escape(label)}{share}</b><br>{pages.breaking(Path(name).name)}"
 
 
-def _strings(value: Any) -> list[str]:
+def names_in(value: Any) -> list[str]:
     """The file names in a row's `files`, however deep."""
     if isinstance(value, str):
         return [value]
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return [name for part in inner for name in _strings(part)]
+    return [name for part in inner for name in names_in(part)]

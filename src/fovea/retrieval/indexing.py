@@ -18,7 +18,7 @@ from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_bounds
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
-from fovea.retrieval.knowing import Known, known, readable, refuse_another
+from fovea.retrieval.knowing import Known, known, refuse_another
 from fovea.retrieval.store import About, Held, Row, Stamp, file_of, writing
 
 AGAIN = (-2, 0)  # the stamp of no picture, so that it is tried again the next time
@@ -87,9 +87,9 @@ def index(
         if todo:
             store.write(_about(network, folder, path, None), {})
     before, kept = moved.kept.keys(), after.kept.keys()
-    skipped = tuple((readable(name), readable(row.reason)) for name, row in sorted(after.lost.items()))
+    skipped = tuple((name, row.reason) for name, row in sorted(after.lost.items()))
     if not kept:
-        raise BadPicture(f"no picture of {readable(folder)} could be read: {skipped[0][1]}")
+        raise BadPicture(f"no picture of {folder} could be read: {skipped[0][1]}")
     looked_at = kept & {file.name for file in todo}
     added, changed = len(looked_at - before), len(looked_at & before)
     return Indexed(path, len(kept), added, changed, len(before - set(names)), len(kept) - len(looked_at), skipped)
@@ -197,7 +197,7 @@ def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tup
             if bool(vector.isfinite().all()):
                 rows[file.name] = Row(file.stamp[:2], vector.numpy())
             else:
-                reason = f"{readable(file.name)}: the network gives values that are not numbers"
+                reason = f"{file.name}: the network gives values that are not numbers"
                 rows[file.name] = Row(file.stamp, reason=reason)
         skipped.clear()
         done += len(rows)

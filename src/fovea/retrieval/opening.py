@@ -75,7 +75,7 @@ class Index:
             try:
                 yield Step([self._nearest(picture, count, max_pixels)], [], done, len(given))
             except BadPicture as reason:
-                yield Step([], [(readable(picture.name), readable(str(reason)))], done, len(given))
+                yield Step([], [(picture.name, str(reason))], done, len(given))
 
     def _nearest(self, picture: Picture, count: int | None, max_pixels: int) -> Search:
         start, network = time.perf_counter(), self.known.network
@@ -87,7 +87,7 @@ class Index:
         rows = [row for row in order[: most + 1].tolist() if row != itself][:most] or [itself]
         near = tuple(self._neighbor(row, float(similarity[row]), row == itself) for row in rows)
         place = None if itself is None else self._neighbor(itself, float(similarity[itself]), True)
-        return Search(readable(picture.name), near, place, time.perf_counter() - start, picture, network, max_pixels)
+        return Search(picture.name, near, place, time.perf_counter() - start, picture, network, max_pixels)
 
     def _neighbor(self, row: int, similarity: float, itself: bool) -> Neighbor:
         name = self.names[row]
@@ -128,7 +128,7 @@ def open_index(
     network = named_by(held.about, file, device) if net is None else known(net, None, identity.features, device)
     refuse_another(network, held.about, file)
     names = tuple(sorted(kept))
-    lost = tuple((readable(name), readable(row.reason)) for name, row in sorted(held.lost.items()))
+    lost = tuple((name, row.reason) for name, row in sorted(held.lost.items()))
     where = _folder(held.about, file) if folder is None else Path(os.path.abspath(os.path.expanduser(folder)))
     if folder is not None and not where.is_dir():
         raise BadPicture(f"no folder {str(folder)!r}: name the one that was indexed")

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fovea.results import breaking, figures, inside, page, ramp
+from fovea.results import breaking, inside, page, ramp, strip
 from fovea.retrieval.figure import Card
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 def whole(searches: "Sequence[Search]", settings: Mapping[str, Any], before: Sequence[Mapping[str, Any]] = ()) -> str:
     """The page; `before` are rows of earlier searches, of which it shows the sheets."""
     sections = [_section(search, number) for number, search in enumerate(searches, 1)]
-    strip = f'<h2>before</h2><div class="strip">{"".join(figures(before))}</div>' if before else ""
     style = files("fovea.retrieval").joinpath("page.css").read_text()
-    return page("pictures that look alike", [_heading(settings), *sections, strip], style)
+    return page("pictures that look alike", [_heading(settings), *sections, *strip(before)], style)
 
 
 def _heading(settings: Mapping[str, Any]) -> str:

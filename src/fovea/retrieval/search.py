@@ -101,7 +101,7 @@ class SearchWriter(Writer):
         super().add((), skipped)
 
     def page(self, saved: Saved) -> str:
-        return page.whole(self.searches, self.settings, saved.results[: len(saved.results) - len(self.rows)])
+        return page.whole(self.searches, self.settings, self.others)
 
 
 class Searches(Results[Search]):

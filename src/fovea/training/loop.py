@@ -179,7 +179,7 @@ class _Run:
             checkpoint.same_run(known, recipe, self.about_data, out)
         self.feed = data.feed(self.network, fabric.device, show.decoding)
         self.tested = data.tested(self.network, fabric.device, show.decoding)
-        self._named: set[str] = set()
+        self._named: dict[str, str] = {}
         self._report_skipped()
         self.order = Order(recipe, self.feed, shares, data.name)
         for note in self.order.notes:
@@ -191,7 +191,7 @@ class _Run:
         for name, reason in [*self.feed.skipped, *(self.tested.skipped if self.tested else [])]:
             if name not in self._named:
                 self.show.line(f"skipped {name}: {reason}")
-                self._named.add(name)
+                self._named[name] = reason
 
     def _score(self, module: nn.Module) -> dict[str, float]:
         """That of the network with this module, maybe a copy with averaged weights; nothing without test data."""
@@ -386,6 +386,8 @@ class _Run:
             "minutes": trained.minutes,
             "weights_sha256": trained.hash,
         }
+        if self._named:
+            facts["skipped"] = [{"name": name, "reason": reason} for name, reason in self._named.items()]
         write_json(trained.card, facts | provenance(recipe.seed, f"recipes/{name}.toml"))
         log, rows = Log(out, steps), read(out)
         if trained.score and not (
