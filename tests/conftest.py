@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fovea
 
-pytest_plugins = ["made_data"]  # tiny samples of every data set
+pytest_plugins = ["made_data", "forging"]  # tiny samples of every data set; forged weights files
 torch.set_num_threads(1)  # the networks here are tiny: threads cost more than they bring
 
 

@@ -205,7 +205,7 @@ def test_pixels_are_told_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"locations": 0}, "at least one glimpse"),
+        ({"locations": 0}, "locations is 1 to 4,096"),
         ({"width": -1}, "width .* above 0"),
         ({"glimpse": 97, "side": 96}, "1 to 96 pixels a side"),
         ({"spread": 0}, "above 0; got 0"),

@@ -318,7 +318,7 @@ def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
     ({"local": "rnn"}, "local is none, cnn, lstm, attention"),
     ({"readout": "sum:11"}, "N from 1 to 10"),
     ({"self_attention": True, "layers": 1}, "between LSTM layers"),
-    ({"steps": 0}, "steps is at least 1"),
+    ({"steps": 0}, "steps is 1 to 1,000; got 0"),
     ({"local": "lstm", "readout": "attention"}, "has no attention"),
     ({"dropout": 2.0}, "dropout is a share"),
     ({"crop": 0.0}, "crop is the share"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, within
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of
 from fovea.models.norms import Statistics, scaled
 from fovea.networks import Network, model
@@ -32,8 +32,7 @@ class DramOptions:
     def __post_init__(self) -> None:
         if not 0 < self.width <= 4:
             raise BadChoice(f"width multiplies the channels and is above 0 and at most 4; got {self.width}")
-        if self.locations < 1:
-            raise BadChoice(f"DRAM reads at least one glimpse; got locations={self.locations}")
+        within("locations", self.locations, 1, 4096)
         if not 1 <= self.glimpse <= self.side:
             raise BadChoice(
                 f"a glimpse is 1 to {self.side} pixels a side, as the pictures are; got glimpse={self.glimpse}"

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, within
 from fovea.models.selfattention import SelfAttention
 
 Local = Literal["none", "cnn", "lstm", "attention"]
@@ -47,9 +47,8 @@ class LocalOptions:
     def __post_init__(self) -> None:
         if self.local not in get_args(Local):
             raise BadChoice(f"local is {', '.join(get_args(Local))}; got {self.local!r}")
-        for name in ("steps", "hidden", "layers", "patch", "patches"):
-            if getattr(self, name) < 1:
-                raise BadChoice(f"{name} is at least 1; got {getattr(self, name)}")
+        for name, most in (("steps", 1000), ("hidden", 2**16), ("layers", 100), ("patch", 4096), ("patches", 1000)):
+            within(name, getattr(self, name), 1, most)
         if not 0 <= self.dropout < 1:
             raise BadChoice(f"dropout is a share, 0 or more and below 1; got {self.dropout}")
         if self.weight < 0:

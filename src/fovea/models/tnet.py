@@ -240,6 +240,7 @@ class WalkOptions:
     def check(self, cells: int) -> None:
         """Whether a grid of so many cells has room for the glimpses."""
         within("levels", self.levels, 1, 16)
+        within("glimpses", self.glimpses, 0, 4096)
         plan(self.glimpses, self.levels, cells)
         plan(self.glimpses if self.while_training is None else self.while_training, self.levels, cells)
         if not 0 <= self.explore <= 1:
@@ -379,8 +380,7 @@ class BagOptions(WalkOptions):
 def build_bag(classes: int, options: BagOptions) -> Network:
     bagnet.check(options.width, options.dropout)
     options.check(25)
-    if options.base < 77:
-        raise BadChoice(f"the extractor's cells see 77 pixels: base is at least 77; got {options.base}")
+    within("base, of which the extractor's cells see 77 pixels,", options.base, 77, 16384)
     extractor = BagExtractor(options.base, options.width, options.dropout)
     side = _side_of_map(options.base)
     cells = [round(i * (side - 1) / 4) for i in range(5)]  # evenly from the first to the last: of 9, every second one
@@ -432,8 +432,7 @@ class TimmOptions(WalkOptions):
         if self.norms not in ("level", "shared"):
             raise BadChoice(f"norms is level or shared; got {self.norms!r}")
         for name, given in (("base", self.base), ("side", self.side)):
-            if given is not None and given < 1:
-                raise BadChoice(f"{name} is at least one pixel; got {given}")
+            within(name, 1 if given is None else given, 1, 16384)
 
 
 @model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses",))

@@ -32,7 +32,6 @@ from .loading import as_network as as_network
 from .loading import keep_classes as keep_classes
 from .loading import kind_of as kind_of
 from .loading import load as load
-from .loading import load_named as load_named
 from .loading import models as models
 from .loading import ours as ours
 from .matching import Matching as Matching

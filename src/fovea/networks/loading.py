@@ -110,21 +110,6 @@ def _trained(
     return network
 
 
-def load_named(name: str, weights: str | None, where: object) -> Network:
-    """A network that a file, `where`, names: nothing is fetched or imported for it, whatever the name.
-
-    It comes with fovea or in an installed package, or its weights lie in a file, which is read as any weights file.
-    """
-    at_hand = Path(name).is_file() and Path(name).suffix.lower() in FILES
-    if not at_hand and (not _is_known(name) or (weights is None and _is_fetched(name))):
-        shown = printable(name)[:LETTERS]
-        raise BadNetwork(
-            f"{where} names the network {shown!r}, which does not lie here: if you trust it, name it yourself, so that "
-            f"it may be fetched or imported (net={shown!r}, --net {shown})"
-        )
-    return load(name, weights)
-
-
 def _load_within(
     name: str, weights: None, pretrained: bool, classes: int | None, options: Mapping[str, Any]
 ) -> Network:
