@@ -55,6 +55,7 @@ def test_score_weights_and_curves_are_said(
         ("optimizer={name = 'sgd', nesterov = true}", "Nesterov momentum requires a momentum"),
         ("network.options={sid = 3}", "smallnet has no option 'sid'; did you mean 'side'"),
         ("network.name=smalnet", "did you mean 'smallnet'"),
+        ("network={name = 'timm/test_resnet', options = {checkpoint_path = 'x'}}", "option checkpoint_path is refused"),
         ("loss.distil.teacher=efficientnet_lite0", "has 1000 classes and the data 10"),
         ("optimizer.groups=[{match = 'head.*', lr = 1.0}]", "no parameter is called 'head.*'"),
     ],

@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -84,12 +85,19 @@ def facts(path: Path) -> Facts:
     if path.suffix.lower() != ".safetensors":
         return Facts()
     try:
-        with safe_open(str(path), framework="pt") as file:
+        with named(path) as name, safe_open(name, framework="pt") as file:
             about = dict(file.metadata() or {})
     except Exception as error:  # safetensors', and those of the disk and the memory
         raise BadNetwork(f"{path} is not a whole safetensors file: {printable(str(error))[:LETTERS]}") from None
     ours = {key.removeprefix("fovea."): value for key, value in about.items() if key.startswith("fovea.")}
     return Facts.read(ours, path, MADE_ANEW, BadNetwork)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[str]:
+    """A name that safetensors opens the file by: it takes no other than UTF-8."""
+    with path.open("rb") as file:
+        yield str(path) if str(path).isprintable() else f"/proc/self/fd/{file.fileno()}"
 
 
 def refuse_options(path: Path, given: Mapping[str, Any], declared: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice, BadNetwork, nearest, printable, whole
-from fovea.networks.facts import LETTERS, MADE_ANEW, facts
+from fovea.networks.facts import LETTERS, MADE_ANEW, facts, named
 
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
@@ -81,7 +81,8 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
 
     told = facts(path).sha256
     try:
-        state: dict[str, Tensor] = load_file(str(path))
+        with named(path) as name:
+            state: dict[str, Tensor] = load_file(name)
     except Exception as error:  # safetensors', and torch's for what it does not know
         raise BadNetwork(f"{path} is not a whole safetensors file: {printable(str(error))[:LETTERS]}") from None
     if told is not None and told != hash_of(state):
