@@ -85,11 +85,11 @@ def test_options_of_fovea_have_their_types(forge: Forge) -> None:
 @pytest.mark.parametrize(
     ("network", "options"),
     [
-        ("timm/test_resnet", {"channels": [10**6] * 4}),
-        ("timm/resnet18", {"layers": [10**6] * 4, "channels": [1] * 4, "stem_width": 1}),  # small, but many
-        ("smallnet", {"widths": [10**5, 10**5]}),
-        ("textcnn", {"width": 10**6, "words": [str(number) for number in range(1000)]}),
-        ("twostream/timm/test_resnet", {**TWO_STREAMS, "hidden": 65536}),
+        ("timm/test_resnet", {"channels": [16384] * 4}),
+        ("timm/resnet18", {"layers": [16384] * 4, "channels": [1] * 4, "stem_width": 1}),  # small, but many
+        ("smallnet", {"widths": [16384, 16384]}),
+        ("textcnn", {"width": 16384, "words": [str(number) for number in range(10_000)]}),
+        ("twostream/timm/test_resnet", {**TWO_STREAMS, "hidden": 16384}),
         ("timm/vit_giant_patch14_224", {}),
     ],
 )
@@ -188,7 +188,7 @@ def test_too_large_pictures_by_an_option(tmp_path: Path) -> None:
     fovea.load("smallnet", pretrained=False, options={"side": 32}).save(path)
     about, tensors = opened(path)
     del about["fovea.transform"]
-    save_file(tensors, str(path), about | {"fovea.options": '{"side": 100000}'})
+    save_file(tensors, str(path), about | {"fovea.options": '{"side": 10000}'})
     assert "at most 16,777,216 are taken" in said(path)
 
 

@@ -135,4 +135,4 @@ def _is_plain(value: Any) -> bool:
         )
     if isinstance(value, str):
         return len(value) <= LETTERS and not PATH.match(value)
-    return value is None or (isinstance(value, (bool, int, float)) and math.isfinite(value) and abs(value) <= NUMBER)
+    return value is None or (isinstance(value, (bool, int, float)) and abs(value) <= NUMBER)
