@@ -21,6 +21,7 @@ from .errors import shown as shown
 from .errors import within as within
 from .files import Names as Names
 from .files import claimed as claimed
+from .files import contents as contents
 from .files import finite as finite
 from .files import locked as locked
 from .files import plain as plain

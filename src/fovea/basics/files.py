@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fovea.basics.errors import FoveaError
+from fovea.basics.errors import FoveaError, within
 
 LOCKED: set[int] = set()  # handles of locks, which a process that is forked, and may live longer, must not keep
 os.register_at_fork(after_in_child=lambda: deque(map(os.close, LOCKED), maxlen=0))
@@ -125,6 +125,16 @@ def claimed(path: Path, owner: str) -> bool:
     with open(handle, "wb") as file:
         file.write(owner.encode())
     return True
+
+
+def contents(path: Path, most: int) -> bytes:
+    """All of a file of at most so many bytes. A pipe or a device is not waited for."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
+    within(f"the size of {path} in bytes", found.st_size, 0, most)
+    with open(path, "rb") as file:
+        return file.read(found.st_size)
 
 
 def write_json(path: Path, content: Any) -> None:

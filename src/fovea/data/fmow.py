@@ -3,20 +3,33 @@
 The json's bounding_boxes have box = x y width height in the picture's pixels, 0-based: x1 = x + width.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from fovea.basics import BadChoice, BadPicture
+from pydantic import Field
+
+from fovea.basics import BadChoice, BadPicture, Record, contents
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import subfolders
-from fovea.data.samples import Below, Box, DataSet, Sample
+from fovea.data.samples import Below, Box, DataSet, Sample, inside
 
 PICTURE = "_rgb.jpg"  # the _msrgb.jpg beside them show the same places in the colors of another sensor
+LONGEST = 10_000_000  # bytes of a .json
+Length = Annotated[float, Field(ge=-1e6, le=1e6)]  # pixels
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_gt", "test")}
+
+
+class Mark(Record, extra="ignore"):
+    box: tuple[Length, Length, Length, Length]  # x y width height
+    category: str | None = None
+
+
+class Marks(Record, extra="ignore"):
+    bounding_boxes: list[Mark] | Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +41,17 @@ class JsonBoxes:
     category: str
 
     def read(self) -> tuple[Box, ...]:
+        path = inside(self.folder, self.file)
         try:
-            listed = json.loads((self.folder / self.file).read_bytes())["bounding_boxes"]
-            listed = listed if isinstance(listed, list) else [listed]
-            marked = [item for item in listed if item.get("category") == self.category] or listed[:1]
-            boxes = [item["box"] for item in marked]
-            return tuple((float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in boxes)
+            content = contents(path, LONGEST)
         except FileNotFoundError:
             return ()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadPicture(f"the boxes in {self.folder / self.file} cannot be read: {error!r}") from None
+        except (OSError, BadChoice) as error:
+            raise BadPicture(f"the boxes in {path} cannot be read: {error}") from None
+        listed = Marks.read(content, path, "its picture is left out", BadPicture).bounding_boxes
+        listed = listed if isinstance(listed, list) else [listed]
+        marked = [item.box for item in listed if item.category == self.category] or [item.box for item in listed[:1]]
+        return tuple((x, y, x + width, y + height) for x, y, width, height in marked)
 
 
 def is_fmow(folder: Path) -> bool:

@@ -1,6 +1,6 @@
 """MNIST: the four idx files, gzipped or not."""
 
-import gzip
+import math
 import struct
 import zlib
 from functools import partial
@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, within
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
+from fovea.data.places import at_most, unzipped
 from fovea.data.samples import DataSet, of_arrays
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
+AXES, MOST = 4, 1 << 30  # of an idx file: axes, and values
 
 
 def is_mnist(folder: Path) -> bool:
@@ -45,13 +47,14 @@ def read_digits(folder: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Two zero bytes, 8 for unsigned bytes, the number of axes, their lengths as big-endian 32 bits, the values."""
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        zero, kind, axes = struct.unpack(">HBB", data[:4])
-        shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
-        if zero or kind != 8:
-            raise ValueError("it does not begin as an idx file of bytes does")
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
+        with unzipped(path) as file:
+            zero, kind, axes = struct.unpack(">HBB", file.read(4))
+            if zero or kind != 8 or axes > AXES:
+                raise ValueError("it does not begin as an idx file of bytes does")
+            shape = struct.unpack(f">{axes}I", file.read(4 * axes))
+            within("the number of values", math.prod(shape), 0, MOST)
+            data = at_most(file, math.prod(shape) + 1)  # one more would be too many
+        return np.frombuffer(data, np.uint8).reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
         raise BadChoice(f"{path} is damaged or cut short: {error}") from None
 

@@ -1,14 +1,20 @@
 """Where data lies: folders by path or by name, and what to say when they are not there or not whole."""
 
 import csv
+import gzip
+import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, cast
 
-from fovea.basics import BadChoice, nearest
+from fovea.basics import BadChoice, contents, nearest, within
 from fovea.data.samples import Below, Sample
 from fovea.pictures import is_picture_name
+
+LONGEST = 1 << 28  # bytes of a list
+COLUMNS = 1000
 
 
 def home() -> Path | None:
@@ -125,8 +131,10 @@ def pictures(folder: Path) -> list[str]:
 
 def table(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a CSV file with what begins an error about each; the columns needed are in every one."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
+    where = str(path)
+    try:
+        reader = csv.DictReader(io.StringIO(text_of(path), newline=""))
+        within(f"the number of columns of {path}", len(reader.fieldnames or ()), 0, COLUMNS)
         lacking = {*needed} - set(reader.fieldnames or ())
         if lacking:
             raise BadChoice(f"{path} lacks the columns {', '.join(sorted(lacking))}")
@@ -134,13 +142,37 @@ def table(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, st
             where = f"{path}, line {reader.line_num}"
             if any(row[name] is None for name in needed):
                 raise BadChoice(f"{where} is cut short")
+            row.pop(None, None)  # cells beyond the columns
             yield where, row
+    except csv.Error as error:
+        raise BadChoice(f"{path}, after {where.rpartition(', ')[2]}, cannot be read: {error}") from None
 
 
 def lines(path: Path) -> list[tuple[int, str]]:
     """The lines of an index file that say something, with their numbers."""
+    found = io.StringIO(text_of(path), newline=None)  # however lines end
+    return [(i, line.rstrip("\n")) for i, line in enumerate(found, 1) if line.strip()]
+
+
+def unzipped(path: Path) -> IO[bytes]:
+    """A file to read, gzipped or not."""
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    return cast(IO[bytes], gzip.open(path) if zipped else open(path, "rb"))
+
+
+def at_most(file: IO[bytes], count: int) -> bytes:
+    """So many bytes, or as many as there are: memory is taken for what comes, not for what is asked for."""
+    parts: list[bytes] = []
+    while count and (part := file.read(min(count, 1 << 20))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def text_of(path: Path) -> str:
+    """All of a list, which is UTF-8 and not too long."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return contents(path, LONGEST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadChoice(f"{path} cannot be read: {error}") from None
-    return [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]

@@ -1,6 +1,8 @@
 """A labeled picture, where its pixels come from, and a set of them. Nothing is decoded until it is asked for."""
 
 import math
+import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, BadPicture, demand_bounds
+from fovea.basics import BadChoice, BadPicture, demand_bounds, shown
 from fovea.pictures import from_array, read, read_all, read_bytes
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
@@ -28,6 +30,17 @@ class Annotation(Protocol):
     def read(self) -> tuple[Box, ...]: ...  # or BadPicture
 
 
+def inside(folder: Path, name: str) -> Path:
+    """The file that a list of the set names; one that would lead out of its folder is not followed."""
+    if leads_out(name):
+        raise BadPicture(f"{shown(name)} is not read: it leads out of {folder}")
+    return folder / name
+
+
+def leads_out(name: str) -> bool:
+    return "\0" in name or os.path.isabs(name) or ".." in re.split(r"[/\\]", name)
+
+
 @dataclass(frozen=True, slots=True)
 class Below:
     """A file of a large set: a million of them share one folder, and only their names take memory."""
@@ -40,12 +53,15 @@ class Below:
         return self.folder / self.name
 
     def read(self) -> Image.Image:
-        return read(self.path)
+        return read(inside(self.folder, self.name))
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file inside an uncompressed tar: any number of readers, none of which keeps it open."""
+    """A file inside an uncompressed tar: any number of readers, none of which keeps it open.
+
+    It lies in the shard as a whole, so that reading takes no more memory than there are bytes.
+    """
 
     shard: Path
     name: str
@@ -58,7 +74,8 @@ class Member:
                 file.seek(self.offset)
                 data = file.read(self.size)
         except OSError as error:
-            raise BadPicture(f"{self.name} cannot be read from {self.shard.name}: {error.strerror}") from None
+            reason = f"{self.name} cannot be read from {self.shard.name}: {error.strerror}"
+            raise BadPicture(reason, passing=True) from None
         return read_bytes(data, self.name)
 
 

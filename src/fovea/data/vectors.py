@@ -1,19 +1,17 @@
 """Word vectors from word2vec files, text or binary, gzipped or not; only the words asked for are kept in memory."""
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics import BadChoice, nearest
-from fovea.data.places import at_home, find
+from fovea.basics import BadChoice, nearest, within
+from fovea.data.places import at_home, find, unzipped
 
 PADDING, UNKNOWN = 0, 1  # the first two rows
 SPREAD = 0.25  # of the random vectors, uniform on both sides of 0 (Kim 2014)
@@ -21,6 +19,8 @@ USUAL = ("vectors.txt.gz", "vectors.txt", "vectors.bin.gz", "vectors.bin", "Goog
          "GoogleNews-vectors-negative300.bin")  # fmt: skip
 Missing = Literal["random", "unknown"]
 CHUNK = 1 << 20
+WIDEST, LONGEST = 100_000, 1 << 23  # numbers of a vector, and bytes of a line
+RATIO, LEAST = 100, 1 << 28  # a file may unpack to so many times its size, or so many bytes
 
 
 @dataclass(frozen=True)
@@ -58,22 +58,22 @@ def open_vectors(given: str | Path, words: Iterable[str], missing: Missing = "ra
 
 def read_vectors(path: Path, words: Iterable[str]) -> dict[str, NDArray[np.float32]]:
     """Those of the words that the file has. A text file may begin with its size or not; a binary one must."""
-    wanted = {word.encode(): word for word in words}
+    wanted = {word.encode(errors="replace"): word for word in words}
     found: dict[str, NDArray[np.float32]] = {}
     seen = 0
     try:
-        with open(path, "rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        with cast(IO[bytes], gzip.open(path) if zipped else open(path, "rb")) as file:
+        with unzipped(path) as file:
             head = file.readline(CHUNK)
             cells = head.split()
-            sized = len(cells) == 2 and all(map(bytes.isdigit, cells))
+            sized = len(cells) == 2 and all(cell.isdigit() and len(cell) < 16 for cell in cells)
             rows, size = (int(cells[0]), int(cells[1])) if sized else (0, len(cells) - 1)
             start = file.read(CHUNK) if sized else head + file.read(CHUNK)
             text = re.search(rb"[\x00-\x08\x0e-\x1f]", start[:4096]) is None
             if size < 1 or not (sized or (text and all(map(_is_number, cells[-2:])))):
                 raise BadChoice(f"{path} is no word2vec file: its first line is neither a size nor a word with numbers")
-            for word, values in (_of_text if text else _of_binary)(file, start, size):
+            within(f"the size of the vectors in {path}", size, 1, WIDEST)
+            chunks = _chunks(file, start, max(LEAST, RATIO * path.stat().st_size))
+            for word, values in (_of_text if text else _of_binary)(chunks, size):
                 seen += 1
                 if word in wanted and wanted[word] not in found:
                     found[wanted[word]] = _numbers(path, word, values, size, text)
@@ -84,12 +84,26 @@ def read_vectors(path: Path, words: Iterable[str]) -> dict[str, NDArray[np.float
     return found
 
 
+def _chunks(file: IO[bytes], start: bytes, most: int) -> Iterator[bytes]:
+    """What the file holds, as long as it is in proportion to its size: more is a bomb."""
+    yield start
+    while chunk := file.read(CHUNK):
+        most -= len(chunk)
+        if most < 0:
+            raise EOFError(f"it unpacks to more than {RATIO} times its size")
+        yield chunk
+
+
 # Each word with its numbers, not yet converted: most words are not wanted.
-def _of_text(file: IO[bytes], start: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
-    *whole, rest = start.split(b"\n")
-    for line in chain(whole, [rest + file.readline()], file):
-        if line.strip():
-            yield _word_and_rest(line, size)
+def _of_text(chunks: Iterator[bytes], size: int) -> Iterator[tuple[bytes, bytes]]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LONGEST:
+            raise EOFError(f"a line has more than {LONGEST:,} bytes")
+        yield from (_word_and_rest(line, size) for line in whole if line.strip())
+    if rest.strip():
+        yield _word_and_rest(rest, size)
 
 
 def _word_and_rest(line: bytes, size: int) -> tuple[bytes, bytes]:
@@ -102,20 +116,17 @@ def _word_and_rest(line: bytes, size: int) -> tuple[bytes, bytes]:
     return word, values
 
 
-def _of_binary(file: IO[bytes], buffer: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _of_binary(chunks: Iterator[bytes], size: int) -> Iterator[tuple[bytes, bytes]]:
     """word, a space, 4 bytes a number, and in some files a line end."""
-    at = 0
-    while True:
-        space = buffer.find(b" ", at)
-        end = space + 1 + 4 * size
-        if space < 0 or end > len(buffer):
-            more = file.read(max(CHUNK, 8 * size))
-            if not more:
-                return
-            buffer, at = buffer[at:] + more, 0
-            continue
-        yield buffer[at:space].lstrip(b"\n"), buffer[space + 1 : end]
-        at = end
+    buffer = b""
+    for chunk in chunks:
+        buffer, at = buffer + chunk, 0
+        while (space := buffer.find(b" ", at)) >= 0 and (end := space + 1 + 4 * size) <= len(buffer):
+            yield buffer[at:space].lstrip(b"\n"), buffer[space + 1 : end]
+            at = end
+        buffer = buffer[at:]
+        if len(buffer) > LONGEST:
+            raise EOFError(f"a word has more than {LONGEST:,} bytes")
 
 
 def _numbers(path: Path, word: bytes, values: bytes, size: int, text: bool) -> NDArray[np.float32]:

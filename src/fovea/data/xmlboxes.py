@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fovea.basics import BadPicture
-from fovea.data.samples import Box
+from fovea.basics import BadPicture, contents, within
+from fovea.data.samples import Box, inside
+
+LONGEST = 10_000_000  # bytes of a file
+MOST = 1e6  # pixels
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class XmlBoxes:
 
     def read(self) -> tuple[Box, ...]:
         try:
-            return read_marked(self.path).boxes
+            return read_marked(inside(self.folder, self.file)).boxes
         except FileNotFoundError:
             return ()
 
@@ -40,13 +43,15 @@ class XmlBoxes:
 def read_marked(path: Path) -> Marked:
     names, boxes = [], []
     try:
-        root = ElementTree.fromstring(path.read_bytes())
+        root = ElementTree.fromstring(contents(path, LONGEST))  # expat refuses entities that grow
         width, height = (float(root.findtext(f"size/{side}") or 0) for side in ("width", "height"))
         for item in root.iter("object"):
             x0, y0, x1, y1 = (float(item.findtext(f"bndbox/{side}") or "") for side in ("xmin", "ymin", "xmax", "ymax"))
             # some boxes end one pixel outside; a size of 0 says nothing
             boxes.append((max(x0, 0.0), max(y0, 0.0), min(x1 + 1, width or x1 + 1), min(y1 + 1, height or y1 + 1)))
             names.append((item.findtext("name") or "").strip())
+            for side in boxes[-1]:
+                within("a box's side", side, 0, MOST)
     except FileNotFoundError:
         raise
     except (OSError, ElementTree.ParseError, ValueError) as error:
