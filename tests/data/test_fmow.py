@@ -27,9 +27,19 @@ def test_boxes_are_of_the_pictures_own_category(made: Made) -> None:
     assert open_data(root).samples[0].boxes == ()
 
 
+BOX = '{"bounding_boxes": [{"box": [1, 2, 3, 4]}]} '
+
+
 def test_a_damaged_json_is_reported_with_its_picture(made: Made) -> None:
     root = made("fmow")
-    for text in ("{", "{}", '{"bounding_boxes": [{"box": [1, 2]}]}', "[]"):
+    hostile = (
+        "[" * 100_000,
+        '{"bounding_boxes": [{"box": [1, 2, 3, NaN]}]}',
+        BOX.replace("4", "9" * 10_000),
+        " " * 10**7,
+    )
+    large = BOX.replace("4", "1e300"), BOX.replace("4", '"4"'), BOX.replace("4", "10" * 200)
+    for text in ("{", "{}", '{"bounding_boxes": [{"box": [1, 2]}]}', "[]", *hostile, *large):
         (root / NOTE).write_text(text)
         (sample, image), *_ = open_data(root).with_boxes().read()
         assert (sample.label, isinstance(image, fovea.BadPicture)) == (0, True)

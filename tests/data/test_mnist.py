@@ -1,4 +1,6 @@
 import gzip
+import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -46,3 +48,31 @@ def test_counts_must_agree(made: Made) -> None:
     root = made("mnist")
     (root / "t10k-labels-idx1-ubyte.gz").write_bytes((root / "train-labels-idx1-ubyte.gz").read_bytes())
     refused("inconsistent", open_data, root)
+
+
+def idx(*shape: int, kind: int = 8) -> bytes:
+    return struct.pack(f">HBB{len(shape)}I", 0, kind, len(shape), *shape)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (idx(2**32 - 1, 2**32 - 1, 2**32 - 1), "the number of values is 0 to 1,073,741,824"),
+        (idx(*[1] * 255), "does not begin as an idx file"),
+        (idx(1000, 1000, 1000) + bytes(8), "cannot reshape"),
+        (idx(2, 2) + bytes(100_000_000), "cannot reshape array of size 5"),
+        (idx(1, 1, kind=14) + bytes(8), "does not begin as an idx file"),
+        (b"", "damaged or cut short"),
+    ],
+    ids=["dims", "axes", "short", "long", "floats", "empty"],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_headers_are_not_believed(content: bytes, words: str, zipped: bool, tmp_path: Path) -> None:
+    """Nor is a file unpacked further than its header says: 100 MB of zeros are 100 kB gzipped."""
+    path = tmp_path / "a"
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    del content
+    tracemalloc.start()
+    refused(words, read_idx, path)
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()

@@ -51,7 +51,7 @@ def test_line_breaks_are_no_words_and_letters_that_grow_keep_their_places() -> N
 
 def test_a_vocabulary_is_checked() -> None:
     refused("'a' is there twice", Reading, ("a", "b", "a"), 5)
-    refused("at least 1 word; got 0", Reading, (), 0)
+    refused("length of a text in words is 1 to 16,384; got 0", Reading, (), 0)
 
 
 def test_forgotten_words_become_unknown_and_padding_stays() -> None:

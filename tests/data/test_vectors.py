@@ -1,13 +1,14 @@
 import gzip
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from checks import refused
-from fovea.data import open_sentences, open_vectors
+from fovea.data import open_sentences, open_vectors, vectors
 
 ROWS = {"film": [1.0, 2.0, -0.5], "new_york": [0.25, 0.5, 4.0], "clichés": [3.0, 0.0, 1.0], "the": [9.0, 8.0, 7.0]}
 
@@ -103,3 +104,30 @@ def test_the_real_vectors() -> None:
     assert found.matrix.shape == (len(words) + 2, 100)
     assert {"a", "i", "'s", "n't", "."} <= set(found.missing)
     assert len(found.missing) < 0.07 * len(words)
+
+
+HOSTILE = {
+    "size": (b"1000000000000 1000000000\nfilm " + bytes(64), "size of the vectors .* is 1 to 100,000; got 1000000000"),
+    "digits": (b"9" * 10_000 + b" 3\nfilm 1 2 3\n", "has none of the 1 words"),
+    "words": (b"1000000000000 3\nfilm 1 2 3\n", "has 1 of the 1,000,000,000,000 words"),
+    "no line end": (b"9 3\n" + b"x" * 9_000_000, "a line has more than 8,388,608 bytes"),
+    "no space": (b"9 3\n\x01" + b"x" * 9_000_000, "a word has more than 8,388,608 bytes"),
+    "not numbers": (b"1 3\nfilm 1 nan 3\n", "should have 3 numbers"),
+    "infinite": (b"1 1\nfilm " + struct.pack("<f", np.inf), "should have 1 numbers"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_claims_are_not_believed(name: str, tmp_path: Path) -> None:
+    content, words = HOSTILE[name]
+    (tmp_path / "v").write_bytes(content)
+    tracemalloc.start()
+    refused(words, open_vectors, tmp_path / "v", ["film"])
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "LEAST", 1 << 22)
+    (tmp_path / "v").write_bytes(gzip.compress(b"9 3\nfilm 1 2 3\n" + b"\n" * 30_000_000))
+    refused("unpacks to more than 100 times its size", open_vectors, tmp_path / "v", ["film"])

@@ -1,4 +1,7 @@
+import tracemalloc
 from pathlib import Path
+
+import pytest
 
 import fovea
 from checks import raises
@@ -29,3 +32,33 @@ def test_no_file_is_no_boxes_but_a_damaged_one_is_said(tmp_path: Path) -> None:
     assert XmlBoxes(tmp_path, "absent.xml").read() == ()
     note(tmp_path, ("a", 1, 2, 3))
     raises(fovea.BadPicture, r"the boxes in .*note\.xml cannot be read", XmlBoxes(tmp_path, "note.xml").read)
+
+
+LAUGHS = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))
+HOSTILE = {
+    "a bomb": f'<!DOCTYPE z [<!ENTITY a0 "{"x" * 1000}">{LAUGHS}]><z>&a9;</z>',
+    "another file": '<!DOCTYPE z [<!ENTITY a SYSTEM "file:///etc/passwd">]><z><object><name>&a;</name></object></z>',
+    "not a number": OBJECT.format("nan", 1, 2, 3),
+    "infinite": OBJECT.format(0, 1, "1e999", 3),
+    "huge": OBJECT.format(0, 1, "9" * 10_000, 3),
+    "long": f"<a>{' ' * 1_000_000}</a>",
+    "no XML": "\0",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(HOSTILE[name])
+    tracemalloc.start()
+    raises(fovea.BadPicture, r"the boxes in .*a\.xml cannot be read", XmlBoxes(tmp_path, "a.xml").read)
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+    (tmp_path / "a.xml").write_text("<a>" * 140_000 + "</a>" * 140_000)  # as deep as there is room for
+    assert XmlBoxes(tmp_path, "a.xml").read() == ()
+
+
+def test_a_list_does_not_lead_out(tmp_path: Path) -> None:
+    note(tmp_path, (1, 2, 9, 9))
+    (tmp_path / "set").mkdir()
+    for name in ("../note.xml", str(tmp_path / "note.xml"), "a/../../note.xml", "..\\note.xml", "note\0.xml"):
+        raises(fovea.BadPicture, "leads out of", XmlBoxes(tmp_path / "set", name).read)

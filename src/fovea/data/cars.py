@@ -11,8 +11,8 @@ from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
-from fovea.data.places import demand, demand_pictures
-from fovea.data.samples import Below, DataSet, Sample
+from fovea.data.places import class_number, demand, demand_pictures
+from fovea.data.samples import Below, DataSet, Sample, corners
 
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 MARKS = ("cars_annos.mat", "car_ims", "devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train", "cars_test")
@@ -54,18 +54,18 @@ def open_cars(folder: Path, *, split: str | None = None) -> DataSet:
 def _all_in_one(folder: Path) -> Iterator[Sample]:
     fields = columns(folder / "cars_annos.mat", ("relative_im_path", "class", "test", *CORNERS), "annotations")
     rows = ({"split": "train"}, {"split": "test"})
-    for file, label, test, *corners in zip(*fields, strict=True):
-        yield _sample(folder, file, label, corners, rows[float(test) == 1])
+    for file, label, test, *box in zip(*fields, strict=True):
+        yield _sample(folder, file, label, box, rows[test in ("1", "1.0")])
 
 
 def _one_split(folder: Path, part: str, annotations: str) -> Iterator[Sample]:
     row = {"split": part}
-    for file, label, *corners in zip(
+    for file, label, *box in zip(
         *columns(folder / annotations, ("fname", "class", *CORNERS), "annotations"), strict=True
     ):
-        yield _sample(folder, f"cars_{part}/{file}", label, corners, row)
+        yield _sample(folder, f"cars_{part}/{file}", label, box, row)
 
 
-def _sample(folder: Path, file: str, label: str, corners: list[str], row: dict[str, str]) -> Sample:
-    x0, y0, x1, y1 = map(float, corners)
-    return Sample(file, int(float(label)) - 1, Below(folder, file), ((x0 - 1, y0 - 1, x1, y1),), row)
+def _sample(folder: Path, file: str, label: str, box: list[str], row: dict[str, str]) -> Sample:
+    x0, y0, x1, y1 = corners(box, file)
+    return Sample(file, class_number(label, file), Below(folder, file), ((x0 - 1, y0 - 1, x1, y1),), row)

@@ -10,7 +10,7 @@ from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines
-from fovea.data.samples import Below, Box, DataSet, Sample
+from fovea.data.samples import Below, Box, DataSet, Sample, corners
 
 INDEX = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt", "classes.txt")
 
@@ -53,7 +53,7 @@ def _table(path: Path) -> dict[str, str]:
 
 def _box(folder: Path, key: str, text: str) -> tuple[Box, ...]:
     try:
-        x, y, width, height = map(float, text.split())
+        x, y, width, height = corners(text.split(), key)
     except ValueError:
         raise BadChoice(f"{folder / 'bounding_boxes.txt'}, picture {key}: expected x y w h, got {text!r}") from None
     return ((x, y, x + width, y + height),)

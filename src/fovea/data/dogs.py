@@ -8,7 +8,7 @@ from pathlib import Path
 from fovea.data.layouts import layout
 from fovea.data.matlab import columns
 from fovea.data.options import splits_asked
-from fovea.data.places import demand, demand_pictures
+from fovea.data.places import class_number, demand, demand_pictures
 from fovea.data.samples import Below, DataSet, Sample
 from fovea.data.xmlboxes import XmlBoxes
 
@@ -32,7 +32,7 @@ def open_dogs(folder: Path, *, split: str | None = None) -> DataSet:
         row = {"split": part}
         files, marked, labels = columns(folder / f"{inside}{part}_list.mat", ("file_list", "annotation_list", "labels"))
         for file, annotation, label in zip(files, marked, labels, strict=True):
-            number = int(float(label)) - 1
+            number = class_number(label, file)
             breeds[number] = file.partition("/")[0].partition("-")[2] or file.partition("/")[0]
             if part in asked:
                 boxes = XmlBoxes(folder, f"Annotation/{annotation}")

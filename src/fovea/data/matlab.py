@@ -1,11 +1,20 @@
 """Columns of MATLAB files, as Stanford publishes its lists."""
 
+import io
+import math
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, contents
+
+LONGEST, UNPACKED = 1 << 24, 1 << 26  # bytes of a file, and of what is packed in it
+DEEPEST = 8  # arrays in one another
+MATRIX, PACKED = 14, 15  # kinds of elements
+CELL, STRUCT, OTHERS = 1, 2, (3, 5, 16, 17)  # classes of arrays; the others hold code, objects or few of many numbers
 
 
 def columns(path: Path, names: Sequence[str], within: str | None = None) -> list[list[str]]:
@@ -13,10 +22,66 @@ def columns(path: Path, names: Sequence[str], within: str | None = None) -> list
     from scipy.io import loadmat
 
     try:
-        found = loadmat(path, squeeze_me=True)
+        data = contents(path, LONGEST)
+        _check(data)
+        found = loadmat(io.BytesIO(data), squeeze_me=True, variable_names=names if within is None else [within])
         found = found if within is None else np.atleast_1d(found[within])
-        return [[str(cell) for cell in np.atleast_1d(found[name])] for name in names]
+        cells = [[str(cell) for cell in np.atleast_1d(found[name])] for name in names]
+        if len(set(map(len, cells))) > 1:
+            raise ValueError("its columns have different lengths")
+        return cells
     except KeyError as lacking:
         raise BadChoice(f"{path} has no {lacking}: expected {', '.join(filter(None, (within, *names)))}") from None
     except Exception as error:  # scipy raises many kinds for a damaged file, the fields of a struct array others
         raise BadChoice(f"{path} cannot be read as a MATLAB file with {', '.join(names)}: {error}") from None
+
+
+def _check(data: bytes) -> None:
+    """What arrays claim to hold is there: scipy takes memory for it first, and arrays in arrays crash the process."""
+    order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
+    if order is None or struct.unpack(f"{order}H", data[124:126]) != (0x0100,):
+        raise ValueError("it does not begin as one of version 5 does")
+    left = UNPACKED
+    for kind, body in _elements(memoryview(data)[128:], order):
+        if kind == PACKED:
+            unpacked = zlib.decompressobj().decompress(body, left + 1)
+            left -= len(unpacked)
+            if left < 0:
+                raise ValueError(f"it unpacks to more than {UNPACKED:,} bytes")
+            for inner, content in _elements(memoryview(unpacked), order):
+                _check_array(content, order, inner)
+        else:
+            _check_array(body, order, kind)
+
+
+def _elements(data: memoryview, order: str) -> list[tuple[int, memoryview]]:
+    """The kind and the bytes of each; one of up to four bytes has them in its head."""
+    found, at = [], 0
+    while at + 8 <= len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, at)
+        small, kind = kind >> 16, kind & 0xFFFF
+        body = data[at + 4 : at + 4 + small] if small else data[at + 8 : at + 8 + size]
+        if len(body) != (small or size):
+            raise ValueError("it is cut short")
+        found.append((kind, body))
+        at += 8 if small else 8 + size + (0 if kind == PACKED else -size % 8)
+    return found
+
+
+def _check_array(data: memoryview, order: str, kind: int, depth: int = 1) -> None:
+    if kind != MATRIX or not data:
+        return
+    if depth > DEEPEST:
+        raise ValueError(f"arrays are more than {DEEPEST} deep in one another")
+    elements = _elements(data, order)
+    inside = [body for kind, body in elements if kind == MATRIX]
+    flags, dims, _, *more = [body for kind, body in elements if kind != MATRIX]
+    held, fields = struct.unpack_from(f"{order}I", flags)[0] & 0xFF, 1
+    if held in OTHERS:
+        raise ValueError(f"it holds an array of class {held}, neither text nor numbers")
+    if held == STRUCT:
+        fields = len(more[1]) // max(struct.unpack(f"{order}i", more[0])[0], 1)
+    if held in (CELL, STRUCT) and math.prod(struct.unpack(f"{order}{len(dims) // 4}i", dims)) * fields != len(inside):
+        raise ValueError("an array claims to hold more than it does")
+    for body in inside:
+        _check_array(body, order, MATRIX, depth + 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
 
-from fovea.basics import BadChoice, contents, nearest, within
+from fovea.basics import BOUNDS, BadChoice, contents, nearest, within
 from fovea.data.samples import Below, Sample
 from fovea.pictures import is_picture_name
 
@@ -79,6 +79,11 @@ def demand(name: str, folder: Path, wanted: Iterable[str]) -> None:
             f"{name} is incomplete: {', '.join(missing)} not in {folder}{beside}; "
             "layout=folder opens a plain folder per class"
         )
+
+
+def class_number(text: str, where: object) -> int:
+    """A class as a list writes it, counted from 1; here they are counted from 0."""
+    return int(BOUNDS["classes"].read(f"a class in {where}", text.removesuffix(".0"))) - 1
 
 
 def demand_pictures(name: str, samples: Sequence[Sample]) -> None:

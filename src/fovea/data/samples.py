@@ -1,6 +1,5 @@
 """A labeled picture, where its pixels come from, and a set of them. Nothing is decoded until it is asked for."""
 
-import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, BadPicture, demand_bounds, shown
+from fovea.basics import BadChoice, BadPicture, Bound, demand_bounds, shown
 from fovea.pictures import from_array, read, read_all, read_bytes
 
+PIXELS = Bound(-1e6, 1e6, real=True)
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
 
 
@@ -183,15 +183,20 @@ def _boxes_read(sample: Sample) -> Sample | None:
         return Sample(sample.name, sample.label, Unreadable(str(reason)), (), sample.row)
 
 
+def corners(cells: Iterable[str], where: str) -> list[float]:
+    """The numbers of a box, in pixels."""
+    return [PIXELS.read(f"{where}: a corner of a box", cell) for cell in cells]
+
+
 def boxes_of(text: str, where: str = "") -> tuple[Box, ...]:
     """'x0 y0 x1 y1;x0 y0 x1 y1'; `where` they are written begins the error."""
     found, before = [], f"{where}: " if where else ""
     for box in filter(None, map(str.strip, (text or "").split(";"))):
         try:
-            x0, y0, x1, y1 = (float(number) for number in box.split())
+            x0, y0, x1, y1 = corners(box.split(), where)
         except ValueError:
-            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1'; got {box!r}") from None
-        if not (x0 < x1 and y0 < y1 and all(map(math.isfinite, (x0, y0, x1, y1)))):
-            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1' with x0 < x1 and y0 < y1; got {box!r}")
+            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1'; got {shown(box)}") from None
+        if not (x0 < x1 and y0 < y1):
+            raise BadChoice(f"{before}a box is 'x0 y0 x1 y1' with x0 < x1 and y0 < y1; got {shown(box)}")
         found.append((x0, y0, x1, y1))
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fovea.basics import SEED, BadChoice, bounded
+from fovea.basics import SEED, BadChoice, bounded, contents
 from fovea.data.layouts import layout, opened
 from fovea.data.options import splits_asked
 from fovea.data.places import demand
@@ -17,6 +17,7 @@ from fovea.data.places import demand
 FILES = ("rt-polarity.neg", "rt-polarity.pos")
 SPLITS = ("train", "val", "test")
 SHARES = (0.8, 0.1, 0.1)
+LONGEST = 1 << 26  # bytes of a file
 USUAL = ("mr", "rt-polaritydata")
 TOKEN = re.compile(r"\w+(?=n't\b)|n't\b|'(?:s|ve|re|d|ll|m)\b|\w+|[^\w \t\r]", re.IGNORECASE)
 
@@ -87,7 +88,7 @@ def open_mr(folder: Path, *, split: str | None = None, seed: Annotated[int, SEED
     parts: list[str] = []
     for label, name in enumerate(FILES):
         # only \n ends a line: \x85 stands inside some, which splitlines would cut
-        found = [line.strip(" \t\r") for line in (folder / name).read_bytes().decode("latin-1").split("\n")]
+        found = [line.strip(" \t\r") for line in contents(folder / name, LONGEST).decode("latin-1").split("\n")]
         found = [line for line in found if line]
         if not found:
             raise BadChoice(f"{folder / name} has no sentences")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadText
+from fovea.basics import BadChoice, BadText, shown, within
 from fovea.data.sentences import TOKEN
 from fovea.data.vectors import PADDING, UNKNOWN
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FIRST = 2  # the row of the first word, after padding and the one for words that have none
 SHOWN = 5  # unknown words that are named
+LENGTH, LONGEST = 16_384, 1_000_000  # words that a network reads at most, and characters of a text
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Read:
         if self.cut:
             said.append(f"only the first {len(self.tokens)} of {len(self.tokens) + self.cut:,} words were read")
         if self.unknown:
-            named = ", ".join(repr(word) for word in list(self.unknown)[:SHOWN])
+            named = ", ".join(shown(word) for word in list(self.unknown)[:SHOWN])
             more = f" and {len(self.unknown) - SHOWN} more" if len(self.unknown) > SHOWN else ""
             if sum(self.unknown.values()) == len(self.tokens):
                 said.append(
@@ -63,8 +64,7 @@ class Reading:
     length: int
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise BadChoice(f"a length is at least 1 word; got {self.length}")
+        within("the length of a text in words", self.length, 1, LENGTH)
         if len(self.index) < len(self.words):
             twice = next(word for word, times in Counter(self.words).items() if times > 1)
             raise BadChoice(f"every word has one row; {twice!r} is there twice")
@@ -80,16 +80,18 @@ class Reading:
     def __call__(self, text: str) -> Read:
         if not isinstance(text, str):
             raise BadText(f"a text is a string; got {type(text).__name__}")
+        if len(text) > LONGEST:
+            raise BadText(f"the text {shown(text)} is too long: at most {LONGEST:,} are read")
         # some letters grow when made small, and then places count in the small ones
-        shown = text if len(text.lower()) == len(text) else text.lower()
+        written = text if len(text.lower()) == len(text) else text.lower()
         found = [match for match in TOKEN.finditer(text.lower()) if not match[0].isspace()]
         if not found:
-            raise BadText(f"the text {text!r} has no words: give at least one")
+            raise BadText(f"the text {shown(text)} has no words: give at least one")
         kept = found[: self.length]
         tokens = tuple(match[0] for match in kept)
         ids = self.numbers(tokens, self.length)
         unknown = Counter(word for word in tokens if word not in self.index)
-        return Read(shown, tokens, tuple(match.span() for match in kept), ids, unknown, len(found) - len(kept))
+        return Read(written, tokens, tuple(match.span() for match in kept), ids, unknown, len(found) - len(kept))
 
     def numbers(self, tokens: Sequence[str], length: int) -> Tensor:
         """The rows of these tokens, padded at the end (L)."""

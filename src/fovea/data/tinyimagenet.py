@@ -9,7 +9,7 @@ from fovea.basics import BadChoice
 from fovea.data.layouts import layout
 from fovea.data.options import splits_asked
 from fovea.data.places import demand, demand_pictures, lines
-from fovea.data.samples import Below, Box, DataSet, Sample
+from fovea.data.samples import Below, Box, DataSet, Sample, corners
 
 
 def is_tiny_imagenet(folder: Path) -> bool:
@@ -35,17 +35,17 @@ def open_tiny_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
         demand("tiny-imagenet", folder, [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids])
         for wnid in wnids:
             row = {"split": "train", "wnid": wnid}
-            for file, *corners in _rows(folder / f"train/{wnid}/{wnid}_boxes.txt", 5):
+            for file, *box in _rows(folder / f"train/{wnid}/{wnid}_boxes.txt", 5):
                 name = f"train/{wnid}/images/{file}"
-                samples.append(Sample(name, number[wnid], Below(folder, name), _box(corners), row))
+                samples.append(Sample(name, number[wnid], Below(folder, name), _box(box, file), row))
     if "val" in asked:
         demand("tiny-imagenet", folder, ("val/val_annotations.txt", "val/images"))
         rows = {wnid: {"split": "val", "wnid": wnid} for wnid in wnids}
-        for file, wnid, *corners in _rows(folder / "val/val_annotations.txt", 6):
+        for file, wnid, *box in _rows(folder / "val/val_annotations.txt", 6):
             if wnid not in number:
                 raise BadChoice(f"tiny-imagenet in {folder} is inconsistent: {file} is of {wnid}, not in wnids.txt")
             name = f"val/images/{file}"
-            samples.append(Sample(name, number[wnid], Below(folder, name), _box(corners), rows[wnid]))
+            samples.append(Sample(name, number[wnid], Below(folder, name), _box(box, file), rows[wnid]))
     demand_pictures("tiny-imagenet", samples)
     return DataSet("tiny-imagenet", tuple(samples), _names(folder, wnids))
 
@@ -68,6 +68,6 @@ def _rows(path: Path, count: int) -> list[list[str]]:
     return found
 
 
-def _box(corners: list[str]) -> tuple[Box, ...]:
-    x0, y0, x1, y1 = map(float, corners)
+def _box(cells: list[str], file: str) -> tuple[Box, ...]:
+    x0, y0, x1, y1 = corners(cells, file)
     return ((x0, y0, x1 + 1, y1 + 1),)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from fovea.basics import BadPicture, contents, within
 from fovea.data.samples import Box, inside
 
-LONGEST = 10_000_000  # bytes of a file
+LONGEST = 1_000_000  # bytes of a file
 MOST = 1e6  # pixels
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fovea.basics import BadChoice, BadText, FoveaError, nearest
+from fovea.basics import BadChoice, BadText, FoveaError, contents, nearest
 from fovea.pictures import is_picture_name
 from fovea.results import Results, Step, T
 
 if TYPE_CHECKING:
     from fovea.networks import Network
 
+LONGEST = 1 << 26  # bytes of a file of texts
 Medium = Literal["pictures", "texts", "sounds"]
 TAKES: Mapping[Medium, Collection[str]] = {
     "pictures": ("count", "overlap", "share", "branch", "target", "method", "side"),
@@ -55,7 +56,7 @@ def sort_out(given: Sequence[str]) -> Media:
         elif suffix == ".txt" and path.is_file():
             try:
                 texts += _lines(path)
-            except (OSError, BadText) as reason:
+            except (OSError, BadChoice, BadText) as reason:
                 missing.append((word, str(reason)))
         elif suffix == ".wav" and path.is_file():
             sounds.append(word)
@@ -117,7 +118,7 @@ def _not_there(word: str, path: Path) -> str:
 
 def _lines(path: Path) -> list[str]:
     """The lines with anything on them."""
-    data = path.read_bytes()
+    data = contents(path, LONGEST)
     if b"\0" in data:
         raise BadText(f"{path} is no text file: it holds zero bytes")
     try:
