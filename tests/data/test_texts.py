@@ -61,3 +61,13 @@ def test_forgotten_words_become_unknown_and_padding_stays() -> None:
     assert (forgotten[:, 6:] == 0).all()
     assert ((forgotten == ids) | (forgotten == 1)).all()
     assert (forgotten[:, :6] == 1).float().mean().item() == pytest.approx(0.3, abs=0.03)
+
+
+def test_texts_of_any_length_and_letters() -> None:
+    read = Reading(("a", "b"), 5)
+    raises(BadText, r"\(1,000,003 characters\) is too long: at most 1,000,000 are read", read, "a" * 1_000_001)
+    raises(BadText, "has no words", read, " " * 1_000_000)
+    for text in ("x" * 1_000_000, "n't" * 300_000, "a\u0301" * 400_000, "\ud800 \0 \u202e \uffff", "'" * 1_000_000):
+        found = read(text)
+        assert len(found.tokens) <= 5
+        assert len(found.ignored) < 800
