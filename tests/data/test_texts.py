@@ -67,7 +67,7 @@ def test_texts_of_any_length_and_letters() -> None:
     read = Reading(("a", "b"), 5)
     raises(BadText, r"\(1,000,003 characters\) is too long: at most 1,000,000 are read", read, "a" * 1_000_001)
     raises(BadText, "has no words", read, " " * 1_000_000)
-    for text in ("x" * 1_000_000, "n't" * 300_000, "a\u0301" * 400_000, "\ud800 \0 \u202e \uffff", "'" * 1_000_000):
+    for text in ("x" * 1_000_000, "n't" * 100_000, "a\u0301" * 100_000, "\ud800 \0 \u202e \uffff", "'" * 100_000):
         found = read(text)
         assert len(found.tokens) <= 5
         assert len(found.ignored) < 800

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -84,14 +85,14 @@ class Reading:
             raise BadText(f"the text {shown(text)} is too long: at most {LONGEST:,} are read")
         # some letters grow when made small, and then places count in the small ones
         written = text if len(text.lower()) == len(text) else text.lower()
-        found = [match for match in TOKEN.finditer(text.lower()) if not match[0].isspace()]
-        if not found:
+        found = (match for match in TOKEN.finditer(text.lower()) if not match[0].isspace())
+        kept = list(islice(found, self.length))
+        if not kept:
             raise BadText(f"the text {shown(text)} has no words: give at least one")
-        kept = found[: self.length]
         tokens = tuple(match[0] for match in kept)
         ids = self.numbers(tokens, self.length)
         unknown = Counter(word for word in tokens if word not in self.index)
-        return Read(written, tokens, tuple(match.span() for match in kept), ids, unknown, len(found) - len(kept))
+        return Read(written, tokens, tuple(match.span() for match in kept), ids, unknown, sum(1 for _ in found))
 
     def numbers(self, tokens: Sequence[str], length: int) -> Tensor:
         """The rows of these tokens, padded at the end (L)."""
