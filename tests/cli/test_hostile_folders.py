@@ -68,21 +68,24 @@ WORDS: dict[str, tuple[str, int]] = {
 OTHERS = {"measure clips", "measure sounds"}  # which take other data
 
 
-def taking_pictures(group: Any, before: str = "") -> Iterator[tuple[str, set[str]]]:
-    """Commands, and what of these each takes."""
+def all_commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     for name in group.list_commands(None):
         found = group.get_command(None, name)
         if hasattr(found, "list_commands"):
-            yield from taking_pictures(found, f"{name} ")
-        elif takes := {parameter.name for parameter in found.params} & {"pictures", "given", "data", "recipe"}:
-            yield before + name, takes
+            yield from all_commands(found, f"{name} ")
+        else:
+            yield before + name, found
 
 
-TAKES = dict(taking_pictures(typer.main.get_command(app)))
+GIVEN = {"pictures", "given", "data", "recipe"}
+TAKES = {
+    name: GIVEN & {parameter.name for parameter in found.params}
+    for name, found in all_commands(typer.main.get_command(app))
+}
 
 
 def test_every_command_has_its_row() -> None:
-    assert set(TAKES) - OTHERS == set(WORDS)
+    assert {name for name, takes in TAKES.items() if takes} - OTHERS == set(WORDS)
 
 
 class Vanishing:
@@ -213,3 +216,37 @@ def test_two_runs_into_one_folder_after_each_other_and_at_once(
     named = [name for row in saved.results for name in writing.names_in(row["files"])]
     assert len(named) == len(set(named))
     assert set(os.listdir("o")) == {"index.html", "results.json", *named}
+
+
+PLACES = {
+    "--out": ("file/below", "file/below.png"),
+    "--json": ("file/below.json", "folder", "/dev/null"),
+    "--sheet": ("file/below.png", "folder", "x.zzz"),
+}
+
+
+def places() -> Iterator[tuple[str, str, str]]:
+    """Every option of every command that names what is written, with places that cannot be written to."""
+    for name, command in all_commands(typer.main.get_command(app)):
+        for option in {word for parameter in command.params for word in parameter.opts} & set(PLACES):
+            for place in PLACES[option]:
+                yield name, option, place
+    yield from ((name, "--out", "x.zzz") for name in ("sanity", "measure classify", "measure robustness"))
+
+
+@pytest.mark.parametrize(("name", "option", "place"), sorted(places()))
+def test_where_it_goes_is_checked_before_the_work(
+    name: str, option: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder").mkdir()
+    Path("r.toml").write_text(RECIPE.format(data="nowhere"))
+    monkeypatch.setattr("fovea.networks.loading.load", None)  # whoever begins to work fails otherwise
+    words, _ = WORDS.get(name, ("", 0))
+    given = dict.fromkeys(("data", "judge", "finder", "tnet", "two", "proto", "good", "index"), "x")
+    command, *rest = name.split()
+    status, out, err = Run(command, monkeypatch, capsys)(*rest, *words.format(**given).split(), option, place)
+    assert (status, out) == (2, ""), err
+    assert err.startswith(f"error: {option} {place} ")
+    assert sorted(os.listdir()) == ["file", "folder", "r.toml"]

@@ -16,13 +16,29 @@ from fovea.heatmaps import methods
 DRAWN = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".pdf")  # what Pillow and matplotlib both write
 
 
-def writable(option: str, path: Path) -> None:
+def makeable(option: str, path: Path) -> None:
     """Refused before hours of work, not after."""
+    above = next(place for place in path.absolute().parents if os.path.exists(place))
+    if not os.path.isdir(above):
+        raise BadChoice(f"{option} {path} cannot be written: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise BadChoice(f"{option} {path} cannot be written: {above} does not allow it")
+
+
+def writable(option: str, path: Path) -> None:
+    """A file that is there, or can be made."""
     if os.path.isdir(path):
         raise BadChoice(f"{option} {path} is a folder; name a file")
     if not replaceable(path):
         raise BadChoice(f"{option} {path} is a pipe or a device; name a file")
-    _can_be_made(option, path)
+    makeable(option, path)
+
+
+def fillable(option: str, path: Path) -> None:
+    """A folder that is there, or can be made."""
+    if path.exists() and not path.is_dir():
+        raise BadChoice(f"{option} {path} is a file; name a folder")
+    makeable(option, path)
 
 
 def drawable(option: str, path: Path, ends: Sequence[str] = (*DRAWN, ".gif", ".bmp")) -> None:
@@ -30,21 +46,6 @@ def drawable(option: str, path: Path, ends: Sequence[str] = (*DRAWN, ".gif", ".b
     writable(option, path)
     if path.suffix.lower() not in ends:
         raise BadChoice(f"{option} {path} is no name for a picture: one ends in {', '.join(ends)}")
-
-
-def fillable(option: str, path: Path) -> None:
-    """A folder that is there, or can be made."""
-    if path.exists() and not path.is_dir():
-        raise BadChoice(f"{option} {path} is a file; name a folder")
-    _can_be_made(option, path / "file")
-
-
-def _can_be_made(option: str, path: Path) -> None:
-    above = next(parent for parent in path.absolute().parents if os.path.exists(parent))
-    if not os.path.isdir(above):
-        raise BadChoice(f"{option} {path} cannot be written: {above} is a file")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise BadChoice(f"{option} {path} cannot be written: {above} does not allow it")
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ OPTIONS = {
     "resume": flag("Go on where a run in this folder was stopped."),
     "fresh": flag("Start anew, whatever is there."),
     # what is written
-    "out": Option("What is drawn and written goes here.", Path, metavar="PATH"),
+    "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
     "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=drawable),
     "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),

@@ -83,8 +83,10 @@ class Saved(Record):
 
     def with_runs(self, kind: Literal["results", "skipped"]) -> list[tuple[dict[str, Any], str]]:
         """The entries, each with the run that it is of."""
-        runs = {place: _run(run.what, run.settings) for run in self.runs for place in getattr(run, kind)}
-        return [(entry, runs.get(place, self.run)) for place, entry in enumerate(getattr(self, kind))]
+        runs = dict.fromkeys(range(len(getattr(self, kind))), self.run)
+        for run in self.runs:
+            runs |= dict.fromkeys(getattr(run, kind), _run(run.what, run.settings))
+        return [(entry, runs[place]) for place, entry in enumerate(getattr(self, kind))]
 
 
 def _run(what: str, settings: Mapping[str, Any]) -> str:
@@ -258,10 +260,13 @@ class Writer:
             left = [(entry, run) for entry, run in skipped if run != self.run or entry["name"] not in noted]
         rows += [(row, self.run) for row in self.rows]
         left += [({"name": name, "reason": reason}, self.run) for name, reason in self.skipped]
-        places: dict[str, dict[str, Any]] = {}
+        places = {
+            run: json.loads(run) | {"results": [], "skipped": []}
+            for run in dict.fromkeys(run for _, run in [*rows, *left])
+        }
         for kind, entries in (("results", rows), ("skipped", left)):
             for place, (_, run) in enumerate(entries):
-                places.setdefault(run, json.loads(run) | {"results": [], "skipped": []})[kind].append(place)
+                places[run][kind].append(place)
         content = json.loads(head) | {"results": [row for row, _ in rows], "skipped": [entry for entry, _ in left]}
         content["runs"] = tuple(Run.model_construct(**about) for run, about in places.items() if run != head)
         return Saved.model_construct(**content), [*keys, *self._keys]
@@ -299,7 +304,7 @@ def figures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         pictures = [name for name in names_in(row.get("files", {})) if name.endswith((".png", ".jpg"))]
         caption = _caption(row["name"], row.get("label") or "", row.get("probability"))
-        first = f'<img alt="" src="{quote(os.fsencode(pictures[0]))}">' if pictures else ""
+        first = f'<img alt="" src="{quote(pictures[0].encode(errors="surrogateescape"))}">' if pictures else ""
         yield f"<figure>{first}<figcaption>{caption}</figcaption></figure>"
 
 
