@@ -1,6 +1,7 @@
 """How large a network may become, checked before memory is taken for it."""
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fovea.basics import BadNetwork
 
-MOST = 2**33  # values of the largest network: more than any of timm's has
+MOST = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8  # values: half of the memory, as float32
 SPARE = 2**26  # values that a network may have beside those of its file, such as a borrowed part's
 LEAST = 2**12  # what a small tensor counts as, so that their number has an end too
 
