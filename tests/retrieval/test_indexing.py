@@ -321,6 +321,11 @@ def test_wrong_options(pictures: Path, tmp_path: Path) -> None:
     refused(r"no index.*did you mean 'a.fovea'.*fovea index DIR", open_index, tmp_path / "b.fovea")
 
 
+@pytest.mark.parametrize("net", ["anchornet_sound-made", "textcnn-mr"])
+def test_a_network_for_another_medium_is_refused(net: str, pictures: Path, tmp_path: Path) -> None:
+    refused("not pictures", index, net, pictures, tmp_path / "a.fovea")
+
+
 def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.fovea"
     fovea.load("smallnet", pretrained=False).save(tmp_path / "mine.safetensors")

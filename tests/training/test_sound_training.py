@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 import fovea
+from checks import refused
 from fovea.data import open_sounds
 from fovea.models.anchornet_sound import SoundOptions, Spectrogram, build, spans
 from fovea.training import loop
@@ -60,3 +61,7 @@ def test_held_or_made_anew_batches_are_the_same() -> None:
         both.append(next(made.batches(wanted)))
     assert torch.equal(both[0].inputs, both[1].inputs)
     assert both[0].target.tolist() == [data.samples[3].label, data.samples[0].label]
+
+
+def test_a_ranking_loss_is_refused(tmp_path: Path) -> None:
+    refused("ranking losses are of embeddings", loop.train, tiny(loss={"name": "triplet"}, per_class=2), tmp_path)

@@ -126,8 +126,9 @@ class Runnable:
                 "this network has no transform, so it takes tensors only; "
                 "give fovea.wrap(module, transform=...) to explain pictures"
             )
-        if isinstance(self.transform, Reading):
-            raise BadChoice(f"{self.name or 'this network'} reads text, not pictures; fovea.load another for pictures")
+        takes = "reads text" if isinstance(self.transform, Reading) else "hears sounds" if self.can("sounds") else None
+        if takes is not None:
+            raise BadChoice(f"{self.name or 'this network'} {takes}, not pictures; fovea.load another for pictures")
         transform, placement = self._placements.get(image.size, (None, None))
         if placement is None or transform is not self.transform:  # several threads may prepare pictures at once
             if len(self._placements) > 4096:

@@ -158,6 +158,8 @@ class _Run:
         self.labels, self.pictures = data.labels, data.pictures
         torch.manual_seed(mixed(recipe.seed))
         self.network = data.network()
+        if recipe.loss.reads == "embedding" and self.network.labels is not None:
+            raise BadChoice(f"{recipe.network.name} tells classes apart, and ranking losses are of embeddings")
         self.network.name = self.job.name
         for key, ability in ABILITIES.items():
             if getattr(recipe, key) and not self.network.can(ability):

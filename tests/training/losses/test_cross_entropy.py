@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import fovea
+from checks import refused
 from fovea.pictures import Prepare
 from fovea.training.losses.cross_entropy import CrossEntropy, DistilPart, Teacher
 
@@ -42,3 +43,9 @@ def test_a_teacher_sees_what_it_was_trained_on(pooled: nn.Module) -> None:
     assert torch.allclose(teacher((pixels / 255 - 0.5) / 0.5), pooled(own.normalize(pixels)), atol=1e-5)
     assert teacher(torch.randn(1, 3, 48, 48)).shape == (1, 5)  # another size is resized
     assert not any(parameter.requires_grad for parameter in pooled.parameters())
+
+
+@pytest.mark.parametrize(("student", "teacher"), [("anchornet_sound-made", "smallnet"), ("smallnet", "textcnn-mr")])
+def test_a_teacher_is_of_pictures(student: str, teacher: str) -> None:
+    loss = CrossEntropy(distil=DistilPart(teacher=teacher))
+    refused("loss.distil is for pictures", loss.teacher, fovea.load(student, pretrained=False), torch.device("cpu"))

@@ -40,6 +40,10 @@ class CrossEntropy(Loss):
         if self.distil is None:
             return None
         network = load(self.distil.teacher)
+        for name, each in (("the network", student), (self.distil.teacher, network)):
+            other = next((ability for ability in ("texts", "sounds", "frames") if each.can(ability)), None)
+            if other is not None:
+                raise BadChoice(f"loss.distil is for pictures, and {name} is for {other}: leave it out")
         _same_classes(self.distil.teacher, network.labels or (), student.labels or ())
         return Teacher(network, student, device)
 
