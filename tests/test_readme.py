@@ -34,7 +34,9 @@ def test_all_weights_are_in_the_table(tables: Tables) -> None:
 
 
 def test_templates(tmp_path: Path) -> None:
-    (tmp_path / "made.json").write_text('{"rows": [{"net": "a", "top1": 0.5, "macs": 2e9}, {"net": "b"}]}')
+    (tmp_path / "made.json").write_text(
+        '{"what": "x", "settings": {}, "rows": [{"net": "a", "top1": 0.5, "macs": 2e9}, {"net": "b"}]}'
+    )
     (tmp_path / "tables.toml").write_text(
         '[one]\nheader = ["", "top-1"]\nfrom = "made"\ncells = ["{net}", "{top1:.3f} ({macs:G})"]\n'
         'rows = [{ where = { net = "a" } }, { where = { net = "b" } }]\n'

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from checks import refused
-from fovea.basics import commit, processor
+from checks import raises, refused
+from fovea.basics import BadChoice, Damaged, commit, processor
 from fovea.cli.common import shortened
 from fovea.measures.figures import Figures
 from fovea.measures.results import page, trained
+from fovea.measures.tables import Tables
 from fovea.networks import loading as zoo
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +80,7 @@ def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
         (("one", "won"), "no result 'won'; did you mean 'one'"),
         (('"b"', '"c"'), "0 rows with"),
         (("top1", "top5"), "'top5'; one is needed"),
-        (('paper = "P"', ""), "a figure lacks paper"),
+        (('paper = "P"', ""), "figure.0.paper: Field required"),
     ],
 )
 def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
@@ -127,3 +128,60 @@ def test_runs_say_how_they_were_made_and_no_more(path: Path) -> None:
     assert card["commit"]
     assert not card["commit"].endswith("+")
     assert not re.search(r"(^|[\s=,:\"])(/\w|~)", path.read_text(encoding="utf-8")), "a path"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "?", "[]", "null", "5", "{}", '{"what": 5, "settings": {}, "rows": []}',
+        '{"what": "x", "settings": [], "rows": []}', '{"what": "x", "settings": {}, "rows": [5]}',
+        '{"what": "x", "settings": {}, "rows": {}}', '{"what": "x", "settings": {}}', "[" * 100_000,
+        '{"what": "x", "settings": {}, "rows": [], "command": 5}', '{"what": ' + "9" * 10_000 + "}",
+    ],
+    ids=lambda content: content[:40],
+)  # fmt: skip
+def test_a_file_that_holds_no_figures_is_named(content: str, tmp_path: Path) -> None:
+    (small(tmp_path) / "two.json").write_text(content)
+    raises(Damaged, r"two.json is damaged, or not fovea's .*move it elsewhere", page, tmp_path)
+
+
+def test_a_card_that_is_none_is_named(tmp_path: Path) -> None:
+    (small(tmp_path) / "trained").mkdir()
+    for content in ("?", "[]", '{"name": "a"}', '{"name": "a", "score": {"top1": "x"}}', "[" * 100_000):
+        (tmp_path / "trained/one.json").write_text(content)
+        raises(Damaged, r"one.json is damaged, or not fovea's .*move it elsewhere", page, tmp_path)
+
+
+PAPER = 'result = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "?", "figure = 5", "figure = [5]", "[[figure]]\n" + PAPER.replace("0.6", '"x"'), "a = " + "[" * 100_000,
+        "[[figure]]\n" + PAPER.replace("0.6", "nan"), "[[figure]]\n" + PAPER + "scale = 0", "more = 1",
+        "[[figure]]\n" + PAPER.replace('{ net = "b" }', "5"), "[[figure]]\n" + PAPER.replace("top1", "net"),
+    ],
+    ids=lambda text: text[-30:],
+)  # fmt: skip
+def test_papers_that_are_none_are_named(text: str, tmp_path: Path) -> None:
+    (small(tmp_path) / "papers.toml").write_text(text)
+    refused("papers.toml|one: .*one is needed", page, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "?", "t = 5", "t = [5]", "[t]\nheader = 5", "[t]\nheader = ['a']\ncells = [5]",
+        "[t]\nheader = ['a']\nrows = [5]",
+        "[t]\ntext = 5", "[t]\nfrom = 5\ntext = ''", "[t]\nfrom = 'one'\ntext = '{top1:q}'",
+        "[t]\nfrom = 'one'\ntext = '{top1'", "[t]\nfrom = 'no'\ntext = '{a}'",
+        "[t]\nfrom = 'card no'\ntext = '{a}'", "[t]\nfrom = 'one'\nwhere = 5\ntext = '{a}'",
+        "[t]\nfrom = 'one'\ntext = '{net:.3f}'", "[t]\nheader = ['a']\ncells = [{ where = {} }]\nrows = [{}]",
+    ],
+    ids=lambda text: text[-40:],
+)  # fmt: skip
+def test_tables_that_are_none_are_named(text: str, tmp_path: Path) -> None:
+    (small(tmp_path) / "tables.toml").write_text(text)
+    with pytest.raises(BadChoice, match=r"tables.toml|no result .*no\.json"):
+        Tables(tmp_path).fill("<!-- t --><!-- /t -->")

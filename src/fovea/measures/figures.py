@@ -1,5 +1,6 @@
 """The one form in which figures are written: what was measured, with which settings, flat rows, and how it was made."""
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -9,11 +10,34 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fovea.basics import write_json
+from fovea.basics import BadChoice, Record, write_json
 from fovea.basics.provenance import provenance
 
 Row = Mapping[str, Any]
 SHORT = {"recall_at_": "R@", "ms_per_picture": "ms"}  # how long keys head their columns
+
+
+class Written(Record, extra="allow"):
+    """A file of figures: flat rows, and beside them how they were made."""
+
+    what: str
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    command: str | None = None
+
+
+def read(path: Path) -> Written:
+    """A file that Figures.write wrote."""
+    if not path.is_file():
+        raise BadChoice(f"no result {path}; 'fovea measure WHAT … --json {path}' writes one")
+    return Written.read(path.read_bytes(), path, "measure it anew, or move it elsewhere")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadChoice(f"{path} is not TOML: {error}") from None
 
 
 @dataclass(frozen=True)

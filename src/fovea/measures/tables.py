@@ -6,16 +6,17 @@ no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{abo
 """
 
 import ast
-import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from fovea.basics import BadChoice, Entry, Registry, nearest, write_text
+from pydantic import Field
+
+from fovea.basics import BadChoice, Entry, Record, Registry, nearest, write_text
+from fovea.measures.figures import read, read_toml
 from fovea.networks import ours
 
 FILE = "tables.toml"
@@ -31,12 +32,35 @@ PACKAGES = {  # where each kind is declared
 }
 
 
+class Cell(Record, extra="allow"):
+    """A template over a row of a result."""
+
+    text: str
+    source: str | None = Field(None, alias="from")
+    where: dict[str, Any] = Field(default_factory=dict)
+
+
+class Line(Cell):
+    """A line of a table, with cells of its own or the table's."""
+
+    text: str = ""
+    cells: list[str | Cell] = Field(default_factory=list)
+
+
+class Table(Line):
+    header: list[str] = Field(default_factory=list)
+    rows: list[Line] = Field(default_factory=list)
+    each: str | None = None
+
+
 class Tables:
     """What stands between markers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.known: dict[str, Any] = tomllib.loads((folder / FILE).read_text(encoding="utf-8"))
+        self.known = read_toml(folder / FILE)
+        for name, table in self.known.items():
+            Table.read(table, f"{folder / FILE}: {name}", "write header, cells and rows, or text", BadChoice)
         self.rows = cache(self._rows)
 
     def fill(self, text: str) -> str:
@@ -79,12 +103,12 @@ class Tables:
         values |= row.get("row", {})
         if source is not None:
             values |= {key: value for key, value in self._one(source, cell.get("where", {})).items() if key not in row}
-        wanted = [name for _, name, _, _ in Formatter().parse(text) if name]
-        if any(values.get(name) is None for name in wanted):
-            return ""
         numbers = {key: Figure(value) if isinstance(value, float | int) else value for key, value in values.items()}
-        filled: str = text.format(**numbers)
-        return filled
+        try:
+            wanted = [name for _, name, _, _ in Formatter().parse(text) if name]
+            return "" if any(values.get(name) is None for name in wanted) else str(text.format(**numbers))
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise BadChoice(f"{self.folder / FILE}: {text!r} cannot be filled: {error}") from None
 
     def _one(self, source: str, where: Row) -> Row:
         rows, where = self.rows(source), {key: value for key, value in where.items() if value is not False}
@@ -96,11 +120,11 @@ class Tables:
     def _rows(self, source: str) -> Sequence[Row]:
         """A result's rows by its file's name; `card NAME` is the card of weights that come with fovea."""
         if source.startswith("card "):
-            card = ours()[source.removeprefix("card ")]
-            return [{**card, **card["score"]}]
-        content = json.loads((self.folder / f"{source}.json").read_text(encoding="utf-8"))
-        rows: Sequence[Row] = content["rows"]
-        return rows
+            name = source.removeprefix("card ")
+            if name not in ours():
+                raise BadChoice(f"{self.folder / FILE}: no card {name!r}{nearest(name, ours())}")
+            return [{**ours()[name], **ours()[name]["score"]}]
+        return read(self.folder / f"{source}.json").rows
 
 
 def refill(folder: Path, pages: Iterable[Path]) -> list[Path]:
