@@ -44,7 +44,7 @@ def within(what: str, value: float, least: float, most: float) -> None:
 def shown(value: object) -> str:
     """What was given, in a line that is not too long."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split()) if not isinstance(value, str) else repr(value)
     except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits, nor what is very deep
         return "what is too long, or too deep, to be shown"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, bounded, clipped
+from fovea.basics import BadChoice, BadPicture, bounded, clipped, demand_kinds
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
 from fovea.glimpses.reading import Blank, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
@@ -36,6 +36,7 @@ def zoom(
     `net` is a TNet, Saccader or DRAM. Pictures are read window by window at their own size. Tensors, N,C,H,W, are taken
     as already prepared, `batch` of them at a time, and boxes are in their pixels.
     """
+    demand_kinds(zoom, locals())
     network = as_network(net, device)
     steps = zoom_steps(network, pictures, glimpses, batch, max_pixels)
     return Results.of(steps, "zoom", {"net": network.name, "glimpses": glimpses})
@@ -136,11 +137,8 @@ def _of_tensors(network: Network, given: Inputs, batch: int, max_pixels: int) ->
         tensors = cast(Tensor, group.batch)
         if tensors.ndim != 4:
             raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
-        wanted = len(network.transform.mean) if isinstance(network.transform, Prepare) else tensors.shape[1]
-        if tensors.shape[1] != wanted:
-            raise BadChoice(f"{_name(network)} takes {wanted} channels, N,C,H,W; got shape {tuple(tensors.shape)}")
         scene = Pixels(tensors.to(network.device, network.dtype), _antialias(network))
-        yield _Read(scene, group.shown, wanted, group.skipped, group.done, group.total)
+        yield _Read(scene, group.shown, tensors.shape[1], group.skipped, group.done, group.total)
 
 
 def _antialias(network: Network) -> bool:

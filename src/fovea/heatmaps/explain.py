@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, bounded
+from fovea.basics import BadChoice, BadPicture, bounded, demand_kinds
 from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.diagnosis import diagnose
 from fovea.heatmaps.fused import fused
@@ -87,6 +87,7 @@ def explain(  # a public door: what may be asked for is all here
     if positional:
         warnings.warn("method and target are given by name now: method=, target=", DeprecationWarning, stacklevel=2)
         method, target = positional[0], positional[1] if len(positional) > 1 else target
+    demand_kinds(explain, locals(), but="method")
     network = as_network(net, device)
     alone = not isinstance(method, (list, tuple))
     methods = [find(item) for item in (method if isinstance(method, (list, tuple)) else [method])]

@@ -104,11 +104,12 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
             f"a class needs an output of shape N,classes; this network gives {tuple(output.shape)}: "
             "give a callable from the output to one number per picture, or target='output'"
         )
-    return network.index(given if isinstance(given, str) else int(given), output.shape[1])
+    label: Any = given.item() if isinstance(given, (Tensor, np.generic)) else given
+    return network.index(label, output.shape[1])
 
 
 def _aims_of(given: Any, network: Network, output: Tensor) -> list[Aim]:
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return [_scored(given, output)]
     if isinstance(given, str) and (top := re.fullmatch(r"top-?(\d+)", given)):
         return _top(int(top[1]), network, output)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fovea.basics import BadNetwork, FoveaError
+from fovea.basics import BadChoice, BadNetwork, FoveaError
 
 AROUND = {"DataParallel": "module", "DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
 
@@ -52,6 +52,16 @@ def cuttable(module: nn.Module) -> None:
             f"{f'layer {name!r}' if name else 'the network'} ({type(part).__name__}) is {what}: give the module that "
             "it was made of"
         )
+
+
+def refuse_tensor(given: Tensor) -> None:
+    """Refuses tensors that hold no pictures."""
+    strange = "nested" if given.is_nested else "sparse" if given.layout is not torch.strided else ""
+    strange = strange or ("on the meta device, without values" if given.is_meta else "")
+    if strange:
+        raise BadChoice(f"a batch is a plain tensor, N first; this one is {strange}")
+    if 0 in given.shape[1:]:
+        raise BadChoice(f"a batch of empty inputs, of shape {tuple(given.shape)}: no axis but the first may be empty")
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds
 from fovea.data import DataSet
+from fovea.networks.checking import refuse_tensor
 from fovea.networks.network import Network
-from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Readable, Shown, decoded, gather
+from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Readable, Shown, decoded, gather
 
 THREADS = 4  # that decode a data set
 KEPT = 4_000_000  # pixels of a data set's picture that stays in memory until its batch is done
@@ -128,6 +129,7 @@ def as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
 
 def _with_batch_axis(given: Tensor, network: Network) -> Tensor:
     """Add the batch axis when one sample was given."""
+    refuse_tensor(given)
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
     layers = network.module.modules()
     convolutions = (i for layer in layers for i, kind in enumerate(kinds) if isinstance(layer, kind))
@@ -136,9 +138,12 @@ def _with_batch_axis(given: Tensor, network: Network) -> Tensor:
         raise BadChoice(
             f"a tensor is taken as already transformed, so it holds floats; got {given.dtype} (give arrays for pixels)"
         )
-    if given.ndim == axes - 1:
-        return given.unsqueeze(0)
+    given = given.unsqueeze(0) if given.ndim == axes - 1 else given
     if given.ndim == axes or (given.ndim == 5 and axes == 4):
+        wanted = len(network.transform.mean) if isinstance(network.transform, Prepare) else given.shape[-3]
+        if given.shape[-3] != wanted:
+            who = network.name or "this network"
+            raise BadChoice(f"{who} takes {wanted} channels, N,C,H,W; got shape {tuple(given.shape)}")
         return given
     raise BadChoice(
         f"this network takes tensors of {axes} axes (N first), or {axes - 1} for one; got shape {tuple(given.shape)}"

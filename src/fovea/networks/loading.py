@@ -10,7 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, bounded, declared_names, nearest, printable
+from fovea.basics import (
+    REFERENCE,
+    BadChoice,
+    BadNetwork,
+    FoveaError,
+    bounded,
+    declared_names,
+    demand_kinds,
+    nearest,
+    printable,
+)
 from fovea.networks.budget import MOST, budget_of
 from fovea.networks.building import Load, build
 from fovea.networks.devices import placed
@@ -60,6 +70,7 @@ def _load(
     options: Mapping[str, Any] | None,
 ) -> Network:
     """`loads` gives the networks that it is built over."""
+    demand_kinds(_load, locals())
     if Path(name).suffix.lower() in FILES and (Path(name).is_file() or not (name.startswith(HUBS) or split(name)[0])):
         if not Path(name).is_file():
             raise no_file(Path(name))

@@ -1,14 +1,15 @@
 """A network: an nn.Module with its transform, its labels, where it may be cut, and what its cells see."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, demand_kinds, nearest, shown, within
 from fovea.data import Reading
 from fovea.networks import geometry
 from fovea.networks.checking import checked
@@ -27,6 +28,7 @@ FITS = {
     "squash": "the whole picture, squashed into the input",
     "whole": "the whole picture in its proportions, padded with the mean color",
 }
+MOST_LABELS = 1_000_000
 BRANCHED = ("branches", "spans", "sounds")  # abilities of networks that return `branches`, each with its evidence
 
 
@@ -39,6 +41,7 @@ class Network(Runnable):
 
         Of a network with branches it is the evidence of the narrowest one, or of the one with this number (0, 1, 2).
         """
+        demand_kinds(Network.geometry, locals())
         inputs = geometry.noise_for(self)
         if layer is None and any(map(self.can, BRANCHED)):
             evidence = geometry.of_tensors(self, inputs, lambda out: [branch.evidence for branch in out.branches])
@@ -56,10 +59,12 @@ class Network(Runnable):
 
     def region(self, cell: Sequence[int] | int, layer: str | None = None, branch: int | None = None) -> tuple[int, ...]:
         """The pixels of the network's input that a cell (row, column) can see: x0 y0 x1 y1, half open."""
+        demand_kinds(Network.region, locals())
         return self.geometry(layer, branch).region(cell)
 
     def fitted(self, fit: str) -> "Network":
         """The same network with pictures of other proportions than its input's taken otherwise: FITS."""
+        demand_kinds(Network.fitted, locals())
         if fit not in FITS:
             raise BadChoice(f"no fit {fit!r}{nearest(fit, FITS)} (there are: {', '.join(FITS)})")
         if fit == "crop" or (fit == "squash" and not isinstance(self.transform, Prepare)):
@@ -126,11 +131,24 @@ def wrap(
         raise BadChoice(
             f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}"
         )
+    demand_kinds(wrap, locals(), but="labels")
     if embedding and labels is not None:
         raise BadChoice("an embedding has no classes: give labels= or embedding=True, not both")
-    names = tuple(map(str, range(labels))) if isinstance(labels, int) else None if labels is None else tuple(labels)
+    names = None if labels is None else _names(labels)
     abilities = frozenset({"embedding"} if embedding else ())
     return Network(checked(module), transform, names, layer, "", output, abilities=abilities)
+
+
+def _names(labels: Any) -> tuple[str, ...]:
+    """The labels of classes, given as texts or as their number."""
+    if isinstance(labels, Integral) and not isinstance(labels, bool):
+        within("the number of labels", int(labels), 1, MOST_LABELS)
+        return tuple(map(str, range(int(labels))))
+    unordered = isinstance(labels, (str, bytes, Set, Mapping)) or not isinstance(labels, Iterable)
+    names = () if unordered else tuple(labels)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise BadChoice(f"labels are the names of classes, a list of texts, or their number; got {shown(labels)}")
+    return tuple(map(str, names))
 
 
 def reading_of(network: "Network") -> Reading:

@@ -5,15 +5,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, nearest, shown
 from fovea.data import Reading
-from fovea.networks.checking import refusing
+from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
 from fovea.networks.threads import alone, hooked, in_eval, plain
 from fovea.pictures import Given, Placement, Transform, gather, placement_of
@@ -70,7 +71,10 @@ class Runnable:
             batch = self.transform.batch(batch)
         elif not isinstance(batch, Tensor):
             ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
+            if not ready:
+                raise BadChoice("no picture was given")
             batch = torch.stack(ready)
+        refuse_tensor(batch)
         batch = batch.to(self.device, self.dtype if batch.is_floating_point() else None)
         parts = layers(self.module)
         with in_eval(parts), turn(self, parts):
@@ -107,8 +111,10 @@ class Runnable:
 
     def can(self, ability: str) -> bool:
         """Whether the network was declared to do something that others do not: ABILITIES."""
-        if ability not in ABILITIES:
-            raise BadChoice(f"no ability {ability!r}{nearest(ability, ABILITIES)} (there are: {', '.join(ABILITIES)})")
+        if not isinstance(ability, str) or ability not in ABILITIES:
+            raise BadChoice(
+                f"no ability {shown(ability)}{nearest(str(ability), ABILITIES)} (there are: {', '.join(ABILITIES)})"
+            )
         return ability in self.abilities or ability in getattr(self.module, "abilities", ())
 
     @property
@@ -142,9 +148,11 @@ class Runnable:
 
     def index(self, label: str | int, classes: int | None = None) -> int:
         """The class that a name or a number stands for."""
+        if isinstance(label, bool) or not isinstance(label, (str, Integral)):
+            raise BadChoice(f"a class is a name or a number; got {shown(label)}")
         count = classes if classes is not None else len(self.labels or ())
         named = isinstance(label, str) and self.labels is not None and label in self.labels
-        if isinstance(label, int) or (not named and re.fullmatch(r"-?\d+", label)):
+        if not isinstance(label, str) or (not named and re.fullmatch(r"-?\d{1,18}", label)):
             number = int(label)
             if not 0 <= number < count:
                 raise BadChoice(f"class {number} does not exist: the network has classes 0 to {count - 1}")

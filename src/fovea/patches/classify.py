@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadNetwork, demand_bounds, finite
+from fovea.basics import BadChoice, BadNetwork, demand_bounds, demand_kinds, finite
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, normalization_of
 from fovea.patches.lip import for_test
 from fovea.patches.localized import Box, on_picture
@@ -89,6 +89,7 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
     the batch they are of. `settings` gives LIP's for a side and an input's size.
     """
     demand_bounds({"batch": batch, "max_pixels": max_pixels, "side": side})
+    demand_kinds(classify_patches, locals())
     finder, judge = as_network(localizer, device), as_network(classifier, device)
 
     def steps() -> Iterator[Step[PatchAnswer]]:

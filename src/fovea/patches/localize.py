@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, bounded, demand_bounds
+from fovea.basics import BadChoice, bounded, demand_bounds, demand_kinds
 from fovea.heatmaps.methods import find
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.patches.lip import Settings, for_test
@@ -76,6 +76,7 @@ def localize(  # a public door: what may be asked for is all here, by name
     A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
     `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans.
     """
+    demand_kinds(localize, locals())
     network = as_network(net, device)
     options = LocalizeOptions(count, overlap, share, branch, target, method, side)
     medium = medium_of(network)

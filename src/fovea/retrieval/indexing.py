@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_bounds
+from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_bounds, demand_kinds, shown
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
@@ -64,6 +64,7 @@ def index(
     """
     demand_bounds({"batch": batch, "max_pixels": max_pixels})
     net, pictures = _in_order(net, pictures)
+    demand_kinds(index, locals())
     path = file_of(out)
     folder, names = files_of(pictures)
     network = known(net, weights, features, device)
@@ -102,6 +103,9 @@ def _in_order(net: Any, pictures: Any) -> tuple[NetworkLike, Files | Iterable[Fi
         raise BadChoice("index takes a network, then pictures: fovea.index('efficientnet_lite0', 'photos/')")
     if is_network and not isinstance(pictures, (Network, nn.Module)):
         return net, pictures
+    listed = net if isinstance(net, (list, tuple)) else [net]
+    if not all(isinstance(path, (str, os.PathLike)) for path in listed):
+        raise BadChoice(f"index takes a network, then folders, globs and files of pictures; got {shown(net)}")
     words = "fovea.index takes the network first, then pictures; the other order goes with the next version"
     warnings.warn(words, DeprecationWarning, stacklevel=3)
     return "efficientnet_lite0" if pictures is None else pictures, net
@@ -109,8 +113,11 @@ def _in_order(net: Any, pictures: Any) -> tuple[NetworkLike, Files | Iterable[Fi
 
 def _is_there(given: str | Path) -> bool:
     """Whether a path leads to pictures."""
-    path = Path(os.path.expanduser(given))
-    return path.is_dir() or glob.has_magic(str(given)) or (path.is_file() and path.suffix.lower() not in WEIGHTS)
+    try:
+        path = Path(os.path.expanduser(given))
+        return path.is_dir() or glob.has_magic(str(given)) or (path.is_file() and path.suffix.lower() not in WEIGHTS)
+    except (OSError, ValueError):  # a name too long, or with a zero in it
+        return False
 
 
 def files_of(given: Files | Iterable[Files]) -> tuple[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, bounded, nearest
+from fovea.basics import BadChoice, BadPicture, FoveaError, bounded, demand_kinds, nearest
 from fovea.networks import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.results import Step
@@ -61,6 +61,7 @@ class Index:
     ) -> Searches:
         """Of every picture the `count` pictures whose embeddings have the largest cosine with its own: 8, or all where
         there are fewer, unless given. The picture itself is none of them, unless it is all there is."""
+        demand_kinds(Index.search, locals())
         return Searches.of(self.steps(pictures, count, max_pixels), "search", self.settings)
 
     @bounded

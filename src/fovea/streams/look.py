@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, bounded
+from fovea.basics import BadChoice, bounded, demand_kinds
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.pictures import MAX_PIXELS
 from fovea.results import Results, Step
@@ -35,6 +36,7 @@ def look_longer(
     network's answer unless given. `truth`: the class that pictures are of, one for all or one each, so that strips can
     tell right from wrong. Networks and pictures as `fovea.explain` takes them.
     """
+    demand_kinds(look_longer, locals())
     network = as_network(net, device)
     steps = look_batches(network, pictures, method, target, truth, batch, max_pixels)
     return Results.of(steps, "look_longer", {"net": network.name, "method": method, "target": target})
@@ -63,7 +65,7 @@ def _truths(streams: Streams, truth: Truth, group: Group) -> list[str | None]:
     """The labels of a group's pictures, by their places among all."""
     if truth is None:
         return [None] * len(group.places)
-    if isinstance(truth, (str, int)):
+    if isinstance(truth, (str, int, Integral)):
         given: list[str | int] = [truth] * len(group.places)
     elif len(truth) == group.total:
         given = [truth[place] for place in group.places]

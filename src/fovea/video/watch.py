@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds
+from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds, demand_kinds
 from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
 from fovea.heatmaps.methods import Method, find
 from fovea.networks import DoesNotRun, Network, NetworkLike, as_found, as_network, labeled, predictions
@@ -97,6 +97,7 @@ def watch(  # a public door: what may be asked for is all here
     followed through the clip. Frames are squashed whole into the network's input; `fit="crop"` keeps its own crop,
     which of a wide frame leaves out the sides. A clip that cannot be read is left out, as a picture is by `explain`.
     """
+    demand_kinds(watch, locals(), but="method")
     if crop is not None:
         renamed(f"watch(crop={crop})", f"watch(fit={'crop' if crop else 'squash'!r})")
         fit = "crop" if crop else "squash"
@@ -132,6 +133,8 @@ def _gathered(clips: OneClip | Iterable[OneClip]) -> list[OneClip]:
         return [clips]
     if isinstance(clips, (str, os.PathLike)):
         return list(expand_clips(clips)) or [clips]  # what is no clip by its name is tried, and refused in words
+    if isinstance(clips, (bytes, Tensor, np.ndarray)) or not isinstance(clips, Iterable):
+        raise BadChoice(f"a clip is a file, a folder, a glob or a Clip; got {type(clips).__name__}")
     return [clip for item in clips for clip in _gathered(item)]
 
 

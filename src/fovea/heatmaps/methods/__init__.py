@@ -64,7 +64,7 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
     if inspect.isclass(thing):
         try:
             inspect.signature(thing).bind(**options)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise BadChoice(
                 f"{words}: its class is made without arguments, and {error}: give it a default, declare it with "
                 f"options={{...}}, or give an instance"

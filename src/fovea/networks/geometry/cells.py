@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadNetwork
+from fovea.basics import BadChoice, BadNetwork, shown
 from fovea.networks.geometry.following import Sight
 from fovea.networks.layout import Layout, layout_of
 
@@ -60,7 +62,9 @@ class Geometry:
 
     def number(self, cell: Sequence[int] | int) -> int:
         """A cell's place in reading order."""
-        place = (cell,) if isinstance(cell, int) else tuple(cell)
+        place: tuple[Any, ...] = (cell,) if isinstance(cell, (int, Integral)) else tuple(cell)
+        if not all(isinstance(at, Integral) for at in place):
+            raise BadChoice(f"a cell is told by whole numbers, row and column; got {shown(cell)}")
         if len(place) != len(self.grid) or not all(0 <= at < n for at, n in zip(place, self.grid, strict=True)):
             highest = ", ".join(str(n - 1) for n in self.grid)
             raise BadChoice(f"no cell {place} in a grid of {by(self.grid)}: the last cell is ({highest})")
