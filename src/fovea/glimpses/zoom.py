@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, bounded, clipped, demand_kinds
+from fovea.basics import BadChoice, bounded, clipped, demand_kinds
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
 from fovea.glimpses.reading import Blank, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
@@ -51,20 +52,35 @@ def zoom_steps(
     least, most = module.least, module.most
     if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
         raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
-    for read in _scenes(network, pictures, batch, max_pixels):
-        answers: list[ZoomAnswer] = []
-        skipped = list(read.skipped)
-        if read.scene is not None:
-            counted = Counted(read.scene)
-            try:
-                with as_found(network), torch.no_grad():
-                    walk = module.walk(counted, glimpses)
-            except BadPicture as reason:
-                skipped += [(shown.name, str(reason)) for shown in read.shown]
-            else:
-                work = _macs_of_walk(network, counted, read.channels, glimpses)
-                answers = _answers(network, walk, counted, read.shown, work)
-        yield Step(answers, skipped, read.done, read.total)
+    listed = pictures if isinstance(pictures, (list, tuple)) and pictures else [pictures]
+    if all(isinstance(item, Tensor) for item in listed):
+        for group in groups(network, pictures, batch, max_pixels):
+            scene = _tensors(network, cast(Tensor, group.batch))
+            answers = _walked(network, scene, scene.batch.shape[1], group.shown, glimpses)
+            yield Step(answers, group.skipped, group.done, group.total)
+        return
+    prepare, given, skipped = _prepare(network), gather(cast(Iterable[Given], pictures)), list[tuple[str, str]]()
+
+    def walked(image: Image.Image) -> ZoomAnswer:  # the picture, which may be large, is let go of with it
+        scene = PictureScene(image, prepare, network.device, network.dtype, _antialias(network))
+        shown = Shown("", Placement.identity(*image.size), given[0])
+        return _walked(network, scene, len(prepare.mean), [shown], glimpses)[0]
+
+    for place, answer in decoded(given, walked, skipped, read=lambda source: cast(Picture, source).read(max_pixels)):
+        shown = replace(answer.shown, name=given[place].name, picture=given[place])
+        yield Step([replace(answer, shown=shown)], skipped[:], place + 1, len(given))
+        skipped.clear()
+    if skipped:
+        yield Step([], skipped, len(given), len(given))
+
+
+def _walked(
+    network: Network, scene: Scene, channels: int, shown: list[Shown], glimpses: int | None
+) -> list[ZoomAnswer]:
+    counted = Counted(scene)
+    with as_found(network), torch.no_grad():
+        walk = glimpsing(network).walk(counted, glimpses)
+    return _answers(network, walk, counted, shown, _macs_of_walk(network, counted, channels, glimpses))
 
 
 def _name(network: Network) -> str:
@@ -102,43 +118,10 @@ class _Walking(nn.Module):
         return cast(Glimpsing, self.module).walk(Blank(self.size, like), self.glimpses).logits
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Pictures that are walked through together, and what had to be left out beside them."""
-
-    scene: Scene | None  # None when all were left out
-    shown: list[Shown]
-    channels: int
-    skipped: list[tuple[str, str]]
-    done: int
-    total: int
-
-
-def _scenes(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
-    listed = given if isinstance(given, (list, tuple)) and given else [given]
-    if all(isinstance(item, Tensor) for item in listed):
-        yield from _of_tensors(network, given, batch, max_pixels)
-        return
-    prepare = _prepare(network)
-    pictures = gather(cast(Iterable[Given], given))
-    skipped: list[tuple[str, str]] = []
-    read = decoded(pictures, lambda image: image, skipped, read=lambda source: cast(Picture, source).read(max_pixels))
-    for place, image in read:
-        scene = PictureScene(image, prepare, network.device, network.dtype, _antialias(network))
-        shown = Shown(pictures[place].name, Placement.identity(*image.size), pictures[place])
-        yield _Read(scene, [shown], len(prepare.mean), skipped[:], place + 1, len(pictures))
-        skipped.clear()
-    if skipped:
-        yield _Read(None, [], 0, skipped, len(pictures), len(pictures))
-
-
-def _of_tensors(network: Network, given: Inputs, batch: int, max_pixels: int) -> Iterator[_Read]:
-    for group in groups(network, given, batch, max_pixels):
-        tensors = cast(Tensor, group.batch)
-        if tensors.ndim != 4:
-            raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
-        scene = Pixels(tensors.to(network.device, network.dtype), _antialias(network))
-        yield _Read(scene, group.shown, tensors.shape[1], group.skipped, group.done, group.total)
+def _tensors(network: Network, tensors: Tensor) -> Pixels:
+    if tensors.ndim != 4:
+        raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
+    return Pixels(tensors.to(network.device, network.dtype), _antialias(network))
 
 
 def _antialias(network: Network) -> bool:

@@ -25,6 +25,7 @@ FORMATS = frozenset(
      "TGA", "TIFF", "WEBP")
 )  # fmt: skip
 HEAVY = {"AVIF": 1.25, "WEBP": 2.0, "JPEG2000": 2.5}  # whose decoders take more than 8 bytes a pixel: times that
+BLOCK = 64 << 20  # bytes of a picture's memory; from 32 MB on, what is let go of goes back to the system at once
 STRIP = 4_000_000  # pixels that are converted at a time
 SPECIAL = {
     stat.S_IFDIR: "a folder",
@@ -170,6 +171,7 @@ def open_lazily(source: BinaryIO) -> Image.Image:
 
 @lru_cache
 def _formats() -> list[str]:
+    Image.core.set_block_size(max(Image.core.get_block_size(), BLOCK))  # type: ignore[attr-defined]
     Image.init()
     return [name for name in Image.ID if name in FORMATS]
 
