@@ -264,6 +264,74 @@ def test_damaged_animation(tmp_path: Path) -> None:
         assert 1 <= len(read_clip(tmp_path / "a.gif")) < 6
 
 
+PLAYLISTS = {
+    "concat": "ffconcat version 1.0\nfile clip.mp4\n",
+    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nclip.mp4\n#EXT-X-ENDLIST\n",
+    "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\nc=IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+}
+
+
+@pytest.mark.parametrize("kind", PLAYLISTS)
+@pytest.mark.parametrize("suffix", ["mp4", "m3u8", "ffconcat"])
+def test_a_file_that_names_others_opens_none(clip: Path, kind: str, suffix: str) -> None:
+    """FFmpeg follows playlists, whatever they are called, to files and addresses."""
+    path = clip.with_name(f"list.{suffix}")
+    path.write_text(PLAYLISTS[kind])
+    raises(BadPicture, "damaged, cut short or no clip", read_clip, path)
+
+
+def test_a_name_is_never_an_address(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FFmpeg would take the first for two files, the second for a protocol; the third is not UTF-8."""
+    monkeypatch.chdir(clip.parent)
+    for name in ("concat:clip.mp4|clip.mp4", "http:a.mp4", os.fsdecode(b"\xff.mp4")):
+        clip.rename(name)
+        clip = Path(name)
+        assert numbers(read_clip(name, frames=1)) == [10]
+
+
+@pytest.mark.parametrize("box", [b"stsz", b"trun"])
+def test_frames_that_a_file_cannot_hold_are_refused_before_memory_is_taken(clip: Path, box: bytes) -> None:
+    data = clip.read_bytes()
+    at = data.index(b"stsz")
+    claim = bytes(4) + (1).to_bytes(4, "big") + (10**9).to_bytes(4, "big")
+    clip.write_bytes(
+        data[:at] + box + (claim if box == b"stsz" else bytes(4) + (10**9).to_bytes(4, "big")) + data[at + 16 :]
+    )
+    raises(BadPicture, r"claims 1,000,000,000 frames in [\d,]+ bytes", read_clip, clip)
+
+
+def test_frames_larger_than_the_limit_are_never_decoded(clip: Path) -> None:
+    raises(BadPicture, "64 x 48 pixels, over the limit of 3,071", read_clip, clip, max_pixels=3071)
+    footage.survey(clip, 3072)
+
+
+def test_an_animation_of_too_many_pixels_is_refused_before_it_is_painted(tmp_path: Path) -> None:
+    frames = [Image.new("L", (40, 30), shade) for shade in range(0, 250, 9)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    raises(
+        BadPicture,
+        "28 frames of 40 x 30 pixels, over the limit of 31,250",
+        read_clip,
+        tmp_path / "a.gif",
+        max_pixels=1250,
+    )
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.utime(path, ns=(1, 1))], ids=["gone", "changed"])
+@pytest.mark.parametrize("suffix", ["mp4", "gif"])
+def test_frames_that_stay_in_a_file_that_does_not(tmp_path: Path, clip: Path, suffix: str, harm: object) -> None:
+    if suffix == "gif":
+        frames = [Image.new("L", (40, 30), shade) for shade in range(0, 250, 9)]
+        clip = tmp_path / "a.gif"
+        frames[0].save(clip, save_all=True, append_images=frames[1:])
+    found = footage.survey(clip)
+    frames, _ = take(found, choose(found), max_pixels=5000)
+    assert isinstance(frames, Taken)
+    frames.image(1)
+    harm(clip)
+    raises(BadPicture, "does not exist|changed after it was first read", frames.image, 1)
+
+
 @pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs FOVEA_DATA")
 def test_real_clip() -> None:
     path = Path(os.environ["FOVEA_DATA"], "video", "solidWhiteRight.mp4")

@@ -1,5 +1,9 @@
 import os
+import socket
 import struct
+import subprocess
+import sys
+import threading
 import zlib
 from pathlib import Path
 
@@ -9,7 +13,7 @@ from PIL import Image
 
 import fovea
 from checks import raises, refused
-from fovea.pictures import Picture, from_array, gather, read, read_all
+from fovea.pictures import Picture, decoded, decoding, from_array, gather, is_picture_name, read, read_all
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -215,16 +219,15 @@ def test_a_picture_in_memory_that_is_cut_short(tmp_path: Path) -> None:
         gather(image)[0].read()
 
 
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
 def huge_png(path: Path, side: int) -> None:
     """A header that promises side x side pixels, and hardly any."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0")) + chunk(b"IEND", b"")
-    )
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    pixels = png_chunk(b"IDAT", zlib.compress(b"0"))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + pixels + png_chunk(b"IEND", b""))
 
 
 def test_a_huge_picture_is_refused_before_decoding(tmp_path: Path) -> None:
@@ -301,3 +304,213 @@ def test_a_passing_reason_is_not_taken_for_damage(
     monkeypatch.setattr(Image.Image, "load", fail)
     assert "damaged" not in reason(tmp_path / "a.png")
     assert why(tmp_path / "a.png").passing
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "x.png", "x.eps"])
+def test_no_file_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Pillow gives PostScript to Ghostscript, whatever its file is called."""
+    ghostscript = tmp_path / "bin" / "gs"
+    ghostscript.parent.mkdir()
+    ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path / 'started'}\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ghostscript.parent), prepend=os.pathsep)
+    (tmp_path / name).write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n")
+    assert "not a picture in a format that can be read" in reason(tmp_path / name)
+    assert not (tmp_path / "started").exists()
+    assert not is_picture_name(Path("a.eps"))
+    assert is_picture_name(Path("a.JPG"))
+
+
+def made(mode: str) -> Image.Image:
+    """Different values everywhere, wider than high."""
+    values = np.random.default_rng(0).integers(0, 256, (23, 31, 4), dtype=np.uint8)
+    if mode == "F":
+        return Image.fromarray(values[..., 0].astype(np.float32) / 200)
+    if mode.startswith("I"):
+        return Image.fromarray(
+            (values[..., 0].astype(np.int32) * 300 + 7).astype(np.uint16 if ";" in mode else np.int32)
+        )
+    if mode == "P":
+        return Image.fromarray(values[..., :3]).quantize(9)
+    if mode == "LAB":
+        return Image.merge("LAB", Image.fromarray(values[..., :3]).split())
+    return Image.fromarray(values).convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "F"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_strips_change_nothing(monkeypatch: pytest.MonkeyPatch, mode: str, orientation: int) -> None:
+    image = made(mode)
+    image.getexif()[0x0112] = orientation
+    if mode == "P":
+        image.info["transparency"] = 3
+    whole = decoding.upright(image)
+    assert whole.size == ((23, 31) if orientation > 4 else (31, 23))
+    monkeypatch.setattr(decoding, "STRIP", 31 * 4)
+    monkeypatch.setattr(decoding, "WHOLE", 31 * 4)
+    for copy in (False, True):
+        assert np.array_equal(np.asarray(decoding.upright(image, ours=copy)), np.asarray(whole))
+
+
+def test_sixteen_bits_are_rounded_as_in_double_precision() -> None:
+    values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    expected = np.rint(values.astype(np.float64) / 257).astype(np.uint8)
+    assert np.array_equal(np.asarray(from_array(values))[..., 0], expected)
+    assert np.array_equal(np.asarray(from_array(values.astype(">u2")))[..., 0], expected)
+    assert np.array_equal(np.asarray(decoding.upright(Image.fromarray(values)))[..., 0], expected)
+
+
+def black_png(path: Path, side: int, depth: int, color: int, bits: int, *chunks: bytes) -> None:
+    packer, line = zlib.compressobj(1), bytes(1 + side * bits // 8)
+    data = b"".join(packer.compress(line) for _ in range(side)) + packer.flush()
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, depth, color, 0, 0, 0))
+    whole = header + b"".join(chunks) + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + whole)
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from fovea.pictures.decoding import read_bytes
+def most():
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+before = most()
+for path in sys.argv[1:]:
+    size = read_bytes(Path(path).read_bytes(), path).size
+    print(path, (most() - before) / (size[0] * size[1]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is asked of Linux")
+def test_a_picture_is_in_memory_once_whatever_its_mode(tmp_path: Path) -> None:
+    """Pillow holds 4 bytes per RGB pixel; a strip, and what strips are packed into, come on top."""
+    side, colors = 5000, (png_chunk(b"PLTE", bytes(768)), png_chunk(b"tRNS", b"a"))
+    black_png(tmp_path / "rgb.png", side, 8, 2, 24)
+    black_png(tmp_path / "gray16.png", side, 16, 0, 16)
+    black_png(tmp_path / "rgba.png", side, 8, 6, 32)
+    black_png(tmp_path / "palette.png", side, 8, 3, 8, *colors)
+    black_png(tmp_path / "bits.png", side, 1, 0, 1)
+    for mode in ("F", "CMYK"):
+        Image.new(mode, (side, side)).save(tmp_path / f"{mode}.tif", compression="packbits")
+    command = [sys.executable, "-c", MEMORY, *map(str, sorted(tmp_path.iterdir()))]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.count("\n") == 7
+    assert float(said.split()[-1]) < 7, said  # of them all, since a peak stays
+
+
+def test_threads_share_the_room_for_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 250)
+    sides = [10, 12, 20, 10, 5, 5, 16, 10] * 3  # 20 x 20 is more than there is room for, and goes alone
+    for i, side in enumerate(sides):
+        Image.new("L", (side, side)).save(tmp_path / f"{i:02}.png")
+    at_once, most, lock = list[int](), list[list[int]](), threading.Lock()
+
+    def hold(image: Image.Image) -> tuple[int, int]:
+        with lock:
+            at_once.append(image.width)
+            most.append(at_once[:])
+        threading.Event().wait(0.01)
+        with lock:
+            at_once.remove(image.width)
+        return image.size
+
+    skipped: list[tuple[str, str]] = []
+    sizes = [size for _, size in decoded(gather(tmp_path), hold, skipped, threads=4)]
+    assert [size[0] for size in sizes] == sides
+    assert not skipped
+    assert all(sum(side**2 for side in group) <= 250 or len(group) == 1 for group in most)
+    assert max(map(len, most)) > 1
+    assert decoding.room.taken == 0
+
+
+def test_decoders_that_take_more_memory_have_a_lower_limit(tmp_path: Path) -> None:
+    two_halves(30, 20).save(tmp_path / "a.webp")
+    raises(fovea.BadPicture, "over the limit of a WEBP picture of 599", read, tmp_path / "a.webp", max_pixels=1199)
+    assert read(tmp_path / "a.webp", max_pixels=1200).size == (30, 20)
+
+
+def test_pillows_limit_does_not_hold_while_large_pictures_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    two_halves(30, 20).save(tmp_path / "a.tif", compression="tiff_lzw")  # checked when it is loaded, too
+    assert corners(read(tmp_path / "a.tif")) == (RED, BLUE)
+    assert Image.MAX_IMAGE_PIXELS == 10
+
+
+def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "folder.png").mkdir()
+    listener = socket.socket(socket.AF_UNIX)
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    listener.bind("s.png")
+    assert "pipe.png is a pipe, not a picture" in reason(tmp_path / "pipe.png")
+    assert "folder.png is a folder, not a picture" in reason(tmp_path / "folder.png")
+    assert "s.png is a socket, not a picture" in reason(tmp_path / "s.png")
+    assert "/dev/zero is a device, not a picture" in reason(Path("/dev/zero"))
+    listener.close()
+
+
+def test_a_file_that_changes_is_not_read_as_the_same_picture(tmp_path: Path) -> None:
+    two_halves().save(tmp_path / "a.png")
+    picture = Picture("a", tmp_path / "a.png")
+    picture.read()
+    picture.read()
+    os.utime(tmp_path / "a.png", ns=(1, 1))
+    raises(fovea.BadPicture, "a.png changed after it was first read: run again", picture.read)
+
+
+def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_halves().save(tmp_path / "a.bmp")
+
+    def cut(image: Image.Image, *_: object, **__: object) -> Image.Image:
+        os.truncate(tmp_path / "a.bmp", 60)
+        return image.convert("RGB")
+
+    monkeypatch.setattr(decoding, "upright", cut)
+    assert "changed" in reason(tmp_path / "a.bmp")
+
+
+def test_a_home_of_nobody(tmp_path: Path) -> None:
+    (given,) = gather("~nosuchuser/x.jpg")
+    raises(fovea.BadPicture, "no file or folder '~nosuchuser/x.jpg'", given.read)
+
+
+def test_names_of_any_bytes(tmp_path: Path) -> None:
+    names = [os.fsdecode(name) for name in (b"\xff\xfe.png", b"a\nb.png", b"\x1b[31m.png", b"x*.png", b"[a].png")]
+    for name in names:
+        two_halves().save(tmp_path / name, "png")
+    for given in (
+        tmp_path,
+        str(tmp_path / "*.png"),
+        str(tmp_path / "**" / "*.png"),
+        [tmp_path / name for name in names],
+    ):
+        found = gather(given)
+        assert sorted(Path(picture.name).name for picture in found) == sorted(names)
+        assert all(picture.read().size == (6, 4) for picture in found)
+    (nul,) = gather("a\0b.png")
+    raises(fovea.BadPicture, "no file|no path", nul.read)
+
+
+def test_links_that_lead_around_and_folders_that_go_deep(tmp_path: Path) -> None:
+    deep = tmp_path / "deep"
+    for _ in range(120):
+        deep = deep / "0123456789"
+    deep.mkdir(parents=True)
+    two_halves().save(deep / "a.png")
+    for i in range(6):
+        (tmp_path / f"loop{i}").symlink_to(tmp_path)
+        (deep / f"loop{i}").symlink_to(tmp_path)
+    (tmp_path / "self.png").symlink_to("self.png")
+    for given in (tmp_path / "deep", str(tmp_path / "**" / "*.png"), str(tmp_path / "**")):
+        assert [path for path in fovea.pictures.expand(given) if path.name == "a.png"] == [deep / "a.png"]
+    assert "self.png" in reason(tmp_path / "self.png")
+
+
+def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a.png", "a.png-1"):
+        two_halves().save(tmp_path / name, "png")
+    names = [picture.name for picture in gather([tmp_path / name for name in ("a.png", "a.png", "a.png-1", "a.png")])]
+    assert len(set(names)) == 4
+    assert names[2] == str(tmp_path / "a.png-1")

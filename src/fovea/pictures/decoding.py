@@ -26,7 +26,7 @@ FORMATS = frozenset(
 )  # fmt: skip
 HEAVY = {"AVIF": 1.25, "WEBP": 2.0, "JPEG2000": 2.5}  # whose decoders take more than 8 bytes a pixel: times that
 BLOCK = 64 << 20  # bytes of a picture's memory; from 32 MB on, what is let go of goes back to the system at once
-STRIP = 4_000_000  # pixels that are converted at a time
+WHOLE, STRIP = 16_000_000, 1_000_000  # pixels of a picture that is converted at once, and of a part of a larger one
 SPECIAL = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -43,6 +43,7 @@ LAST_ROW_FIRST = {T.FLIP_TOP_BOTTOM, T.ROTATE_180, T.ROTATE_270, T.TRANSVERSE}
 _lock, _lifted = threading.Lock(), list[int | None]()  # Pillow's limit as it was, for every picture that is decoded
 Stamp = tuple[int, int, int, int]  # device, inode, size, time of the last change
 Convert = Callable[[Image.Image], Image.Image]
+Scale = Callable[[NDArray[np.generic]], NDArray[np.uint8]]
 
 
 class _Room:
@@ -204,7 +205,7 @@ def upright(image: Image.Image, name: str = "picture", ours: bool = False) -> Im
     if as_it_is and image.format not in HEAVY:  # those hold on to what their decoders took
         return image if ours else image.copy()
     convert = _conversion(image, name)
-    if image.width * image.height <= STRIP:
+    if image.width * image.height <= WHOLE:
         whole = convert(image) if turn is None else convert(image).transpose(turn)
         return whole if whole.mode == "RGB" else whole.convert("RGB")
     return _in_strips(image, convert, turn, ours)
@@ -241,7 +242,7 @@ def _conversion(image: Image.Image, name: str) -> Convert:
     """How any part of this picture becomes 8-bit gray or RGB."""
     if image.mode.startswith("I") or image.mode == "F":
         scale = _scale((np.asarray(image.crop(box)) for box in _strips(image.size)), name)
-        return lambda part: Image.fromarray(scale(np.asarray(part)))
+        return lambda part: Image.fromarray(_scaled(np.asarray(part), scale))
     if image.has_transparency_data:
         return _on_white
     return lambda part: part.convert("L" if part.mode in ("1", "L") else "RGB")
@@ -271,14 +272,21 @@ def from_array(values: NDArray[np.generic], name: str = "picture") -> Image.Imag
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values, dtype=np.uint8)
-    rows = [slice(top, bottom) for _, top, _, bottom in _strips((values[0].size, len(values)))]
-    scale, eight = _scale((values[part] for part in rows), name), np.empty(values.shape, np.uint8)
-    for part in rows:
-        eight[part] = scale(values[part])
+    return _scaled(values, _scale(map(values.__getitem__, _rows(values)), name))
+
+
+def _scaled(values: NDArray[np.generic], scale: Scale) -> NDArray[np.uint8]:
+    eight = np.empty(values.shape, np.uint8)
+    for rows in _rows(values):
+        eight[rows] = scale(values[rows])
     return eight
 
 
-def _scale(parts: Iterable[NDArray[np.generic]], name: str) -> Callable[[NDArray[np.generic]], NDArray[np.uint8]]:
+def _rows(values: NDArray[np.generic]) -> Iterator[slice]:
+    return (slice(top, bottom) for _, top, _, bottom in _strips((values[0].size, len(values))))
+
+
+def _scale(parts: Iterable[NDArray[np.generic]], name: str) -> Scale:
     """How a picture's values become 8 bits, from all of its parts.
 
     16-bit values over 257; floats as 0 to 1 when none is well above 1, as 0 to 255 otherwise.

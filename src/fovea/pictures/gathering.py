@@ -119,11 +119,11 @@ def _below(folder: Path) -> Iterator[Path]:
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or (entry.is_symlink() and entry.is_dir()):
+                if entry.name.startswith("."):
                     continue
-                if entry.is_dir():
+                if entry.is_dir(follow_symlinks=False):
                     waiting.append(Path(entry.path))
-                else:
+                elif not entry.is_symlink() or not os.path.isdir(entry.path):
                     yield Path(entry.path)
 
 
