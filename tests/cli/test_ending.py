@@ -1,6 +1,7 @@
 """Whatever happens, a command ends with one line and a status, and nothing steers the terminal."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -122,6 +123,12 @@ def test_warnings_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(app(work), []) == 0
     assert capsys.readouterr().err == f"warning: {SHOWN} is old\n"
     assert warnings.showwarning is before
+
+
+def test_what_libraries_log_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = logging.Logger("library")  # as where nobody set up logging: pytest did for the root
+    assert run(app(lambda: quiet.warning("%s is old", EVIL)), []) == 0
+    assert capsys.readouterr().err == f"warning: {SHOWN} is old\n"
 
 
 def test_what_fails_in_a_thread_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

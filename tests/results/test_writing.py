@@ -15,6 +15,8 @@ from PIL import Image
 from fovea.basics import Damaged, FoveaError, write_json
 from fovea.results import FILE, Shows, Writer, read, writing
 
+DEEP = "[" * 900 + "]" * 900
+
 
 @dataclass(frozen=True, repr=False)
 class Told(Shows):
@@ -122,6 +124,11 @@ def test_a_run_that_reads_nothing_adds_to_skipped_alone(tmp_path: Path) -> None:
         '{"what": "a", "settings": {}, "results": [{"label": "x"}], "skipped": []}',
         '{"what": "a", "settings": {}, "results": [{"name": "x", "stem": "../../x"}], "skipped": []}',
         '{"what": "a", "settings": {}, "results": [], "skipped": [], "runs": [{}]}',
+        '{"what": "a", "settings": {"x": ' + DEEP + '}, "results": [], "skipped": []}',
+        '{"what": "a", "settings": {}, "results": [{"name": "x", "files": '
+        + "[" * 900
+        + "]" * 900
+        + '}], "skipped": []}',
         b"\xff\xfe\x00",
     ],
 )
@@ -132,6 +139,24 @@ def test_another_results_file_is_refused_and_left(content: str | bytes, tmp_path
         Writer(tmp_path, "explain", {})
     assert (tmp_path / FILE).read_bytes() == data
     assert os.listdir(tmp_path) == [FILE]
+
+
+@pytest.mark.parametrize("name", [FILE, "index.html"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)])
+def test_what_is_no_file_is_refused_at_once(name: str, make: Any, tmp_path: Path) -> None:
+    make(tmp_path / name)
+    if name == FILE or not (tmp_path / name).is_symlink():  # a link that leads nowhere is replaced
+        with pytest.raises(FoveaError, match=name):
+            Writer(tmp_path, "explain", {})
+
+
+def test_a_results_file_of_odd_values_can_be_added_to(tmp_path: Path) -> None:
+    row = {"name": "x", "label": 7, "probability": "high", "files": [{"a": ["<b>.png"]}], "stem": None}
+    content = {"what": "a", "settings": {}, "results": [row], "skipped": [{"name": "y"}]}
+    write_json(tmp_path / FILE, content | {"runs": [content | {"what": "b", "results": [0, 99], "skipped": [0]}]})
+    save(tmp_path, Told("a"))
+    assert read(tmp_path).results[0] == row
+    assert "<b>.png" not in (tmp_path / "index.html").read_text()
 
 
 def test_a_page_of_somebody_else_is_refused(tmp_path: Path) -> None:

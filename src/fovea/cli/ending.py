@@ -1,5 +1,6 @@
 """How a command ends, whatever happens: one line on stderr and an exit status; with --debug a traceback, too."""
 
+import logging
 import os
 import signal
 import sys
@@ -70,9 +71,16 @@ def told(error: BaseException, debug: bool) -> int:
     return 70 if not expected else 1 if isinstance(error, (BadPicture, OSError)) else 2
 
 
+class _Lines(logging.Handler):
+    """What libraries log where nobody asked for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn.print(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
 @contextmanager
 def _told_plainly(debug: bool) -> Iterator[None]:
-    """Warnings and what fails in threads are lines, too; a terminal that lacks a letter gets its number."""
+    """Warnings, logs and what fails in threads are lines, too; a terminal that lacks a letter gets its number."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -80,11 +88,12 @@ def _told_plainly(debug: bool) -> Iterator[None]:
     def failed(what: Any) -> None:
         told(what.exc_value or what.exc_type(), debug)
 
-    hooks = threading.excepthook, sys.unraisablehook
+    before = threading.excepthook, sys.unraisablehook, logging.lastResort
     threading.excepthook = sys.unraisablehook = failed
+    logging.lastResort = _Lines(logging.WARNING)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: warn.print(f"warning: {message}")
         try:
             yield
         finally:
-            threading.excepthook, sys.unraisablehook = hooks
+            threading.excepthook, sys.unraisablehook, logging.lastResort = before

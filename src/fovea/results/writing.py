@@ -30,6 +30,7 @@ from fovea.basics import (
     Text,
     claimed,
     locked,
+    replaceable,
     whole,
     write_json,
     write_text,
@@ -56,14 +57,20 @@ class _Entry(Record):
     stem: Annotated[str, Field(pattern=r"^[\w-]{1,200}$")] | None = None
 
 
-Entry = Annotated[dict[Text, Any], AfterValidator(lambda entry: _Entry.model_validate(entry) and entry)]
+def _followed(content: dict[str, Any]) -> dict[str, Any]:
+    names_in(content)  # a RecursionError where it is too deep
+    return content
+
+
+Flat = Annotated[dict[Text, Any], AfterValidator(_followed)]
+Entry = Annotated[Flat, AfterValidator(lambda entry: _Entry.model_validate(entry) and entry)]
 
 
 class Run(Record):
     """A verb and how it was asked, and the places of its entries among all."""
 
     what: Text
-    settings: dict[Text, Any]
+    settings: Flat
     results: list[Count]
     skipped: list[Count]
 
@@ -72,7 +79,7 @@ class Saved(Record):
     """What a results.json holds. Every verb writes the same envelope."""
 
     what: Text  # of the last run
-    settings: dict[Text, Any]
+    settings: Flat
     results: list[Entry]  # one row per picture: what its result's to_dict gives, and `files`
     skipped: list[Entry]  # name, reason
     runs: tuple[Run, ...] = ()  # those before
@@ -107,7 +114,7 @@ def read(folder: str | Path) -> Saved:
 def page_of(folder: Path) -> Path:
     """Where a folder's page goes: never over one that is not fovea's."""
     page = folder / PAGE
-    if page.is_file() and not pages.is_ours(page):
+    if not replaceable(page) or (page.is_file() and not pages.is_ours(page)):
         raise BadChoice(f"{page} is not fovea's and would be lost: {REMEDY}")
     return page
 
@@ -147,8 +154,7 @@ class Writer:
         self._stamp: tuple[int, ...] | None = None
         self._claims: set[Path] = set()
         self._look()
-        if self.before is None:
-            page_of(self.folder)
+        page_of(self.folder)
 
     def __enter__(self) -> Self:
         return self
@@ -184,7 +190,7 @@ class Writer:
         rows = saved.with_runs("results")
         runs = dict.fromkeys([saved.run, *(run for _, run in rows)])
         drawn = [(json.loads(run), figures([row for row, of in rows if of == run])) for run in runs]
-        return _page(drawn, [entry["reason"] for entry in saved.skipped])
+        return _page(drawn, [str(entry.get("reason")) for entry in saved.skipped])
 
     @property
     def others(self) -> list[dict[str, Any]]:
@@ -216,6 +222,8 @@ class Writer:
         if not os.path.lexists(path):
             self.before, self._known, self._stamp = None, [], None
             return
+        if not path.is_file():
+            raise Damaged(f"{path} is no file: {REMEDY}")
         stamp = _stamp(path)
         if stamp == self._stamp:
             return
@@ -325,9 +333,9 @@ def _page(runs: Sequence[tuple[Mapping[str, Any], Iterable[str]]], skipped: Sequ
     return pages.page(runs[0][0]["what"], body)
 
 
-def _caption(name: str, label: str, probability: float | None) -> str:
-    share = "" if probability is None else f" {probability:.2f}"
-    return f"<b>{html.escape(label)}{share}</b><br>{pages.breaking(Path(name).name)}"
+def _caption(name: str, label: object, probability: float | None) -> str:
+    share = f" {probability:.2f}" if isinstance(probability, (int, float)) else ""
+    return f"<b>{html.escape(str(label))}{share}</b><br>{pages.breaking(Path(name).name)}"
 
 
 def names_in(value: Any) -> list[str]:
