@@ -219,7 +219,7 @@ def test_two_runs_into_one_folder_after_each_other_and_at_once(
 
 
 PLACES = {
-    "--out": ("file/below", "file/below.png"),
+    "--out": ("file/below", "file/below.png", "link/below.png", 300 * "x" + ".png"),
     "--json": ("file/below.json", "folder", "/dev/null"),
     "--sheet": ("file/below.png", "folder", "x.zzz"),
 }
@@ -241,6 +241,7 @@ def test_where_it_goes_is_checked_before_the_work(
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("folder").mkdir()
+    Path("link").symlink_to("nowhere")
     Path("r.toml").write_text(RECIPE.format(data="nowhere"))
     monkeypatch.setattr("fovea.networks.loading.load", None)  # whoever begins to work fails otherwise
     words, _ = WORDS.get(name, ("", 0))
@@ -249,4 +250,4 @@ def test_where_it_goes_is_checked_before_the_work(
     status, out, err = Run(command, monkeypatch, capsys)(*rest, *words.format(**given).split(), option, place)
     assert (status, out) == (2, ""), err
     assert err.startswith(f"error: {option} {place} ")
-    assert sorted(os.listdir()) == ["file", "folder", "r.toml"]
+    assert sorted(os.listdir()) == ["file", "folder", "link", "r.toml"]

@@ -18,27 +18,33 @@ DRAWN = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".pdf")  # what Pill
 
 def makeable(option: str, path: Path) -> None:
     """Refused before hours of work, not after."""
-    above = next(place for place in path.absolute().parents if os.path.exists(place))
+    above = next(place for place in (*path.absolute().parents, Path("/")) if os.path.lexists(place))
     if not os.path.isdir(above):
-        raise BadChoice(f"{option} {path} cannot be written: {above} is a file")
+        raise BadChoice(f"{option} {path} cannot be written to: {above} is no folder")
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # too long a name
+        raise BadChoice(f"{option} {path} cannot be written to: {error.strerror}") from None
     if not os.access(above, os.W_OK | os.X_OK):
-        raise BadChoice(f"{option} {path} cannot be written: {above} does not allow it")
+        raise BadChoice(f"{option} {path} cannot be written to: {above} does not allow it")
 
 
 def writable(option: str, path: Path) -> None:
     """A file that is there, or can be made."""
+    makeable(option, path)
     if os.path.isdir(path):
         raise BadChoice(f"{option} {path} is a folder; name a file")
     if not replaceable(path):
         raise BadChoice(f"{option} {path} is a pipe or a device; name a file")
-    makeable(option, path)
 
 
 def fillable(option: str, path: Path) -> None:
     """A folder that is there, or can be made."""
-    if path.exists() and not path.is_dir():
-        raise BadChoice(f"{option} {path} is a file; name a folder")
     makeable(option, path)
+    if os.path.lexists(path) and not path.is_dir():
+        raise BadChoice(f"{option} {path} is a file; name a folder")
 
 
 def drawable(option: str, path: Path, ends: Sequence[str] = (*DRAWN, ".gif", ".bmp")) -> None:

@@ -38,7 +38,7 @@ def train(asked: Asked) -> None:
         done = train(recipe, out, name, *options, asked.device, show, changes)
     if os.environ.get("RANK", "0") == "0":  # among processes that torchrun started, one speaks for all
         say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}")
-        say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash})")
+        say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash} of its tensors)")
         say.print(f"card: {done.card}; curves: {out / 'curves.png'}; log: {out / 'log.jsonl'}")
 
 
