@@ -2,7 +2,10 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+LOWEST = $(VENV)-lowest
+ABOVE = torch torchvision
+
+.PHONY: demo test lowest check bench clean
 
 demo: $(READY)  ## explain a few photographs and write one page to open
 	$(BIN)/fovea demo --out out/demo
@@ -14,6 +17,9 @@ test: $(READY)  ## everything that is checked: style, types, behaviour
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
+lowest: $(LOWEST)/.ready  ## the tests of security with the lowest versions that are permitted; ABOVE= for torch as well
+	FOVEA_OLD_TIMM=$(abspath $(LOWEST))/old PYTHONPATH=src $(LOWEST)/bin/python -m pytest -m security -p no:cacheprovider
+
 bench: $(READY)  ## what explaining costs, beside others
 	$(BIN)/fovea bench explain --json out/bench-explain.json
 
@@ -23,5 +29,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[offline,train,video,dev,bench]'
 	touch $(READY)
 
+$(LOWEST)/.ready: $(READY) .ci/lowest.py
+	@echo 'setting up $(LOWEST): what is not at its lowest ($(ABOVE) and the tools) is that of $(VENV)'
+	python3 -m venv $(LOWEST)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$($(LOWEST)/bin/python -c 'import site; print(site.getsitepackages()[0])')/above.pth"
+	$(BIN)/python .ci/lowest.py $(ABOVE) > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/lowest.txt
+	for version in 1.0.15 1.0.25; do $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(LOWEST)/old/$$version timm==$$version || exit 1; done
+	touch $(LOWEST)/.ready
+
 clean:
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache
