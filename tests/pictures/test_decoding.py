@@ -514,3 +514,31 @@ def test_equal_names_are_told_apart(tmp_path: Path) -> None:
     names = [picture.name for picture in gather([tmp_path / name for name in ("a.png", "a.png", "a.png-1", "a.png")])]
     assert len(set(names)) == 4
     assert names[2] == str(tmp_path / "a.png-1")
+
+
+LITTLE = """
+import resource, sys
+from pathlib import Path
+from fovea import BadPicture
+from fovea.pictures import read
+room = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + 40 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+for path in sys.argv[1:]:
+    try:
+        read(Path(path))
+    except BadPicture as reason:
+        print(reason.passing, reason)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is asked of Linux")
+def test_a_picture_that_does_not_fit_into_memory_is_skipped_in_words(tmp_path: Path) -> None:
+    black_png(tmp_path / "a.png", 5000, 8, 2, 24)
+    for name in ("b.tif", "c.jpg", "d.webp", "e.gif"):
+        Image.new("RGB", (4000, 4000)).save(tmp_path / name)
+    two_halves().save(tmp_path / "z.png")
+    command = [sys.executable, "-c", LITTLE, *map(str, sorted(tmp_path.iterdir()))]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(said) == 5, said
+    assert all(line.startswith("True") for line in said)
+    assert sum("does not fit into the memory that is left" in line for line in said) == 4

@@ -98,7 +98,8 @@ def as_bad_picture(name: str, broken: str = "is damaged or cut short", remedy: s
             raise BadPicture(f"{name} does not fit into the memory that is left", passing=True) from None
         if isinstance(error, OSError) and _number(error) in errno.errorcode:  # the system's, not a decoder's
             raise BadPicture(f"{name} cannot be read now: {error.strerror}", passing=True) from None
-        raise BadPicture(f"{name} {broken}: {error}{remedy}") from None
+        unsure = "create decoder" in str(error)  # which WebP's says of damage and of too little memory alike
+        raise BadPicture(f"{name} {broken}: {error}{remedy}", passing=unsure) from None
 
 
 def _number(error: Exception) -> int | None:

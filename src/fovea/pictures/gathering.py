@@ -5,7 +5,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -21,7 +21,7 @@ from fovea.basics import BadChoice, BadPicture, nearest
 from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
 
 Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
-NEAR = 500  # names in a folder that a wrong one is compared with
+NEAR = 200  # names in a folder that a wrong one is compared with
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,9 @@ def files_of(given: str | os.PathLike[str], wanted: Callable[[Path], bool]) -> t
         if glob.has_magic(str(path)):
             hits = (hit for hit in _matches(path) if hit.is_file() and wanted(hit))
             return sorted(hits), f"no pictures match {str(given)!r}"
-        neighbors = [near.name for near in islice(path.parent.iterdir(), NEAR)] if path.parent.is_dir() else []
-        return [], f"no file or folder {str(given)!r}{nearest(path.name, neighbors)}"
+        with os.scandir(path.parent) if path.parent.is_dir() else nullcontext(()) as entries:
+            near = nearest(path.name, [entry.name for entry in islice(entries, NEAR)])
+        return [], f"no file or folder {str(given)!r}{near}"
     except OSError as error:
         raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None
     except ValueError as error:  # a name that no file can have
