@@ -13,7 +13,18 @@ from PIL import Image
 
 import fovea
 from checks import raises, refused
-from fovea.pictures import Picture, decoded, decoding, from_array, gather, is_picture_name, read, read_all
+from fovea.pictures import (
+    Picture,
+    batched,
+    decoded,
+    decoding,
+    from_array,
+    gather,
+    is_picture_name,
+    read,
+    read_all,
+    reading,
+)
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -421,6 +432,16 @@ def test_threads_share_the_room_for_pictures(tmp_path: Path, monkeypatch: pytest
     assert all(sum(side**2 for side in group) <= 250 or len(group) == 1 for group in most)
     assert max(map(len, most)) > 1
     assert decoding.room.taken == 0
+
+
+def test_large_pictures_are_not_kept_ahead_and_fill_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LARGE", 99)
+    monkeypatch.setattr(reading, "MAX_PIXELS", 100)
+    for i, side in enumerate([5, 10, 5, 12, 10, 5, 5]):
+        Image.new("L", (side, side)).save(tmp_path / f"{i}.png")
+    batches = list(batched(decoded(gather(tmp_path), lambda image: image, [], threads=2), 4))
+    assert [[place for place, _ in batch] for batch in batches] == [[0, 1, 2], [3], [4, 5, 6]]
+    assert [image.width for batch in batches for _, image in batch] == [5, 10, 5, 12, 10, 5, 5]
 
 
 def test_decoders_that_take_more_memory_have_a_lower_limit(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fovea.basics import BadChoice, BadPicture, Count, Database, Format, FoveaEr
 from fovea.basics.database import writing
 from fovea.data import DataSet, Sample
 from fovea.patches.opening import Patches, Source, open_source
-from fovea.pictures import Readable, decoded
+from fovea.pictures import Readable, batched, decoded
 
 FOLDER = Path("out/patches")
 READERS = 4  # pictures decoded at once
@@ -161,13 +161,14 @@ def _rows(source: Source, samples: Sequence[Sample]) -> list[Row]:
             passing.update([sample.name] if reason.passing else [])
             raise
 
-    images = dict(decoded(samples, lambda image: image, skipped, READERS, read))
-    rows = {name: Row(name=name, skipped=reason, passing=name in passing) for name, reason in skipped}
-    for place, patches in zip(images, source(list(images.values())), strict=True):
-        boxes = [[round(float(side), 2) for side in box] for box in patches.boxes]
-        given = {"name": samples[place].name, "boxes": boxes, "scores": [*map(float, patches.scores)]}
-        where = f"what {source.text} finds in {samples[place].name}"
-        rows[samples[place].name] = Row.read(given, where, "boxes are x0, y0, x1, y1 inside of it", BadChoice)
+    rows: dict[str, Row] = {}
+    for images in map(dict, batched(decoded(samples, lambda image: image, skipped, READERS, read), len(samples))):
+        for place, patches in zip(images, source(list(images.values())), strict=True):
+            boxes = [[round(float(side), 2) for side in box] for box in patches.boxes]
+            given = {"name": samples[place].name, "boxes": boxes, "scores": [*map(float, patches.scores)]}
+            where = f"what {source.text} finds in {samples[place].name}"
+            rows[samples[place].name] = Row.read(given, where, "boxes are x0, y0, x1, y1 inside of it", BadChoice)
+    rows |= {name: Row(name=name, skipped=reason, passing=name in passing) for name, reason in skipped}
     return [rows[sample.name] for sample in samples]
 
 

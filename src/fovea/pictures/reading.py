@@ -9,9 +9,10 @@ from typing import Protocol, TypeVar
 from PIL import Image
 
 from fovea.basics import BadPicture
-from fovea.pictures.decoding import room
+from fovea.pictures.decoding import MAX_PIXELS, room
 
 AHEAD = 4  # pictures per thread that are decoded before they are asked for
+LARGE = 16_000_000  # pixels of one that is not kept until it is asked for, but decoded again
 T = TypeVar("T")
 
 
@@ -54,16 +55,22 @@ def _in_order(
     if threads < 2 or len(sources) < 2:
         yield from map(made, sources)
         return
+
+    def ahead(source: Readable) -> T | BadPicture | None:
+        result = made(source)
+        return None if pixels_of(result) > LARGE else result
+
     with ThreadPoolExecutor(threads) as pool:
-        rest, waiting = iter(sources), deque(pool.submit(made, source) for source in islice(sources, threads * AHEAD))
-        rest = islice(rest, len(waiting), None)
+        rest = iter(sources)
+        waiting = deque((source, pool.submit(ahead, source)) for source in islice(rest, threads * AHEAD))
         try:
             while waiting:
-                waiting[0].exception()  # waits for it
-                waiting.extend(pool.submit(made, source) for source in islice(rest, 1))
-                yield waiting.popleft().result()
+                source, future = waiting.popleft()
+                result = future.result()
+                waiting.extend((later, pool.submit(ahead, later)) for later in islice(rest, 1))
+                yield made(source) if result is None else result
         finally:
-            for future in waiting:
+            for _, future in waiting:
                 future.cancel()
 
 
@@ -76,8 +83,23 @@ def read_all(sources: Iterable[Readable]) -> Iterator[Image.Image | BadPicture]:
             yield reason
 
 
+def pixels_of(result: object) -> int:
+    """Of a picture, or of one with its place."""
+    image = result[-1] if isinstance(result, tuple) and result else result
+    return image.width * image.height if isinstance(image, Image.Image) else 0
+
+
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """At most `size` at a time."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
+    """At most `size` at a time, and no more pictures than there is memory for."""
+    batch, pixels = list[T](), 0
+    for item in items:
+        if batch and pixels + pixels_of(item) > 2 * MAX_PIXELS:
+            yield batch
+            batch, pixels = [], 0
+        batch.append(item)
+        pixels += pixels_of(item)
+        if len(batch) == size:
+            yield batch
+            batch, pixels = [], 0
+    if batch:
         yield batch
