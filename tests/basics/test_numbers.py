@@ -94,7 +94,7 @@ def test_options_of_patch_sources(kind: str, key: str, kind_of: object) -> None:
 
 def test_products_of_options_have_bounds() -> None:
     for name in ("moving:count=1000000,frames=1000", "segments:file=x.mp4,count=1000000,frames=1000"):
-        refused("times frames= is .* to 3,000,000; got 1000000000", open_clips, name)
+        refused("times frames= is .* to 1,000,000; got 1000000000", open_clips, name)
     refused("samples, .* is 8,000 to 10,000,000", open_sounds, "sounds:rate=768000,length=600000")
 
 

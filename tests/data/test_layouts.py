@@ -3,14 +3,18 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fovea
 from checks import refused
+from fovea.basics import BadChoice
 from fovea.data import Below, held_by, holding, layout, open_data, opened
-from made_data import Made
+from made_data import Made, save
 
 ENTRIES = layout.entries()
 ON_DISK = [name for name, entry in ENTRIES.items() if "recognizes" in entry.traits and holding(entry) == "pictures"]
@@ -127,8 +131,8 @@ def test_a_name_that_leads_nowhere_lists_all_places(tmp_path: Path, monkeypatch:
 def test_an_empty_folder_with_a_known_name_is_half_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOVEA_DATA", str(tmp_path))
     (tmp_path / "CUB_200_2011/images/001.X").mkdir(parents=True)
-    for given in ("cub", tmp_path / "CUB_200_2011"):
-        refused(r"images\.txt, .* not in .*CUB_200_2011 \(there: images\)", open_data, given)
+    for place in ("cub", tmp_path / "CUB_200_2011"):
+        refused(r"images\.txt, .* not in .*CUB_200_2011 \(there: images\)", open_data, place)
     (tmp_path / "ILSVRC2012").mkdir()
     refused(r"imagenet is incomplete: no folder of pictures .*CLS-LOC/train", open_data, "imagenet")
     (tmp_path / "fmow").mkdir()
@@ -260,3 +264,34 @@ def test_a_strangers_layout_by_reference_by_name_by_its_files_and_by_force(own: 
 )
 def test_a_strangers_mistakes_are_said_in_words(own: Path, given: str, said: str) -> None:
     refused(said, open_data, given)
+
+
+PIECES = ["digits", "megapixel", ":", "=", ",", "split", "labels", "limit", "layout", "0-5", "/nowhere", "..", "~",
+          "\0", "\n", "__main__", "os.path", "é", "\ud800", " ", "+", "train", "x" * 300, "cub", "[", "*", "folder",
+          "mnist", "9" * 5000, "~root", ".", "1e9", "%s", "-"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=7))
+@settings(max_examples=400, deadline=None)
+def test_any_words_for_data_are_a_set_or_are_refused(pieces: list[str]) -> None:
+    with suppress(BadChoice):
+        assert len(open_data("".join(pieces))) >= 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["os:system:command=touch PLACE", "shutil:copy:src=/etc/hostname,dst=PLACE", "sys:exit", "builtins:open",
+     "torch.hub:load:repo_or_dir=PLACE", "fovea.basics.files:write_text:path=PLACE,text=x"],
+)  # fmt: skip
+def test_no_function_is_called_that_is_no_layout(words: str, tmp_path: Path) -> None:
+    """As a recipe of somebody else's may name one."""
+    refused("is no layout: it is not declared as one", open_data, words.replace("PLACE", str(tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_that_lead_back_to_themselves(tmp_path: Path) -> None:
+    save(tmp_path / "set/cat/a.png")
+    for name in ("one", "two", "three"):
+        (tmp_path / "set/cat" / name).symlink_to(tmp_path / "set", target_is_directory=True)
+        (tmp_path / "set/cat" / f"{name}-here").symlink_to(tmp_path / "set/cat", target_is_directory=True)
+    assert 1 <= len(open_data(tmp_path / "set")) <= 3

@@ -101,7 +101,7 @@ def test_from_mnist_files(made: Callable[..., Path]) -> None:
     [
         ("canvas=big", r"canvas= takes a size in pixels, as 1000 or 1500x800 .*; got 'big'"),
         ("cavnas=64", "no option 'cavnas'; did you mean 'canvas'"),
-        ("count=0", "count= is 1 to 1,000,000; got 0"),
+        ("count=0", "count= is 1 to 500,000; got 0"),
         ("copies=two", "copies= takes a whole number"),
         ("clutter=-1", "clutter= is 0 to 1,000,000; got -1"),
         ("others=1", "at most 0 others fit 1 copies"),

@@ -60,7 +60,7 @@ def test_pitches_do_what_their_names_say() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("sounds:count=0", "count= is 1 to 1,000,000; got 0"),
+        ("sounds:count=0", "count= is 1 to 200,000; got 0"),
         ("sounds:rate=4000", "rate= is 8,000 to 768,000"),
         ("sounds:length=300", "length= is 1,000 to 600,000"),
         ("sounds:split=val", "no split 'val'"),

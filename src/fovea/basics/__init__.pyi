@@ -57,3 +57,4 @@ from .registry import REFERENCE as REFERENCE
 from .registry import Entry as Entry
 from .registry import Registry as Registry
 from .registry import declared_names as declared_names
+from .registry import importable as importable

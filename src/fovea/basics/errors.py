@@ -52,6 +52,7 @@ def shown(value: object) -> str:
 
 def nearest(given: str, choices: Iterable[str], most: int = 3) -> str:
     """'; did you mean …?' with the closest choices, or nothing when none is close."""
+    given = given[:LONGEST]
     folded = {choice.lower(): choice for choice in choices}
     close = get_close_matches(given.lower(), folded, n=most, cutoff=0.5)
     inside = [name for name in folded if given.lower() in name and name not in close] if len(given) > 2 else []

@@ -12,10 +12,13 @@ import ast
 import importlib
 import inspect
 import re
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from fovea.basics.errors import BadChoice, nearest
@@ -117,10 +120,29 @@ class Registry(Generic[T]):
             raise BadChoice(f"{module} has no {self.words} {name!r}{nearest(name, [*known, *dir(file)])}")
         thing = getattr(file, name)
         declared = next((one for one, (_, other) in self._given.items() if other is thing), None)
+        if declared is None and _installed(file):  # or a recipe could have any function called
+            raise BadChoice(f"{reference} is no {self.words}: it is not declared as one, by @{self.kind}(...)")
         if declared is None:
             declared = reference
             self._given[reference] = Entry(reference, module, (inspect.getdoc(thing) or "").partition("\n")[0]), thing
         return declared
+
+
+def importable(name: str) -> bool:
+    """Whether there is such a module, or one that holds it; nothing is imported."""
+    try:
+        return find_spec(name.partition(".")[0]) is not None
+    except ValueError:  # __main__ has none
+        return False
+
+
+def _installed(module: ModuleType) -> bool:
+    """Part of Python, of an installed package or of fovea, not a file of the user's."""
+    file = getattr(module, "__file__", None)
+    if not file:
+        return True
+    places = [Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return any(Path(file).resolve().is_relative_to(place.resolve()) for place in (*places, HERE))
 
 
 @lru_cache

@@ -4,6 +4,7 @@ A canvas follows from the settings, the seed and its index alone, and is made wh
 (Mnih et al. 2014) and Megapixel MNIST (Katharopoulos & Fleuret 2019, which has copies=3, others=2, canvas=1500).
 """
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fovea.basics import SEED, BadChoice, Bound, bounded
+from fovea.basics import SEED, BadChoice, Bound, bounded, within
 from fovea.data import digits, mnist
 from fovea.data.layouts import layout
 from fovea.data.options import Size, splits_asked
@@ -33,7 +34,7 @@ def open_megapixel(  # a public door: these are the options of --data megapixel:
     *,
     split: str | None = None,
     canvas: Annotated[Size, Bound(8, 14_000)] = (1000, 1000),
-    count: Annotated[int, Bound(1, 1_000_000)] = 1000,
+    count: Annotated[int, Bound(1, 500_000)] = 1000,
     digit: Annotated[int, Bound(8, 2000)] = 28,
     copies: Annotated[int, Bound(1, 300)] = 1,
     others: Annotated[int, Bound(0, 300)] = 0,
@@ -62,7 +63,9 @@ def open_megapixel(  # a public door: these are the options of --data megapixel:
             "take a larger canvas= or a smaller digit="
         )
     crowd = round(width * height / digit**2 / CROWDED)
-    sources = tuple(map(digit_source, [source] if at_home(source).is_dir() else source.split("+")))
+    several = [source] if os.path.isdir(at_home(source)) else source.split("+")
+    within("megapixel: the number of sources in source=", len(several), 1, 10)
+    sources = tuple(map(digit_source, several))
     scene = Scene(
         canvas, digit, copies, others, crowd if clutter is None else clutter, crowd if noise is None else noise,
         seed, part, sources,

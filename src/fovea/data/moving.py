@@ -22,7 +22,7 @@ from fovea.data.samples import Box
 
 WAYS = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}
 MOTIONS = tuple(f"{first}-{second}" for first in WAYS for second in WAYS)
-MOST = 3_000_000  # frames of a set
+MOST = 1_000_000  # frames of a set
 SLOWEST, FASTEST = 0.75, 1.25  # a leg's length, in steps
 
 

@@ -4,13 +4,13 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from fovea.basics import ANY, BOUNDS, REFERENCE, BadChoice, bound_of, nearest, shown, within
+from fovea.basics import ANY, BOUNDS, REFERENCE, BadChoice, bound_of, importable, nearest, shown, within
+from fovea.data.places import at_home
 
 Size = tuple[int, int]  # width, height
 COMMON = ("labels", "limit", "layout")
@@ -22,10 +22,10 @@ def parsed(given: str) -> tuple[str, dict[str, str]]:
 
     A path that exists is taken as it is.
     """
-    if os.path.exists(os.path.expanduser(given)):
+    if os.path.exists(at_home(given)):
         return given, {}
     own = re.match(rf"{REFERENCE.pattern}(?=:|$)", given)
-    is_own = own is not None and find_spec(given.partition(".")[0].partition(":")[0]) is not None
+    is_own = own is not None and importable(given.partition(":")[0])
     name = own[0] if own is not None and is_own else given.partition(":")[0]
     options = {}
     for text in filter(None, map(str.strip, given.removeprefix(name)[1:].split(","))):

@@ -25,7 +25,10 @@ def home() -> Path | None:
 
 def at_home(given: str | Path) -> Path:
     """With ~ and ~user replaced, where there is such a user."""
-    return Path(os.path.expanduser(given))
+    try:
+        return Path(os.path.expanduser(given))
+    except ValueError:  # what no user can be called
+        return Path(given)
 
 
 def called(folder: Path) -> str:
@@ -57,7 +60,7 @@ def find(given: str, usual: Sequence[str], recognizes: Callable[[Path], bool], n
         absent = [name for name in usual if plain(name) not in map(plain, entries)]
         tried += [root / name for name in (given, *there, *absent)]
     tried = list(dict.fromkeys(tried))
-    found = [place for place in tried if place.is_dir()]
+    found = [place for place in tried if os.path.isdir(place)]  # a name may be too long to ask for
     if not found:
         state = "is not set" if root is None else "" if root.is_dir() else f"is {root}, which does not exist"
         unset = f"; FOVEA_DATA, below which data is looked for by name, {state}" if state else ""
@@ -116,7 +119,7 @@ def pictures(folder: Path) -> list[str]:
     """All picture files below a folder, relative to it, sorted; no file is looked at, only the folders."""
     known: dict[str, bool] = {}
     found: list[str] = []
-    ahead = [(str(folder), "")]
+    ahead, linked = [(str(folder), "")], {os.path.realpath(folder)}
     while ahead:
         path, before = ahead.pop()
         for entry in os.scandir(path):
@@ -124,6 +127,10 @@ def pictures(folder: Path) -> list[str]:
             if name[0] == ".":
                 continue
             if entry.is_dir():
+                if entry.is_symlink():  # each place that links lead to is looked at once: they may lead back
+                    if (real := os.path.realpath(entry.path)) in linked:
+                        continue
+                    linked.add(real)
                 ahead.append((entry.path, f"{before}{name}/"))
                 continue
             suffix = name[name.rfind(".") :]

@@ -41,7 +41,7 @@ def open_sounds(given: str | Path = "sounds") -> "Sounds":
 def make_sounds(
     *,
     split: str | None = None,
-    count: Annotated[int, Bound(1, 1_000_000)] = 1000,
+    count: Annotated[int, Bound(1, 200_000)] = 1000,
     seed: Annotated[int, SEED] = 0,
     rate: Annotated[int, Bound(RATE, 768_000)] = RATE,
     length: Annotated[int, Bound(round(2000 * LONGEST), 600_000)] = 2000,

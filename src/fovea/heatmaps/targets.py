@@ -80,7 +80,7 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
 def check(target: "Given | Each", network: Network) -> None:
     """Refuse a name that cannot be right before anything is computed."""
     for item in target if isinstance(target, (list, tuple)) else [target]:
-        if isinstance(item, str) and not re.fullmatch(r"top-?\d+", item) and item not in WORDS:
+        if isinstance(item, str) and not re.fullmatch(r"top-?[0-9]{1,9}", item) and item not in WORDS:
             if network.labels is not None:
                 network.index(item)
             elif not item.isdecimal():
@@ -111,7 +111,7 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
 def _aims_of(given: Any, network: Network, output: Tensor) -> list[Aim]:
     if callable(given) and not isinstance(given, type):
         return [_scored(given, output)]
-    if isinstance(given, str) and (top := re.fullmatch(r"top-?(\d+)", given)):
+    if isinstance(given, str) and (top := re.fullmatch(r"top-?([0-9]{1,9})", given)):
         return _top(int(top[1]), network, output)
     if isinstance(given, str) and given in ("output", "embedding"):
         return [Aim(("output",) * len(output), None, None, "output")]

@@ -150,7 +150,7 @@ def options_of(given: Sequence[str]) -> dict[str, Any]:
             raise BadChoice(f"an option is written key=value, as se=local; got {words!r}")
         try:
             options[key.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             options[key.strip()] = text.strip()  # a plain word needs no quotes
     return options
 

@@ -150,7 +150,7 @@ class LocalStream(nn.Module):
 def check_readout(text: str, steps: int) -> str:
     """A readout as it is written, or an error that says how one is."""
     kind, colon, number = text.partition(":")
-    numbered = kind in ("sum", "step") and number.isdecimal() and 1 <= int(number) <= steps
+    numbered = kind in ("sum", "step") and number.isdecimal() and len(number) < 9 and 1 <= int(number) <= steps
     if not numbered and (colon or kind not in ("attention", "last", "mean")):
         raise BadChoice(f"a readout is attention, last, mean, sum:N or step:N with N from 1 to {steps}; got {text!r}")
     return text

@@ -72,5 +72,5 @@ def width_of(output: Tensor) -> int:
 
 def _imagenet_labels(data: DataSet) -> dict[int, int] | None:
     pairs = {(sample.label, sample.row.get("imagenet_label", "")) for sample in data.samples}
-    found = {label: int(text) for label, text in pairs if text.isdecimal() and int(text) < IMAGENET}
+    found = {label: int(text) for label, text in pairs if text.isdecimal() and len(text) < 5 and int(text) < IMAGENET}
     return found if len(found) == len(pairs) else None

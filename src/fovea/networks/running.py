@@ -152,16 +152,20 @@ class Runnable:
             raise BadChoice(f"a class is a name or a number; got {shown(label)}")
         count = classes if classes is not None else len(self.labels or ())
         named = isinstance(label, str) and self.labels is not None and label in self.labels
-        if not isinstance(label, str) or (not named and re.fullmatch(r"-?\d{1,18}", label)):
+        if not isinstance(label, str) or (not named and re.fullmatch(r"-?[0-9]{1,18}", label)):
             number = int(label)
             if not 0 <= number < count:
-                raise BadChoice(f"class {number} does not exist: the network has classes 0 to {count - 1}")
+                raise BadChoice(f"class {shown(number)} does not exist: the network has classes 0 to {count - 1}")
             return number
         if self.labels is None:
-            raise BadChoice(f"class {label!r}: this network has no labels; give a class index, or wrap it with labels=")
+            raise BadChoice(
+                f"class {shown(label)}: this network has no labels; give a class index, or wrap it with labels="
+            )
         hits = [i for i, name in enumerate(self.labels) if name.lower() == label.lower()]
         if not hits:
-            raise BadChoice(f"no class {label!r} among the network's {len(self.labels)}{nearest(label, self.labels)}")
+            raise BadChoice(
+                f"no class {shown(label)} among the network's {len(self.labels)}{nearest(label, self.labels)}"
+            )
         if len(hits) > 1:
             raise BadChoice(f"{label!r} names classes {' and '.join(map(str, hits))}: give the index")
         if hits[0] >= count:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import signature
 from numbers import Real
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Annotated, Any, Literal, Protocol
 import torch
 from PIL import Image
 
-from fovea.basics import REFERENCE, SHARE, BadChoice, Bound, nearest
+from fovea.basics import REFERENCE, SHARE, BadChoice, Bound, importable, nearest
 from fovea.data import Box, value_of
 from fovea.heatmaps import method, names
 from fovea.networks import FILES as WEIGHTS
@@ -183,7 +182,7 @@ def parsed(text: str) -> tuple[str, str, dict[str, str]]:
     """'KIND:NET,key=value,key=value' in its parts; the network's name or file comes first, and may be left out."""
     kind, _, rest = text.partition(":")
     own = re.match(rf"{REFERENCE.pattern}(?=:|$)", text)
-    if own is not None and kind not in kinds() and find_spec(kind.partition(".")[0]) is not None:
+    if own is not None and kind not in kinds() and importable(kind):
         kind, rest = own[0], text[own.end() + 1 :]
     pieces = [piece.strip() for piece in rest.split(",") if piece.strip()]
     first_is_net = bool(pieces) and ("=" not in pieces[0] or Path(pieces[0]).suffix.lower() in WEIGHTS)

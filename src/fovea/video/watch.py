@@ -226,7 +226,7 @@ def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target:
 def _tops(target: Target) -> list[tuple[object, int | None]]:
     """Every target, with the k of one that is 'top k'."""
     listed = target if isinstance(target, (list, tuple)) else [target]
-    matches = [re.fullmatch(r"top-?(\d+)", item) if isinstance(item, str) else None for item in listed]
+    matches = [re.fullmatch(r"top-?([0-9]{1,9})", item) if isinstance(item, str) else None for item in listed]
     return [(item, int(match[1]) if match else None) for item, match in zip(listed, matches, strict=True)]
 
 
