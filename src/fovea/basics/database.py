@@ -73,7 +73,7 @@ class Database:
         try:
             self.connection.execute("BEGIN")
             yield self._about()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # which SQLite's words may not be
             words = PASSING.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
             if words is None:
                 raise self.damaged(str(error)) from None
