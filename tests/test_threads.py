@@ -201,7 +201,7 @@ def test_threads_get_what_one_gets(kind: str, given: Given) -> None:
     run(lambda: of_pictures(PLAIN[kind](), given), threads=4, rounds=7)
 
 
-@pytest.mark.parametrize("name", ["embedding-cub100", "anchornet_text-mr"])
+@pytest.mark.parametrize("name", ["embedding-cub100", "anchornet_text-mr", "tnet-digits"])
 def test_threads_and_networks_that_come_with_fovea(name: str, given: Given) -> None:
     run(lambda: of_shipped(name, given), threads=4, rounds=3)
 

@@ -1,10 +1,13 @@
 """Batch norm of networks that see unlike things, and widths that networks are scaled by."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+
+_in_place = threading.RLock()  # held while the statistics of a level are in the norms, which all threads share
 
 
 def scaled(channels: int, width: float) -> int:
@@ -38,15 +41,16 @@ class Statistics(nn.Module):
         """The network with the statistics of a level; of the deepest known for those below it."""
         mean, var = (one[0, min(level, one.shape[1] - 1)] for one in (self.mean, self.var))
         norms, start = list(self._norms(module)), 0
-        for norm in norms:
-            own = slice(start, start + norm.num_features)
-            norm.running_mean, norm.running_var = mean[own], var[own]
-            start = own.stop
-        try:
-            yield
-        finally:
+        with _in_place:
             for norm in norms:
-                norm.running_mean = norm.running_var = None
+                own = slice(start, start + norm.num_features)
+                norm.running_mean, norm.running_var = mean[own], var[own]
+                start = own.stop
+            try:
+                yield
+            finally:
+                for norm in norms:
+                    norm.running_mean = norm.running_var = None
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
         """Of a network with fewer levels: the new ones begin as its last. Of one with more, the first ones."""
