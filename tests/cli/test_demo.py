@@ -1,6 +1,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import fovea
 from fovea.cli.demo import PHOTOGRAPHS, SENTENCES, make
 
@@ -17,3 +19,13 @@ def test_one_page_with_everything_in_it(lite0: fovea.Network, tmp_path: Path) ->
     assert "every cell sees the whole input" in text  # what such patches do not say
     for words in ("tiger cat", "espresso", "cam", "gradcam-abs", "rank correlation", "in bare forwards", "read as"):
         assert words in text
+
+
+def test_it_takes_no_page_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fovea, "load", None)  # it is said before the work
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(fovea.BadChoice, match="holds results, whose page would be lost"):
+        make(tmp_path)
+    (tmp_path / "results.json").rename(tmp_path / "index.html")
+    with pytest.raises(fovea.BadChoice, match=r"index.html is not fovea's"):
+        make(tmp_path)

@@ -176,6 +176,10 @@ def test_the_page_of_answers(network: Network, data: DataSet, tmp_path: Path) ->
     assert row["label"] == "cherry"
     assert row["reasons"][0]["contribution"] == pytest.approx(found[0].reasons[0].contribution)
     assert (tmp_path / "out" / row["files"]["sheet"]).is_file()
+    (tmp_path / "new.png").unlink()  # the page goes on without it, and with what was there before
+    text = page.write_answers(found, tmp_path / "out", [row]).read_text()
+    assert "new.png does not exist" in text
+    assert f'src="{row["files"]["sheet"]}"' in text
 
 
 def test_the_command(tmp_path: Path, data: DataSet) -> None:

@@ -224,14 +224,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 def test_the_command(run: Run) -> None:
     Path("photos/c.png").write_bytes(b"")
+    Path("photos/d.mp4").write_bytes(b"clip")
     code, out, err = run("photos", "--net", "made", "--truth", "red_bird")
     assert code == 0
     assert "c.png is empty" in err
     assert "photos/a.png: red_bird 0." in out
-    assert "look_longer: 2 done, 1 skipped" in out
+    assert "look_longer: 2 done, 2 skipped" in out
     found = read("out/explain")
     assert (found.what, found.settings) == ("look_longer", {"net": "made", "method": "gradcam", "target": None})
-    assert [row["name"] for row in found.skipped] == ["photos/c.png"]
+    assert [row["name"] for row in found.skipped] == ["photos/c.png", "photos/d.mp4"]
     for row in found.results:
         assert (row["label"], row["truth"]) == ("red_bird", "red_bird")
         assert {row["global"]["label"], row["local"]["label"]} <= {"red_bird", "green_bird"}

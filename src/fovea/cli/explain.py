@@ -1,6 +1,7 @@
 """fovea explain, fovea sanity."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,7 @@ def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path], out: Path) -> None:
     """The same of a two-stream network: one strip per picture."""
-    from fovea.results import Writer
+    from fovea.results import Step, Writer
     from fovea.streams import look_batches
 
     if asked.layer is not None or asked.fit is not None:
@@ -123,14 +124,18 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
         raise BadChoice(
             f"{option}: a two-stream network looks at its own two maps, of its own two windows; leave it out"
         )
-    for clip in clips:
-        warn.print(f"skipped: {clip} is a clip, and {asked.one('net')} takes pictures")
     if len(asked.method or ()) > 1 or len(asked.target or ()) > 1:
         raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
     how, target = asked.one("method") or "gradcam", asked.one("target")
-    steps = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
+    moving = [(str(clip), f"{clip} is a clip, and {asked.one('net')} takes pictures") for clip in clips]
+    looks = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
     writer = Writer(out, "look_longer", {"net": network.name, "method": how, "target": target})
-    show(steps, writer, "looking", lambda look: look.line())
+    show(
+        chain(looks if pictures else (), [Step([], moving, len(pictures), len(pictures))]),
+        writer,
+        "looking",
+        lambda look: look.line(),
+    )
 
 
 @command(
