@@ -140,9 +140,13 @@ def test_a_killed_writer_is_undone_by_the_next(tmp_path: Path) -> None:
     assert held(path)[1] == held(tmp_path / "whole")[1]
 
 
-def test_a_journal_that_names_a_file_to_delete_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_journal_that_names_a_file_to_delete_is_refused(linked: bool, tmp_path: Path) -> None:
     """After undoing, SQLite deletes the file that the end of a journal names, whatever it is."""
     path, victim = stopped(tmp_path), tmp_path / "victim"
+    if linked:
+        (tmp_path / "link").symlink_to(path)
+        path = tmp_path / "link"
     victim.write_text("precious")
     name = str(victim).encode()
     end = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), sum(name))

@@ -143,8 +143,8 @@ def writing(path: Path, format: Format, fresh: bool = False, wait: bool = False)
     with locked(path, wait) as handle:
         head = os.pread(handle, 100, 0)
         if fresh and (format.is_head(head) or (format.older and head.startswith(format.older))):
-            for name in _beside(path):
-                path.with_name(name).unlink(missing_ok=True)
+            for other in _beside(path):
+                other.unlink(missing_ok=True)
             os.truncate(handle, 0)
         yield from _opened(path, format, handle, "rw")
 
@@ -155,11 +155,15 @@ def _opened(path: Path, format: Format, handle: int, mode: str) -> Iterator[Data
         if format.older and head.startswith(format.older):
             raise _damaged(path, format, "an older version")
         raise Damaged(f"{path} is no {format.what}, or its beginning is damaged: name another file, or remove this one")
-    journal, log = map(path.with_name, _beside(path))
+    journal, log = _beside(path)
     if log.exists() or (journal.is_file() and _ends_with(journal, SEVERAL)):
         raise _damaged(path, format, f"what lies beside it, {path.name}-*, is not fovea's")
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
-    with closing(sqlite3.connect(address, timeout=60, uri=True)) as connection:
+    try:
+        opened = sqlite3.connect(address, timeout=60, uri=True)
+    except sqlite3.Error as error:
+        raise FoveaError(f"{path} cannot be opened: {error}") from None
+    with closing(opened) as connection:
         connection.text_factory = bytes
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -168,14 +172,14 @@ def _opened(path: Path, format: Format, handle: int, mode: str) -> Iterator[Data
         yield Database(path, format, connection)
 
 
-def _beside(path: Path) -> tuple[str, str]:
-    return f"{path.name}-journal", f"{path.name}-wal"
+def _beside(path: Path) -> tuple[Path, Path]:
+    """Where SQLite looks for a journal and for a log: beside the file that a link leads to."""
+    return Path(f"{os.path.realpath(path)}-journal"), Path(f"{os.path.realpath(path)}-wal")
 
 
 def _ends_with(path: Path, words: bytes) -> bool:
     with open(path, "rb") as file:
-        file.seek(max(path.stat().st_size - len(words), 0))
-        return file.read(len(words)) == words
+        return os.pread(file.fileno(), len(words), max(path.stat().st_size - len(words), 0)) == words
 
 
 def _damaged(path: Path, format: Format, what: str) -> Damaged:

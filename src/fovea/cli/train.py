@@ -49,7 +49,7 @@ def _restarted(where: Path) -> bool:
 
     begun = where / STARTED
     again = of_environment("TORCHELASTIC_RESTART_COUNT", 0, 0) > 0
-    return again and begun.is_file() and begun.read_text() == attempt()
+    return again and begun.is_file() and begun.read_bytes() == attempt().encode()
 
 
 def _against(expected: dict[str, float], score: dict[str, float]) -> str:
