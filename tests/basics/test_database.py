@@ -167,6 +167,12 @@ def test_a_log_beside_it_is_refused(file: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["diary"]
 
 
+def test_a_table_whose_name_is_no_text_is_refused(file: Path) -> None:
+    """What SQLite says of it is none either."""
+    file.write_bytes(file.read_bytes().replace(b"tablepictures", b"table\xe1ictures"))
+    raises(Damaged, "is damaged", held, file)
+
+
 @settings(max_examples=300, deadline=None)
 @given(at=st.integers(0, 10**6), by=st.integers(1, 255))
 def test_no_flipped_byte_changes_what_is_read(at: int, by: int, good: tuple[Path, bytes]) -> None:

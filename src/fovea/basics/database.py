@@ -73,7 +73,7 @@ class Database:
         try:
             self.connection.execute("BEGIN")
             yield self._about()
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # which SQLite's words may not be
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # what is said of a damaged name is no text
             words = PASSING.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
             if words is None:
                 raise self.damaged(str(error)) from None
