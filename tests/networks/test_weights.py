@@ -101,3 +101,8 @@ def test_tensors_of_another_kind_are_not_converted(honest: Path, tmp_path: Path)
     whole = {key: value.to(torch.int32) if value.is_floating_point() else value for key, value in tensors.items()}
     save_file(whole, str(tmp_path / "a.safetensors"), about)
     raises(fovea.BadNetwork, "is torch.int32, not torch.float32", fovea.load, tmp_path / "a.safetensors")
+
+
+def test_options_that_no_file_holds(tmp_path: Path) -> None:
+    net = fovea.load("timm/test_resnet", pretrained=False, options={"act_layer": torch.nn.ReLU})
+    raises(fovea.BadNetwork, "numbers and texts", net.save, tmp_path / "a.safetensors")

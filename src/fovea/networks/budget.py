@@ -43,4 +43,4 @@ class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def budget_of(state: Mapping[str, Tensor]) -> int:
     """What the weights of a file leave room for."""
-    return SPARE + 4 * sum(max(value.numel(), LEAST) for value in state.values())
+    return min(MOST, SPARE + 4 * sum(max(value.numel(), LEAST) for value in state.values()))

@@ -90,7 +90,10 @@ class Network(Runnable):
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
         about = {"fovea.network": origin.name, "fovea.labels": json.dumps(self.labels)}
         if origin.options:
-            about["fovea.options"] = json.dumps(dict(origin.options))
+            try:
+                about["fovea.options"] = json.dumps(dict(origin.options), allow_nan=False)
+            except (TypeError, ValueError) as error:
+                raise BadNetwork(f"only a network whose options are numbers and texts is saved: {error}") from None
         if isinstance(self.transform, Prepare):
             about["fovea.transform"] = json.dumps(asdict(self.transform))
         write_weights(Path(path), self.module, about, half)
