@@ -52,7 +52,7 @@ def hash_of(state: Mapping[str, Tensor]) -> str:
     for name in sorted(state):
         value = state[name].detach().cpu().contiguous()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.view(-1).view(torch.uint8).numpy() if value.numel() else b"")
+        digest.update(value.view(-1).view(torch.uint8).numpy().data if value.numel() else b"")
     return digest.hexdigest()
 
 
