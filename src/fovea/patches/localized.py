@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, finite
+from fovea.basics import BadChoice, finite, whole_pixels
 from fovea.pictures import Placement, Shown, about, by_centers, middles
 from fovea.results import ShowsBoxes, drawing, formerly, write_picture, write_values
 
@@ -108,8 +108,10 @@ class LocalizedPicture(ShowsBoxes):
         write_picture(folder / names["overlay"], self.draw())
         write_values(folder / names["evidence"], self.heatmap)
         names["crops"] = [f"{stem}.patch{number}.png" for number in range(1, len(self.patches) + 1)]
-        for name, crop in zip(names["crops"], self.crops(), strict=True):
-            write_picture(folder / name, crop)
+        image = self.shown.image()
+        for name, box in zip(names["crops"], self.boxes, strict=True):
+            write_picture(folder / name, image.crop(whole_pixels(box, image.size)))
+        del image  # which is read again for the maps
         if self.attention:
             names["attention"] = f"{stem}.attention.png"
             write_picture(folder / names["attention"], self.attentions())

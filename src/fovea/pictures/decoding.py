@@ -144,20 +144,17 @@ def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
 def decode(source: BinaryIO, name: str, max_pixels: int) -> Image.Image:
     """A file over the size limit is refused before its pixels are decoded."""
     with open_lazily(source) as image:
-        within_limit(image, name, max_pixels)
-        room.take(round(image.width * image.height * HEAVY.get(image.format or "", 1)))
+        kind = image.format if image.format in HEAVY else None
+        refuse_over(image.size, name, int(max_pixels / HEAVY.get(kind or "", 1)), kind)
+        room.take(round(image.width * image.height * HEAVY.get(kind or "", 1)))
         with _without_pillows_limit():
             image.load()
         return upright(image, name, ours=True)
 
 
-def within_limit(image: Image.Image, name: str, max_pixels: int) -> None:
-    refuse_over(image.size, name, int(max_pixels / HEAVY.get(image.format or "", 1)), image.format or "")
-
-
-def refuse_over(size: tuple[int, int], name: str, most: int, kind: str = "") -> None:
+def refuse_over(size: tuple[int, int], name: str, most: int, kind: str | None = None) -> None:
     if size[0] * size[1] > most:
-        whose = f" of a {kind} picture" if kind in HEAVY else ""
+        whose = f" of a {kind} picture" if kind else ""
         raise BadPicture(
             f"{name} is {size[0]:,} x {size[1]:,} pixels, over the limit{whose} of {most:,}; "
             "raise max_pixels (--max-pixels) to read it"

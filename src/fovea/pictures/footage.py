@@ -26,7 +26,6 @@ from fovea.pictures.decoding import (
     opened,
     refuse_over,
     upright,
-    within_limit,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ MEND = "look whether it plays, and copy or record it anew"
 CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,flv,ogg,yuv4mpegpipe,h264,hevc,m4v,obu"
 )
-PAINTED = 25  # times max_pixels: what all frames of an animation may have, each of which is put on the one before
+# of an animation: canvases that Pillow holds, and times max_pixels that all frames may have, each painted on the last
+CANVASES, PAINTED = 4, 10
 # counts of frames that FFmpeg takes memory for: of one size, and of a fragment's
 COUNTS, CHUNK = re.compile(rb"stsz\0{4}(?!\0{4}).{4}(.{4})|trun[\0\1]\0..(.{4})", re.DOTALL), 1 << 22
 
@@ -145,7 +145,7 @@ def _animation(path: Path, file: Open, max_pixels: int) -> Footage:
                 yield number, partial(upright, image, str(path))
 
     with file() as opened, open_lazily(opened) as image:
-        within_limit(image, str(path), max_pixels)  # before frames are decoded
+        refuse_over(image.size, str(path), max_pixels // CANVASES, "moving")  # before frames are decoded
         count, starts, time = getattr(image, "n_frames", 1), list[float](), 0.0
         painted = image.width * image.height * count
         if painted > max(PAINTED * max_pixels, 1):
