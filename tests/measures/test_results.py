@@ -174,6 +174,7 @@ def test_papers_that_are_none_are_named(text: str, tmp_path: Path) -> None:
     [
         "?", "t = 5", "t = [5]", "[t]\nheader = 5", "[t]\nheader = ['a']\ncells = [5]",
         "[t]\nheader = ['a']\nrows = [5]",
+        "[t]", "[t]\nheader = []\ncells = []\nrows = [{}]", "[t]\nheader = ['a']\nrows = [{}]",
         "[t]\ntext = 5", "[t]\nfrom = 5\ntext = ''", "[t]\nfrom = 'one'\ntext = '{top1:q}'",
         "[t]\nfrom = 'one'\ntext = '{top1'", "[t]\nfrom = 'no'\ntext = '{a}'",
         "[t]\nfrom = 'card no'\ntext = '{a}'", "[t]\nfrom = 'one'\nwhere = 5\ntext = '{a}'",

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fovea.basics import BadChoice, Entry, Record, Registry, nearest, write_text
+from fovea.basics import BadChoice, Entry, FoveaError, Record, Registry, nearest, write_text
 from fovea.measures.figures import read, read_toml
 from fovea.networks import ours
 
@@ -65,7 +65,15 @@ class Tables:
 
     def fill(self, text: str) -> str:
         """A page with everything between its markers made anew."""
-        return MARKED.sub(lambda mark: f"{mark[1]}{self._between(mark['name'], mark['inside'])}{mark[4]}", text)
+        return MARKED.sub(lambda mark: f"{mark[1]}{self._filled(mark['name'], mark['inside'])}{mark[4]}", text)
+
+    def _filled(self, name: str, inside: str) -> str:
+        try:
+            return self._between(name, inside)
+        except FoveaError:
+            raise
+        except (ValueError, LookupError, AttributeError, TypeError) as error:  # of templates, and of what is left out
+            raise BadChoice(f"{self.folder / FILE}: {name} cannot be filled: {error!r}") from None
 
     def _between(self, name: str, inside: str) -> str:
         if name.startswith("registry "):
@@ -104,11 +112,8 @@ class Tables:
         if source is not None:
             values |= {key: value for key, value in self._one(source, cell.get("where", {})).items() if key not in row}
         numbers = {key: Figure(value) if isinstance(value, float | int) else value for key, value in values.items()}
-        try:
-            wanted = [name for _, name, _, _ in Formatter().parse(text) if name]
-            return "" if any(values.get(name) is None for name in wanted) else str(text.format(**numbers))
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise BadChoice(f"{self.folder / FILE}: {text!r} cannot be filled: {error}") from None
+        wanted = [name for _, name, _, _ in Formatter().parse(text) if name]
+        return "" if any(values.get(name) is None for name in wanted) else str(text.format(**numbers))
 
     def _one(self, source: str, where: Row) -> Row:
         rows, where = self.rows(source), {key: value for key, value in where.items() if value is not False}
