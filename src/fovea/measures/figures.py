@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fovea.basics import BadChoice, Record, write_json
+from fovea.basics import BadChoice, Record, Text, write_json
 from fovea.basics.provenance import provenance
 
 Row = Mapping[str, Any]
@@ -23,7 +23,7 @@ class Written(Record, extra="allow"):
     what: str
     settings: dict[str, Any]
     rows: list[dict[str, Any]]
-    command: str | None = None
+    command: Text | None = None
 
 
 def read(path: Path) -> Written:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, bounded, demand_kinds, nearest
+from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds, demand_kinds, nearest
 from fovea.networks import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.results import Step
@@ -64,13 +64,13 @@ class Index:
         demand_kinds(Index.search, locals())
         return Searches.of(self.steps(pictures, count, max_pixels), "search", self.settings)
 
-    @bounded
     def steps(
         self, pictures: Given | Iterable[Given], count: int | None = None, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Step[Search]]:
         """The same, one picture after the other."""
         if count is not None and not 1 <= count <= len(self):
             raise BadChoice(f"count is 1 to {len(self)}, as many pictures as {self.file} holds; got {count}")
+        demand_bounds({"max_pixels": max_pixels})
         given = gather(pictures)
         for done, picture in enumerate(given, 1):
             try:
