@@ -1,3 +1,4 @@
+import io
 import os
 import socket
 import struct
@@ -490,6 +491,22 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(decoding, "upright", cut)
     assert "changed" in reason(tmp_path / "a.bmp")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "gif", "webp", "bmp"])
+def test_a_disk_that_fails_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    two_halves(40, 30).save(tmp_path / f"a.{suffix}", **({"compression": "tiff_lzw"} if suffix == "tif" else {}))
+
+    class Failing(io.FileIO):
+        def readinto(self, buffer: object) -> int:
+            raise OSError(5, "Input/output error")
+
+    def failing(handle: int, *_: object, **__: object) -> io.BufferedReader:
+        return io.BufferedReader(Failing(handle, closefd=False))
+
+    monkeypatch.setattr(decoding, "open", failing, raising=False)
+    assert why(tmp_path / f"a.{suffix}").passing
+    assert "cannot be read now: Input/output error" in reason(tmp_path / f"a.{suffix}")
 
 
 def test_a_home_of_nobody(tmp_path: Path) -> None:

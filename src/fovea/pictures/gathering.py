@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +22,7 @@ from fovea.basics import BadChoice, BadPicture, nearest
 from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
 
 Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
+SMALL = 64 << 20  # bytes of a file that is read before it is decoded: decoders hide what goes wrong in reading
 NEAR = 200  # names in a folder that a wrong one is compared with
 
 
@@ -39,7 +41,8 @@ class Picture:
         with as_bad_picture(str(self.source) if isinstance(self.source, Path) else self.name):
             if isinstance(self.source, Path):
                 with opened(self.source, stamps=self.stamps) as file:
-                    return decode(file, str(self.source), max_pixels)
+                    size = os.fstat(file.fileno()).st_size
+                    return decode(BytesIO(file.read(size)) if size <= SMALL else file, str(self.source), max_pixels)
             if isinstance(self.source, Image.Image):
                 return upright(self.source, self.name)
             return self.source() if callable(self.source) else from_array(self.source, self.name)
