@@ -203,10 +203,8 @@ def _from_rows(data: bytes) -> dict[str, Any]:
 def _to_rows(tree: Any, before: bytes) -> bytes:
     """A row that SQLite does not take is left out. The checksums of changed rows fit."""
     with closing(_database(before)) as store:
-        for table, rows in tree.items() if isinstance(tree, dict) else ():
-            columns = [column for _, column, *_ in store.execute(f"PRAGMA table_info({table})")]
-            if not columns:
-                continue
+        for table in _from_rows(before) if isinstance(tree, dict) else ():
+            columns, rows = [column for _, column, *_ in store.execute(f"PRAGMA table_info({table})")], tree.get(table)
             store.execute(f"DELETE FROM {table}")
             for row in rows if isinstance(rows, list) else ():
                 row = [*row] if isinstance(row, list) else [row]
