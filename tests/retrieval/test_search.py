@@ -59,7 +59,7 @@ def test_itself_if_it_is_all_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 6, -1])
 def test_more_than_the_index_holds(opened: Index, tmp_path: Path, count: int) -> None:
-    refused("1 to 5", opened.search, tmp_path / "set/warm/red.png", count=count)
+    refused("count is 1 to ", opened.search, tmp_path / "set/warm/red.png", count=count)
     assert len(opened.search(draw(tmp_path / "q.png", RED))[0].neighbors) == 5  # eight, or all of fewer
 
 
