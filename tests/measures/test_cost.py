@@ -154,7 +154,7 @@ def test_the_network_is_left_as_found() -> None:
 
 def test_a_size_that_does_not_fit() -> None:
     net = fovea.load("timm/vit_tiny_patch16_224", pretrained=False)
-    with pytest.raises(fovea.BadNetwork, match=r"patch16_224 does not take 3 x 64 x 64 \(channels, height, width\)"):
+    with pytest.raises(fovea.BadNetwork, match=r"patch16_224 does not run on an input of 3 x 64 x 64: .*height"):
         measure(net, size=64)
 
 

@@ -1,14 +1,14 @@
 """What a network costs: parameters, multiplications, time, memory, and what it reads."""
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from fovea.basics import BadChoice, BadNetwork, FoveaError
+from fovea.basics import BadChoice
 from fovea.measures.figures import Figures, giga
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
@@ -114,7 +114,7 @@ def _row(run: Run, network: Network, size: int | None, batch: int, rounds: int, 
             return answered(network, pixels, glimpses)
 
     with as_found(network):
-        multiplications = _refused_clearly(network, shape, lambda: macs(network, pixels[:1], glimpses))
+        multiplications = macs(network, pixels[:1], glimpses)
         with torch.no_grad():
             answer = answered(network, pixels[:1], glimpses)
         taken = seconds(forward, network.device, rounds, run.progress)
@@ -172,19 +172,6 @@ def of_file(path: Path) -> dict[str, int]:
     """What decoding a picture's file reads."""
     image = read(path)
     return {"picture_pixels": image.width * image.height, "picture_bytes": path.stat().st_size}
-
-
-def _refused_clearly(network: Network, shape: tuple[int, ...], call: Callable[[], int]) -> int:
-    try:
-        return call()
-    except FoveaError:  # says what is wrong itself
-        raise
-    except Exception as error:
-        said = str(error).partition("\n")[0]
-        raise BadNetwork(
-            f"{network.name or 'the network'} does not take {' x '.join(map(str, shape))} (channels, height, width): "
-            f"{said}"
-        ) from error
 
 
 def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:

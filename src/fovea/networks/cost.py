@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from statistics import median
 from typing import Any
 
@@ -12,13 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from fovea.basics import BadChoice
+from fovea.networks.checking import refusing
 from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank
+from fovea.networks.threads import alone
 
 WARM_UP = 3
+ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 
 Call = Callable[[], Any]
@@ -49,7 +52,8 @@ def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> A
             f"{network.name or 'the network'} reads whole pictures: leave the number of locations out, "
             "or name a network that reads glimpses, as tnet-b0"
         )
-    return module(pixels, glimpses)
+    with refusing(module, pixels, network.name):
+        return module(pixels, glimpses)
 
 
 def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
@@ -60,25 +64,37 @@ def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
     if getattr(network.module, "needs", ""):
         answered(network, pixels, glimpses)  # a patch source finds out once where its network is to be looked at
     counter = FlopCounterMode(display=False)
-    with as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
+    counter.mod_tracker = _Nowhere()  # type: ignore[assignment]
+    with alone(network.device), as_found(network) as parts, torch.no_grad(), _step_by_step(parts), counter:
         answered(network, pixels, glimpses)
     return int(counter.get_total_flops()) // 2  # torch counts the additions too
 
 
+class _Nowhere(nullcontext[None]):
+    """Which module is running is not asked: torch would listen to the modules of all threads for it."""
+
+    parents = ("Global",)
+
+
 @contextmanager
 def _step_by_step(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    recurrent = any(isinstance(part, nn.RNNBase) for part in parts)
-    onednn = torch.backends.mkldnn.enabled
-    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-        warnings.simplefilter("ignore")  # setting the flags speaks of other processors
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            with torch.backends.mkldnn.flags(enabled=onednn and not recurrent):
-                yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(before)
+    """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing.
+
+    How torch runs them is one setting for all threads, so it is left as it is where no layer asks for another.
+    """
+    recurrent, attentive = (any(isinstance(part, kind) for part in parts) for kind in (nn.RNNBase, ATTENTION))
+    counted = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry  # else it is taken apart
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as settings:
+        if attentive or not counted:
+            settings.enter_context(sdpa_kernel(SDPBackend.MATH))
+            settings.callback(torch.backends.mha.set_fastpath_enabled, fast)
+            torch.backends.mha.set_fastpath_enabled(False)
+        if recurrent:
+            settings.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")  # setting the flags speaks of other processors
+            settings.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        yield
 
 
 def seconds(

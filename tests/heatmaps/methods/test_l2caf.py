@@ -144,3 +144,11 @@ def test_gradient_of_a_differentiable_map_is_right(method: fovea.L2CAF, pooled: 
     flat[place] -= 2 * step
     below = value().item()
     assert gradient.flatten()[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-3)
+
+
+def test_a_long_search_is_announced(pooled: Pooled) -> None:
+    """The second map of 48 x 48 pixels has 24 x 24 cells, and what follows it is not affine in a filter."""
+    net, pixels = fovea.wrap(pooled, labels=5), torch.randn(1, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    brief = fovea.L2CAF(descent=fovea.Descent(most=3))
+    with pytest.warns(UserWarning, match=r"24 x 24 cells and searches for one: up to 3 times .* or use gradcam"):
+        assert fovea.explain(net, pixels, method=brief, layer="trunk.0").solver == "iterative"

@@ -1,5 +1,6 @@
 """L2-CAF: the filter of unit length that keeps what the network's output depends on (Taha et al. 2020)."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,6 +14,9 @@ from fovea.heatmaps.iterative import Descent, descend
 from fovea.heatmaps.look import Finding, Look, whole_output
 from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim, Score, Weighted
+from fovea.networks import Layout
+
+MANY = 400  # cells; the last maps of classifiers have 16 to 256
 
 
 @method("l2caf", about="the unit filter that keeps this class and drops the rest")
@@ -92,7 +96,17 @@ class L2CAF:
         else:
             loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
             scale = tangent.norm(dim=1)
+        self._say_that_it_takes_long(look.opened.layout)
         return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
+
+    def _say_that_it_takes_long(self, layout: Layout) -> None:
+        if layout.cells > MANY:
+            warnings.warn(
+                f"{self.name} has no exact solution at a layer of {' x '.join(map(str, layout.grid))} cells and "
+                f"searches for one: up to {self.descent.most:,} times through all layers after it, for every batch, "
+                "which may take minutes. Name a later layer, or use gradcam, which goes through them once",
+                stacklevel=2,
+            )
 
     def loss(self, look: Look, aim: Aim) -> Score:
         """Eq. 2 as a function of the filtered output."""
