@@ -140,3 +140,21 @@ def test_numbers_of_numpy_are_numbers(doors: dict[str, Door]) -> None:
 def test_as_many_labels_as_there_can_be() -> None:
     with pytest.raises(fovea.BadChoice, match="the number of labels is 1 to 1,000,000"):
         fovea.wrap(nn.Identity(), labels=10**30)
+
+
+@pytest.mark.parametrize("name", ["anchornet_sound-made", "anchornet_text-mr", "textcnn-mr"])
+def test_networks_that_take_no_pictures(name: str, tmp_path: Path, doors: dict[str, Door]) -> None:
+    picture, net = Image.new("RGB", (30, 40)), fovea.load(name)
+    picture.save(tmp_path / "a.png")
+    for verb in ("explain", "localize", "zoom", "look_longer"):
+        refused_in_words(doors[verb], f"{verb} by {name}", net=net, pictures=[picture])
+    refused_in_words(doors["index"], f"index by {name}", net=net, pictures=tmp_path)
+    refused_in_words(lambda net: fovea.classify_patches("efficientnet_lite0-cub100", net, [picture]), name, net=net)
+    refused_in_words(lambda net: net([picture]), f"{name} itself", net=net)
+
+
+@pytest.mark.parametrize("verb", ["zoom", "look_longer"])
+def test_verbs_that_need_what_a_network_cannot_do(verb: str, doors: dict[str, Door]) -> None:
+    refused_in_words(
+        doors[verb], f"{verb} by a classifier", net=fovea.wrap(seeded(Pooled), Prepare((24, 24)), labels=5)
+    )

@@ -144,7 +144,8 @@ def of_shipped(name: str, given: Given) -> tuple[list[nn.Module], dict[str, Ask]
     elif net.can("glimpses"):
         asks["zoom"] = lambda: fovea.zoom(net, pixels)
     else:
-        asks["explain"] = lambda: fovea.explain(net, pixels, method=["l2caf", "gradcam"])
+        fast = ["gradcam"] if net.can("branches") else ["gradcam", "l2caf"]  # whose filter is searched for, for minutes
+        asks["explain"] = lambda: fovea.explain(net, pixels, method=fast)
         asks["classify"] = lambda: net(pixels).detach()
         if net.can("embedding"):
             file = given.folder / f"{name}.fovea"
@@ -213,6 +214,7 @@ def test_many_threads_get_what_one_gets(kind: str, given: Given) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ours())
 def test_many_threads_and_networks_that_come_with_fovea(name: str, training: bool, given: Given) -> None:

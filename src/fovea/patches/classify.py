@@ -91,6 +91,8 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
     demand_bounds({"batch": batch, "max_pixels": max_pixels, "side": side})
     demand_kinds(classify_patches, locals())
     finder, judge = as_network(localizer, device), as_network(classifier, device)
+    if judge.can("texts") or judge.can("sounds"):
+        raise BadChoice(f"{judge.name or 'the classifier'} takes no pictures, so no patches: name one that does")
 
     def steps() -> Iterator[Step[PatchAnswer]]:
         for group in groups(finder, pictures, batch, max_pixels):

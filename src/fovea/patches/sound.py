@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import finite
+from fovea.basics import BadChoice, finite, shown
 from fovea.data import BadSound, Sound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks import Network
@@ -78,6 +78,11 @@ def sound_steps(network: Network, sounds: Sounds, count: int = 1) -> Iterator[St
     """At most so many spans of each sound, none overlapping, by the branch that localizes."""
     spectrogram, module = parts(network)
     given = [sounds] if isinstance(sounds, (str, os.PathLike, Tensor)) else list(sounds)
+    strange = [source for source in given if not isinstance(source, (str, os.PathLike, Tensor))]
+    if strange:
+        raise BadChoice(
+            f"{network.name or 'this network'} hears sounds, .wav files or samples; got {shown(strange[0])}"
+        )
     needed = spectrogram.samples(0, max(module.windows))[1]
     for place, source in enumerate(given):
         name = f"sound-{place}" if isinstance(source, Tensor) else str(source)
