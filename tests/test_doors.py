@@ -155,6 +155,5 @@ def test_networks_that_take_no_pictures(name: str, tmp_path: Path, doors: dict[s
 
 @pytest.mark.parametrize("verb", ["zoom", "look_longer"])
 def test_verbs_that_need_what_a_network_cannot_do(verb: str, doors: dict[str, Door]) -> None:
-    refused_in_words(
-        doors[verb], f"{verb} by a classifier", net=fovea.wrap(seeded(Pooled), Prepare((24, 24)), labels=5)
-    )
+    classifier = fovea.wrap(seeded(Pooled), Prepare((24, 24)), labels=5)
+    refused_in_words(doors[verb], f"{verb} by a classifier", net=classifier)

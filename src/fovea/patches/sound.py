@@ -80,9 +80,7 @@ def sound_steps(network: Network, sounds: Sounds, count: int = 1) -> Iterator[St
     given = [sounds] if isinstance(sounds, (str, os.PathLike, Tensor)) else list(sounds)
     strange = [source for source in given if not isinstance(source, (str, os.PathLike, Tensor))]
     if strange:
-        raise BadChoice(
-            f"{network.name or 'this network'} hears sounds, .wav files or samples; got {shown(strange[0])}"
-        )
+        raise BadChoice(f"{network.name or 'this network'} hears .wav files or samples; got {shown(strange[0])}")
     needed = spectrogram.samples(0, max(module.windows))[1]
     for place, source in enumerate(given):
         name = f"sound-{place}" if isinstance(source, Tensor) else str(source)
