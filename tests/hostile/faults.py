@@ -256,9 +256,14 @@ def search_saved(folder: Path) -> tuple[Any, Any]:
     done = fovea.open_index(folder / "i.fovea", device="cpu").search(folder / "warm/a.png", count=1)
     done.save(folder / "out")
     FAULT.folder = ""
-    rows = read_results(folder / "out").results
+    saved = read_results(folder / "out")
+    rows = saved.results
     lost = [near["no_maps"] for row in rows for near in row["neighbors"] if near["no_maps"]]
-    return [(row["name"], [near["name"] for near in row["neighbors"]]) for row in rows], [*done.skipped, *lost]
+    return [(row["name"], [near["name"] for near in row["neighbors"]]) for row in rows], [
+        *done.skipped,
+        *saved.skipped,
+        *lost,
+    ]
 
 
 def cached(folder: Path) -> tuple[Any, Any]:
