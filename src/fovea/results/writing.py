@@ -324,13 +324,19 @@ def strip(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _page(runs: Sequence[tuple[Mapping[str, Any], Iterable[str]]], skipped: Sequence[str]) -> str:
     body = []
     for number, (run, drawn) in enumerate(runs):
-        about = ", ".join(f"{key}: {value}" for key, value in run["settings"].items() if value is not None)
+        about = ", ".join(f"{key}: {_in_words(value)}" for key, value in run["settings"].items() if value is not None)
         level = "h2" if number else "h1"
         body.append(f'<{level}>{html.escape(run["what"])}</{level}><p class="dim">{html.escape(about)}</p>')
         body.append(f'<div class="strip">{"".join(drawn)}</div>')
     left = "".join(f"<li>{html.escape(reason)}</li>" for reason in skipped)
     body.append(f"<section><h2>could not be read</h2><ul>{left}</ul></section>" if left else "")
     return pages.page(runs[0][0]["what"], body)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_in_words(part)} ({key})" for key, part in value.items())
+    return ", ".join(map(_in_words, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _caption(name: str, label: object, probability: float | None) -> str:
