@@ -144,8 +144,8 @@ def of_shipped(name: str, given: Given) -> tuple[list[nn.Module], dict[str, Ask]
     elif net.can("glimpses"):
         asks["zoom"] = lambda: fovea.zoom(net, pixels)
     else:
-        fast = ["gradcam"] if net.can("branches") else ["gradcam", "l2caf"]  # whose filter is searched for, for minutes
-        asks["explain"] = lambda: fovea.explain(net, pixels, method=fast)
+        searched = net.can("branches") or net.can("prototypes")  # l2caf searches for its filter, for minutes
+        asks["explain"] = lambda: fovea.explain(net, pixels, method=["gradcam"] if searched else ["gradcam", "l2caf"])
         asks["classify"] = lambda: net(pixels).detach()
         if net.can("embedding"):
             file = given.folder / f"{name}.fovea"
@@ -153,7 +153,8 @@ def of_shipped(name: str, given: Given) -> tuple[list[nn.Module], dict[str, Ask]
             known = fovea.open_index(file, net)
             asks["search"] = lambda: known.search(pixels, count=2)
         else:
-            asks["localize"] = lambda: fovea.localize(net, pixels)
+            how = {"method": "gradcam"} if net.can("prototypes") else {}
+            asks["localize"] = lambda: fovea.localize(net, pixels, **how)
     return [net.module], asks
 
 
