@@ -57,6 +57,7 @@ from .stream import blank as blank
 from .stream import input_of as input_of
 from .stream import outputs as outputs
 from .stream import rank_of as rank_of
+from .threads import alone as alone
 from .weights import FILES as FILES
 from .weights import borrowed_of as borrowed_of
 from .weights import fit_for_half as fit_for_half

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.models.twostream import TwoStream, Views
-from fovea.networks import Network
+from fovea.networks import Network, alone
 from fovea.networks.completion import completion
 from fovea.patches.opening import open_source
 from fovea.pictures import Prepare, from_array
@@ -22,7 +22,8 @@ def boxes(network: Network, pictures: Tensor) -> Views:
     module = cast(TwoStream, network.module)
     key = (module.source, pictures.device)
     if key not in network.kept:
-        network.kept[key] = open_source(str(module.source), pictures.device)
+        with alone(pictures.device):  # building a network draws random numbers
+            network.kept[key] = network.kept.get(key) or open_source(str(module.source), pictures.device)
     height, width = pictures.shape[2:]
     patches = network.kept[key](as_images(pictures, cast(Prepare, network.transform)))
     found = torch.tensor([filled(patch.boxes, module.patches) for patch in patches], dtype=torch.float32)
