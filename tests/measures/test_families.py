@@ -52,4 +52,4 @@ def test_progress_and_no_rounds() -> None:
     seen: list[tuple[int, int]] = []
     fovea.measure("bench families", "timm/test_resnet", rounds=1, progress=lambda *now: seen.append(now))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    refused("one or more networks", fovea.measure, "bench families", rounds=0)
+    refused("rounds is 1 to", fovea.measure, "bench families", rounds=0)

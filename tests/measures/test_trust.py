@@ -150,7 +150,7 @@ def test_the_network_is_left_as_found() -> None:
 def test_wrong_choices_are_told() -> None:
     refused("no method 'l2ca'; did you mean 'l2caf'", measured, network(), squares(), ["l2ca"])
     refused("each once", measured, network(), squares(), ["cam", "cam"])
-    refused("at least 2 pictures", measured, network(), squares(), ["cam"], curve_pictures=1)
+    refused("curve_pictures is 2 to", measured, network(), squares(), ["cam"], curve_pictures=1)
     refused("not for this head", measured, network(), squares(), [Refusing()], curve_pictures=2)
 
 

@@ -147,8 +147,8 @@ def test_gradient_of_a_differentiable_map_is_right(method: fovea.L2CAF, pooled: 
 
 
 def test_a_long_search_is_announced(pooled: Pooled) -> None:
-    """The second map of 48 x 48 pixels has 24 x 24 cells, and what follows it is not affine in a filter."""
-    net, pixels = fovea.wrap(pooled, labels=5), torch.randn(1, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    """The second map of 72 x 72 pixels has 36 x 36 cells, and what follows it is not affine in a filter."""
+    net, pixels = fovea.wrap(pooled, labels=5), torch.randn(1, 3, 72, 72, generator=torch.Generator().manual_seed(0))
     brief = fovea.L2CAF(descent=fovea.Descent(most=3))
-    with pytest.warns(UserWarning, match=r"24 x 24 cells and searches for one: up to 3 times .* or use gradcam"):
+    with pytest.warns(UserWarning, match=r"36 x 36 cells and searches for one: up to 3 times .* or use gradcam"):
         assert fovea.explain(net, pixels, method=brief, layer="trunk.0").solver == "iterative"

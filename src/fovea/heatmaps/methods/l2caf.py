@@ -16,7 +16,7 @@ from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim, Score, Weighted
 from fovea.networks import Layout
 
-MANY = 400  # cells; the last maps of classifiers have 16 to 256
+MANY = 1000  # cells; the last maps of networks have 16 to 784
 
 
 @method("l2caf", about="the unit filter that keeps this class and drops the rest")
