@@ -248,7 +248,7 @@ def test_what_is_refused(localizer: Network, mean: Network) -> None:
         measured(localizer, replace(mean, labels=("cat", "dog", "cow")))
     refused("at least one share", sensitivity, localizer, mean, shares=())
     refused(r"overlaps is 0 to 1", sensitivity, localizer, mean, overlaps=(1.5,))
-    with pytest.raises(fovea.BadChoice, match="ε is above 0"):
+    with pytest.raises(fovea.BadChoice, match="epsilons is 0 to 255; got -1"):
         fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.2, -1))
 
 
