@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import fovea
@@ -156,6 +157,12 @@ def test_arrays_that_are_no_pictures(values: np.ndarray, message: str) -> None:
     with pytest.raises(fovea.BadPicture) as error:
         from_array(values)
     assert message in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_are_told_apart_from_lists_of_pictures() -> None:
+    for given in (torch.zeros(1, 3, 8, 8), torch.nested.nested_tensor([torch.zeros(3, 8, 8)])):
+        refused("one N,C,H,W tensor; got Tensor", gather, given)
 
 
 def test_folders_are_searched_through_in_a_fixed_order(tmp_path: Path) -> None:

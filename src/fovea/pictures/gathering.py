@@ -69,7 +69,7 @@ def gather(given: Given | Iterable[Given]) -> list[Picture]:
         if given.ndim == 4:
             return [Picture(f"picture-{i}", values) for i, values in enumerate(given)]
         return [Picture("picture", given)]
-    if isinstance(given, Iterable) and not isinstance(given, bytes) and not hasattr(given, "shape"):
+    if isinstance(given, Iterable) and not isinstance(given, bytes) and not hasattr(type(given), "shape"):
         return _named_apart([picture for item in given for picture in gather(item)])
     raise BadChoice(
         "a picture is a path, a folder, a glob, a PIL image or an array, or all of them are one N,C,H,W tensor; "
