@@ -135,6 +135,15 @@ def test_a_compiled_layer_runs_as_it_was_written(batch: Tensor) -> None:
         assert torch.equal(fovea.explain(module, batch, method="gradcam", layer=layer).values, wanted.values)
 
 
+def test_a_compiled_layer_is_followed(batch: Tensor) -> None:
+    wanted, module, other = fovea.explain(functional(), batch), functional(), functional()
+    module.trunk = torch.compile(module.trunk)
+    other.trunk.compile()
+    for network, layer in ((module, "relu after trunk._orig_mod"), (other, "relu after trunk")):
+        found = fovea.explain(network, batch)
+        assert (found.layer, torch.equal(found.values, wanted.values)) == (layer, True)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half, torch.double])
 def test_any_precision(dtype: torch.dtype, batch: Tensor) -> None:
     net = fovea.wrap(functional().to(dtype), labels=5)

@@ -74,7 +74,9 @@ class _Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() != self.thread:
             return forward(*args, **kwargs)
-        out = super().call_module(m, forward, args, kwargs)
+        if type(m).__name__ == "OptimizedModule":  # compiled layers are followed as they were written
+            return m.get_submodule("_orig_mod")(*args, **kwargs)
+        out = super().call_module(m, m._call_impl if m._compiled_call_impl else forward, args, kwargs)
         if isinstance(out, fx.Proxy):
             out.node.meta.setdefault("layers", []).append(self.path_of_module(m))
         return out
