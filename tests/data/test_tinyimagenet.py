@@ -33,3 +33,5 @@ def test_what_cannot_be(made: Made) -> None:
     refused(r"val_annotations\.txt, line 1: expected a file and a box", open_data, root)
     (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn09999999\t0\t32\t44\t62\n")
     refused(r"n09999999, not in wnids\.txt", open_data, root)
+    (root / "wnids.txt").write_bytes(b"n" * 5000 + b"\nn\0\x1b\n")
+    refused(r"is incomplete: train/n\\x00\\x1b/.*, train/n{194} not in", open_data, root)

@@ -30,7 +30,7 @@ def test_lines_that_are_no_rows_are_left_out(tmp_path: Path) -> None:
         "", "?", "[]", "null", "5", "{}", '{"step": "x"}', '{"step": -1}', '{"step": NaN}', '{"step": 1, "loss": NaN}',
         '{"step": 1, "loss": 1e999}', '{"step": 1, "loss": [1]}', '{"step": 1, "epoch": "x"}', "[" * 100_000,
         '{"step": ' + "9" * 5000 + "}", '{"step": 1, ' + ", ".join(f'"c{i}": 1' for i in range(20_000)) + "}",
-        '{"step": 1, "more": {"a": 1}}', "\0" * 50,
+        '{"step": 1, "more": {"a": 1}}', "\0" * 50, '{"step": "1"}', '{"step": 1, "loss": "2"}', '{"step": true}',
     ]  # fmt: skip
     content = b"\n".join([good.encode(), b"\xff\xfe", *(line.encode() for line in bad), good.encode(), b"x" * 10**6])
     (tmp_path / "log.jsonl").write_bytes(content)

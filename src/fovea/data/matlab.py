@@ -14,7 +14,15 @@ from fovea.basics import BadChoice, contents
 LONGEST, UNPACKED = 1 << 24, 1 << 26  # bytes of a file, and of what is packed in it
 DEEPEST = 8  # arrays in one another
 MATRIX, PACKED = 14, 15  # kinds of elements
-CELL, STRUCT, OTHERS = 1, 2, (3, 5, 16, 17)  # classes of arrays; the others hold code, objects or few of many numbers
+HEAD, NAMES = (6, 5, 1), (5, 1)  # those that an array begins with, and a struct's fields
+SIZES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}  # bytes of values, by kind
+COMPLEX = 0x800
+CELL, STRUCT, TEXT, OTHERS = (
+    1,
+    2,
+    4,
+    (3, 5, 16, 17),
+)  # classes of arrays; the others hold code, objects or few of many numbers
 
 
 def columns(path: Path, names: Sequence[str], within: str | None = None) -> list[list[str]]:
@@ -69,19 +77,32 @@ def _elements(data: memoryview, order: str) -> list[tuple[int, memoryview]]:
 
 
 def _check_array(data: memoryview, order: str, kind: int, depth: int = 1) -> None:
+    """Its parts are of the kinds that scipy takes them for, in their order, and as many as it claims."""
     if kind != MATRIX or not data:
         return
     if depth > DEEPEST:
         raise ValueError(f"arrays are more than {DEEPEST} deep in one another")
-    elements = _elements(data, order)
-    inside = [body for kind, body in elements if kind == MATRIX]
-    flags, dims, _, *more = [body for kind, body in elements if kind != MATRIX]
-    held, fields = struct.unpack_from(f"{order}I", flags)[0] & 0xFF, 1
-    if held in OTHERS:
-        raise ValueError(f"it holds an array of class {held}, neither text nor numbers")
-    if held == STRUCT:
-        fields = len(more[1]) // max(struct.unpack(f"{order}i", more[0])[0], 1)
-    if held in (CELL, STRUCT) and math.prod(struct.unpack(f"{order}{len(dims) // 4}i", dims)) * fields != len(inside):
-        raise ValueError("an array claims to hold more than it does")
-    for body in inside:
-        _check_array(body, order, MATRIX, depth + 1)
+    kinds, bodies = zip(*_elements(data, order), strict=True)
+    if kinds[:3] != HEAD or len(bodies[0]) != 8 or len(bodies[1]) not in range(8, 4 * 32, 4):
+        raise ValueError("an array does not begin as one")
+    flags, dims = (struct.unpack(f"{order}{len(body) // 4}i", body) for body in bodies[:2])
+    held, count, start = flags[0] & 0xFF, math.prod(dims), 3
+    if held in OTHERS or not 0 < held < 18 or min(dims) < 0:
+        raise ValueError(f"it holds an array of class {held} and size {dims}, neither text nor numbers")
+    if held in (CELL, STRUCT):
+        if held == STRUCT:
+            start, width = 5, struct.unpack(f"{order}i", bodies[3])[0] if kinds[3:5] == NAMES else 0
+            if not 1 <= width <= 64 or len(bodies[4]) % width:
+                raise ValueError("the names of its fields are damaged")
+            count *= len(bodies[4]) // width
+        if len(kinds) != start + count or {*kinds[start:]} - {MATRIX}:
+            raise ValueError("an array claims to hold more than it does")
+        for body in bodies[start:]:
+            _check_array(body, order, MATRIX, depth + 1)
+        return
+    parts = 2 if flags[0] & COMPLEX else 1
+    if len(kinds) != start + parts or any(kind not in SIZES for kind in kinds[start:]):
+        raise ValueError("the values of an array are damaged")
+    for kind, body in zip(kinds[start:], bodies[start:], strict=True):
+        if len(body) != SIZES[kind] * count and held != TEXT:
+            raise ValueError("an array claims to hold more than it does")

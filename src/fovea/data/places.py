@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
 
-from fovea.basics import BOUNDS, BadChoice, contents, nearest, within
+from fovea.basics import BOUNDS, BadChoice, contents, nearest, printable, within
 from fovea.data.samples import Below, Sample
 from fovea.pictures import is_picture_name
 
@@ -74,13 +74,13 @@ def find(given: str, usual: Sequence[str], recognizes: Callable[[Path], bool], n
 def demand(name: str, folder: Path, wanted: Iterable[str]) -> None:
     """All of these files and folders are in the folder, or the error says which are not."""
     wanted = tuple(wanted)
-    missing = [name for name in wanted if not (folder / name).exists()]
+    missing = [name for name in wanted if not os.path.exists(folder / name)]  # one may be too long, or no name
     if missing:
         there = [name for name in wanted if name not in missing]
         beside = f" (there: {', '.join(there)})" if there else ""
+        lacking = ", ".join(printable(name)[:200] for name in missing[:20])
         raise BadChoice(
-            f"{name} is incomplete: {', '.join(missing)} not in {folder}{beside}; "
-            "layout=folder opens a plain folder per class"
+            f"{name} is incomplete: {lacking} not in {folder}{beside}; layout=folder opens a plain folder per class"
         )
 
 

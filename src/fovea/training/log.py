@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from torch import Tensor
 
 from fovea.basics import Count, Damaged, Record, whole, write_text
@@ -49,9 +50,9 @@ class Tally:
 class Row(Record, extra="allow"):
     """Figures after a step, or those of a test, whose scores have names of their own."""
 
-    __pydantic_extra__: dict[str, float | None]
-    step: Count
-    epoch: float = 0.0
+    __pydantic_extra__: dict[str, Annotated[float, Field(strict=True)] | None]
+    step: Annotated[Count, Field(strict=True)]
+    epoch: Annotated[float, Field(strict=True)] = 0.0
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
