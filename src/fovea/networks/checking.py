@@ -18,11 +18,17 @@ class DoesNotRun(BadNetwork, RuntimeError):
     """The module itself failed on what it was given."""
 
 
+def inside(module: nn.Module) -> nn.Module:
+    """The module that one which only spreads or compiles it was put around; any other itself."""
+    name = AROUND.get(type(module).__name__, "")
+    return module.get_submodule(name) if name in module._modules else module
+
+
 def checked(module: nn.Module) -> nn.Module:
     """The module that is looked at, without what only spreads or compiles it; refused where it has no values, or ones
     that no gradient can pass."""
-    while type(module).__name__ in AROUND and AROUND[type(module).__name__] in module._modules:
-        module = module.get_submodule(AROUND[type(module).__name__])
+    while (inner := inside(module)) is not module:
+        module = inner
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
             raise BadNetwork(f"{name} has no size yet: run the module once, module(example), so that it gets one")

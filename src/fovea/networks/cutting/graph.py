@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fovea.basics import FoveaError
+from fovea.networks.checking import inside
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.currency import runs_whole
 from fovea.networks.cutting.parts import Cut, Enter, Head, Trunk, need_space, root
@@ -74,8 +75,8 @@ class _Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() != self.thread:
             return forward(*args, **kwargs)
-        if type(m).__name__ == "OptimizedModule":  # compiled layers are followed as they were written
-            return m.get_submodule("_orig_mod")(*args, **kwargs)
+        if (inner := inside(m)) is not m:  # a compiled layer is followed as it was written
+            return inner(*args, **kwargs)
         out = super().call_module(m, m._call_impl if m._compiled_call_impl else forward, args, kwargs)
         if isinstance(out, fx.Proxy):
             out.node.meta.setdefault("layers", []).append(self.path_of_module(m))
