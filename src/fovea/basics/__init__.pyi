@@ -23,6 +23,7 @@ from .files import Names as Names
 from .files import claimed as claimed
 from .files import contents as contents
 from .files import finite as finite
+from .files import left_out as left_out
 from .files import locked as locked
 from .files import plain as plain
 from .files import printable as printable

@@ -57,6 +57,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def left_out(name: str, reason: str) -> dict[str, str]:
+    """A skipped picture as it is named on any machine: the file and its folder, which is often its class."""
+    short = "/".join(Path(name).parts[-2:]) if Path(name).is_absolute() else name
+    return {"name": short, "reason": reason.replace(name, short)}
+
+
 def replaceable(path: Path) -> bool:
     """Whether a file may take this place: no folder, pipe or device is there, which /dev/stdout can stand for."""
     return (path.is_file() or not path.exists()) and path.parent.resolve() != Path("/dev")

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fovea.basics import BadChoice, Record, Text, write_json
+from fovea.basics import BadChoice, Record, Text, left_out, write_json
 from fovea.basics.provenance import provenance
 
 Row = Mapping[str, Any]
@@ -61,7 +61,7 @@ class Figures:
     def write(self, path: Path, seed: int | None = None, recipe: str | None = None, command: str | None = None) -> None:
         content = {"what": self.what, "settings": dict(self.settings), "rows": [dict(row) for row in self.rows]}
         if self.skipped:
-            content["skipped"] = [_elsewhere(name, reason) for name, reason in self.skipped]
+            content["skipped"] = [left_out(name, reason) for name, reason in self.skipped]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(
             path,
@@ -73,12 +73,6 @@ class Figures:
         rows = {title: printed(self.rows, columns, interval)} if columns or not self.tables else {}
         for words, table in {**rows, **self.tables}.items():
             _print(words, table, console)
-
-
-def _elsewhere(name: str, reason: str) -> dict[str, str]:
-    """A skipped picture as it is named on any machine: the file and its folder, which is often its class."""
-    short = "/".join(Path(name).parts[-2:]) if Path(name).is_absolute() else name
-    return {"name": short, "reason": reason.replace(name, short)}
 
 
 def _print(title: str, rows: Sequence[Row], console: Console) -> None:

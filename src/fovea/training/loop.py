@@ -19,7 +19,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, FoveaError, locked, write_json, write_text
+from fovea.basics import BadChoice, FoveaError, left_out, locked, write_json, write_text
 from fovea.basics.provenance import provenance
 from fovea.networks import Network, borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
@@ -389,7 +389,7 @@ class _Run:
             "weights_sha256": trained.hash,
         }
         if self._named:
-            facts["skipped"] = [{"name": name, "reason": reason} for name, reason in self._named.items()]
+            facts["skipped"] = [left_out(*each) for each in self._named.items()]
         write_json(trained.card, facts | provenance(recipe.seed, f"recipes/{name}.toml"))
         log, rows = Log(out, steps), read(out)
         if trained.score and not (
