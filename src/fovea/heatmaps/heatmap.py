@@ -19,12 +19,8 @@ from fovea.results import (
     Result,
     Results,
     Shows,
-    blend,
-    draw_box,
-    grid,
+    drawing,
     renamed,
-    titled,
-    with_bar,
     write_picture,
     write_values,
 )
@@ -231,16 +227,24 @@ class HeatMap(Shows):
     def title(self, target: int = 0) -> str:
         return self.maps.title(self.place, target)
 
-    def draw(self, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
-        """The map over the picture, with the label, its probability, a color bar and the box."""
-        sides, values = self.maps.box(self.place, target, frame), self.seen(target, frame)
-        image = self.shown.image(frame)
-        drawn = blend(image, values, self.shown.placement.window if self.shown.placement else None)
+    def draw(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
+        """The map over the picture, with the label, its probability, a color bar and the box.
+
+        `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at.
+        """
+        sides, values, image = (
+            self.maps.box(self.place, target, frame),
+            self.seen(target, frame),
+            self.shown.image(frame),
+        )
+        window = self.shown.placement.window if self.shown.placement else None
+        drawn = drawing.blend(image, values, window, size)
         if box and sides.any():
             zoom = drawn.width / image.width
-            draw_box(drawn, tuple(float(side) * zoom for side in sides))
-        subtitle = f"{self.method} · {self.solver}" if self.solver else self.method
-        return titled(with_bar(drawn, values), self.title(target), self.diagnosis[target] or subtitle)
+            drawing.draw_box(drawn, [float(side) * zoom for side in sides])
+        words = [self.diagnosis[target] or self.method] + [drawing.UNSEEN] * drawing.crops(window, image.size)
+        below, scale = " · ".join(words), drawing.scale_of(drawn)
+        return drawing.titled(drawing.with_bar(drawn, values), self.title(target), below, scale)
 
     def to_dict(self) -> dict[str, Any]:
         share = None if self.probability is None else finite(self.probability)
@@ -311,7 +315,7 @@ class Explained(Shows):
         return next(filter(None, (getattr(part, "note", None) for part in self.parts)), None)
 
     def draw(self) -> Image.Image:
-        return grid([[part.draw() for part in self.parts]])
+        return drawing.grid([[part.draw() for part in self.parts]])
 
     def to_dict(self) -> dict[str, Any]:
         rows = [part.to_dict() for part in self.parts]

@@ -35,7 +35,7 @@ class Placement:
 
     @property
     def to_draw(self) -> "Placement":
-        return self if self.at_most(FINE) is self else self.at_most(DRAWN)
+        return self.at_most(DRAWN)
 
     def at_most(self, pixels: int) -> "Placement":
         """The same place on a picture of no more pixels than this."""

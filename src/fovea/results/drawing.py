@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,40 +11,74 @@ from PIL import Image, ImageDraw, ImageFont
 from fovea.basics import boxes as regions
 
 COLORS, GRAY = "viridis", "#555555"  # of maps, and of what is said beside
+OPACITY = 0.8  # of a map's color where it is largest
+UNSEEN = "hatched: not seen by the network"
 SMALLEST, LARGEST = 320, 1200  # longer side of what is drawn: a thumbnail is enlarged, a poster shrunk
+
+Place = tuple[float, float, float, float]  # x0 y0 x1 y1
+Size = int | Literal["full"] | None  # longer side in pixels; "full" is the picture's own
+
+
+def opacity(shares: NDArray[np.floating]) -> NDArray[np.floating]:
+    """How much of the color, and how little of the photograph, is seen where a map has these shares of its largest
+    value. Pages paint by the same rule: where the map is 0 the photograph is as it was."""
+    return OPACITY * shares
 
 
 def blend(
-    image: Image.Image, values: NDArray[np.floating], window: tuple[float, float, float, float] | None = None
+    image: Image.Image, values: NDArray[np.floating], window: Place | None = None, size: Size = None
 ) -> Image.Image:
-    """Color by value, stronger where the value is; what lies outside the window that the network saw is pale gray."""
-    scaled = regions.normalized(values)
-    size = _good_size(image.size)
-    base = np.asarray(image.resize(size, Image.Resampling.LANCZOS), dtype=np.float32)
-    heat = np.asarray(Image.fromarray(scaled.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
-    gray = base.mean(2, keepdims=True)
-    share = (0.30 + 0.45 * heat)[..., None]
-    mixed = (1 - share) * (0.5 * base + 0.5 * gray) + share * color(heat)
-    if window is not None:
-        x0, y0, x1, y1 = (
-            round(side * new / old) for side, new, old in zip(window, size * 2, image.size * 2, strict=True)
-        )
-        unseen = np.ones(mixed.shape[:2], dtype=bool)
-        unseen[y0:y1, x0:x1] = False
-        mixed[unseen] = (0.5 * gray + 110).repeat(3, axis=2)[unseen]
-    return Image.fromarray(mixed.clip(0, 255).astype(np.uint8))
+    """The photograph under the map, whose colors are the stronger the larger the value; hatched outside the window."""
+    drawn, _ = enlarged(image, size)
+    levels = Image.fromarray((regions.normalized(values) * 255).round().astype(np.uint8))
+    heat = levels.resize(drawn.size, Image.Resampling.BILINEAR)
+    share = heat.point((255 * opacity(np.linspace(0, 1, 256))).round().astype(int).tolist())
+    heat.putpalette(_colors().astype(np.uint8).tobytes())
+    drawn.paste(heat.convert("RGB"), mask=share)
+    if window is not None and crops(window, image.size):
+        across, down = drawn.width / image.width, drawn.height / image.height
+        hatch(drawn, (window[0] * across, window[1] * down, window[2] * across, window[3] * down))
+    return drawn
 
 
-def _good_size(size: tuple[int, int]) -> tuple[int, int]:
+def crops(window: Place | None, size: tuple[int, int]) -> bool:
+    """Whether a picture has more than a window shows, by a pixel at least."""
+    return window is not None and (max(window[:2]) >= 1 or size[0] - window[2] >= 1 or size[1] - window[3] >= 1)
+
+
+def hatch(image: Image.Image, window: Place) -> None:
+    """Thin lines over what lies outside a window, and around it: light beside dark, to show on any background."""
+    x0, y0, x1, y1 = map(round, window)
+    thick = round(scale_of(image))
+    step = 16 * thick
+    slant = np.add.outer(np.arange(step), np.arange(step)) % step // thick
+    repeat = -(-image.height // step), -(-image.width // step)
+    for ink, lines in (("black", slant == 0), ("white", slant == 1)):
+        mask = np.tile(lines.astype(np.uint8) * 150, repeat)[: image.height, : image.width]
+        mask[y0:y1, x0:x1] = 0
+        image.paste(ink, mask=Image.fromarray(mask))
+    pen = ImageDraw.Draw(image)
+    for apart, ink in ((thick, "white"), (2 * thick, "black")):
+        pen.rectangle((x0 - apart, y0 - apart, x1 + apart - 1, y1 + apart - 1), outline=ink, width=thick)
+
+
+def scale_of(image: Image.Image) -> float:
+    """How much larger lines and letters are on a large picture than on one of 600 pixels."""
+    return max(1.0, max(image.size) / 600)
+
+
+def _good_size(size: tuple[int, int], asked: Size) -> tuple[int, int]:
     longer = max(size)
     zoom = SMALLEST / longer if longer < SMALLEST else min(1.0, LARGEST / longer)
+    if asked is not None:
+        zoom = 1.0 if asked == "full" else asked / longer
     return max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1)
 
 
-def enlarged(image: Image.Image) -> tuple[Image.Image, float]:
-    """A picture at a size that is good to look at, and how much larger that is."""
+def enlarged(image: Image.Image, size: Size = None) -> tuple[Image.Image, float]:
+    """A copy of a picture at a size that is good to look at, or at the one asked for, and how much larger that is."""
     image = image if image.mode == "RGB" else image.convert("RGB")
-    drawn = image.resize(_good_size(image.size), Image.Resampling.LANCZOS)
+    drawn = image.resize(_good_size(image.size, size), Image.Resampling.LANCZOS)
     return drawn, drawn.width / image.width
 
 
@@ -82,14 +117,18 @@ def _colors() -> NDArray[np.float32]:
 
 def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
     """White inside black: visible on any background."""
-    pen = ImageDraw.Draw(image)
-    x0, y0, x1, y1 = box
-    x1, y1 = max(x1 - 1, x0), max(y1 - 1, y0)
-    for inset, ink in ((0, "black"), (1, "white"), (2, "white"), (3, "black")):
-        if x1 - x0 > 2 * inset and y1 - y0 > 2 * inset:
-            pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=ink)
+    outline(image, box, "white", 2 * round(scale_of(image)))
     if name:
-        write(image, (x0 + 6, y0 + 5), name, 14)
+        write(image, (box[0] + 6, box[1] + 5), name, 14)
+
+
+def outline(image: Image.Image, box: Sequence[float], ink: str, thick: int) -> None:
+    """A half-open box in a color between two black lines: visible on any background."""
+    pen, rim = ImageDraw.Draw(image), max(1, thick // 2)
+    x0, y0, x1, y1 = box[0], box[1], max(box[2] - 1, box[0]), max(box[3] - 1, box[1])
+    for inset, color, width in ((0, "black", thick + 2 * rim), (rim, ink, thick)):
+        if x1 - x0 > 2 * inset and y1 - y0 > 2 * inset:
+            pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=color, width=width)
 
 
 def write(image: Image.Image, at: tuple[float, float], text: str, size: int, anchor: str = "la") -> None:
@@ -106,33 +145,57 @@ def padded(image: Image.Image, size: tuple[int, int], at: tuple[int, int] = (0, 
 
 
 def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
-    """The color bar, with the map's own smallest and largest values at its ends."""
+    """Beside its colors as they are on white, with a few round values of the map."""
     clipped = np.clip(np.nan_to_num(values), 0, None)
-    canvas = padded(image, (image.width + 58, image.height))
-    top, bottom = 16, max(image.height - 16, 17)
-    ramp = np.linspace(1, 0, bottom - top)[:, None].repeat(12, axis=1)
-    canvas.paste(Image.fromarray(color(ramp).astype(np.uint8)), (image.width + 8, top))
-    pen = ImageDraw.Draw(canvas)
-    pen.text((image.width + 6, 1), f"{clipped.max():.2g}", fill="black", font=font(11))
-    pen.text((image.width + 6, bottom + 2), f"{clipped.min():.2g}", fill="black", font=font(11))
+    low, high = float(clipped.min()), float(clipped.max())
+    scale = scale_of(image)
+    edge, letters = round(9 * scale), font(round(12 * scale))
+    marks = ticks(low, high, most=max(1, min(5, round(image.height / scale / 50))))
+    words = [f"{mark:g}" for mark in marks]
+    wide = max(map(letters.getlength, words), default=0)
+    canvas = padded(image, (image.width + round(4 * edge + wide), image.height))
+    length, left = max(image.height - 2 * edge, 1), image.width + edge
+    canvas.paste(ramp_of(np.linspace(1, 0, length)[:, None].repeat(round(12 * scale), axis=1)), (left, edge))
+    pen, right = ImageDraw.Draw(canvas), left + round(12 * scale)
+    for mark, word in zip(marks, words, strict=True):
+        y = edge + (length - 1) * (high - mark) / (high - low or 1)
+        pen.line((right, y, right + 4 * scale, y), fill=GRAY, width=round(scale))
+        pen.text((right + 6 * scale, y), word, fill="black", font=letters, anchor="lm")
     return canvas
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round values in a range, about so many."""
+    from matplotlib.ticker import MaxNLocator
+
+    if not low < high:
+        return [low]
+    places = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [float(place) for place in places if low <= place <= high] or [high]
+
+
+def ramp_of(shares: NDArray[np.floating]) -> Image.Image:
+    """Colors as a map has them on white: none where it is 0."""
+    opaque = opacity(shares)[..., None]
+    return Image.fromarray(((1 - opaque) * 255 + opaque * color(shares)).astype(np.uint8))
 
 
 def legend(width: int, height: int) -> Image.Image:
     """The colors of maps that are each scaled by itself."""
     canvas, top = Image.new("RGB", (width, height), "white"), (height - 14) // 2
     ramp = np.linspace(0, 1, 90)[None].repeat(9, axis=0)
-    canvas.paste(Image.fromarray(color(ramp).astype(np.uint8)), (34, top + 3))
+    canvas.paste(ramp_of(ramp), (34, top + 3))
     pen = ImageDraw.Draw(canvas)
     pen.text((0, top), "least", fill=GRAY, font=font(11))
     pen.text((130, top), "most, in each map by itself", fill=GRAY, font=font(11))
     return canvas
 
 
-def titled(image: Image.Image, title: str, subtitle: str = "") -> Image.Image:
-    lines = [(line, 15, "black") for line in wrapped(title, 15, image.width - 8)]
-    lines += [(line, 12, GRAY) for line in wrapped(subtitle, 12, image.width - 8)]
-    return headed(image, lines, edge=4, between=5, below=2)
+def titled(image: Image.Image, title: str, subtitle: str = "", scale: float = 1.0) -> Image.Image:
+    large, small, edge = (round(size * scale) for size in (15, 12, 4))
+    lines = [(line, large, "black") for line in wrapped(title, large, image.width - 2 * edge)]
+    lines += [(line, small, GRAY) for line in wrapped(subtitle, small, image.width - 2 * edge)]
+    return headed(image, lines, edge=edge, between=edge + 1, below=edge // 2)
 
 
 def headed(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from fovea.basics import boxes as regions
-from fovea.pictures import Placement, on_pixels, spread
+from fovea.pictures import on_pixels, spread
 from fovea.results import drawing
 
 if TYPE_CHECKING:
@@ -46,24 +46,10 @@ def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]
     """A frame, at any size, under a map of it, with the map's box."""
     placement = watched.map.shown[0].placement
     assert placement is not None  # frames have pixels
-    placed = placement.at_size(image.size)
-    drawn = _blend(image, cells.clip(0), placed)
-    box = regions.box_of(on_pixels(cells.clip(0), placed))
+    size = image.size
+    small = placement.at_size((max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
+    drawn = drawing.blend(image, on_pixels(cells.clip(0), small), placement.at_size(size).window, size=max(size))
+    box = regions.box_of(on_pixels(cells.clip(0), placement.at_size(size)))
     if box.any():
         drawing.draw_box(drawn, box.tolist())
     return drawn
-
-
-def _blend(image: Image.Image, cells: NDArray[np.float32], placement: Placement) -> Image.Image:
-    """As drawing.blend, several times quicker: a map is smooth, so it is colored small and then enlarged."""
-    size = image.size
-    small = placement.at_size((max(size[0] // COARSE, 2), max(size[1] // COARSE, 2)))
-    heat = regions.normalized(on_pixels(cells, small))
-    colors = Image.fromarray(drawing.color(heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
-    share = Image.fromarray(((0.30 + 0.45 * heat) * 255).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
-    gray = image.convert("L").convert("RGB")
-    mixed = Image.composite(colors, Image.blend(image, gray, 0.5), share)
-    unseen = Image.new("L", size, 255)
-    x0, y0, x1, y1 = map(round, placement.window)
-    unseen.paste(0, (x0, y0, x1, y1))
-    return Image.composite(Image.blend(gray, Image.new("RGB", size, "#dcdcdc"), 0.5), mixed, unseen)
