@@ -17,23 +17,25 @@ def diagnose(network: Network, findings: list[Finding], opened: Opened) -> tuple
         blank = ~((high - low) > 1e-6 * torch.maximum(high.abs(), low.abs()))  # also where they are not numbers
         words: list[str | None] = [None] * (len(values) // steps)
         for row in reversed(blank.nonzero().flatten().tolist()):  # the first blank frame has the last word
-            reason = _why(network, finding.raw[row].detach(), opened, row)
+            features = None if finding.grid else opened.features[row].detach()
+            reason = _why(network, finding.raw[row].detach(), features)
             words[row // steps] = f"frame {row % steps}: {reason}" if steps > 1 else reason
         columns.append(words)
     return tuple(zip(*columns, strict=True))
 
 
-def _why(network: Network, raw: Tensor, opened: Opened, row: int) -> str:
+def _why(network: Network, raw: Tensor, features: Tensor | None) -> str:
+    """Of one map; `features` are those of its cells, where it is not on a grid of its own."""
     if not bool(raw.isfinite().all()):
         return _not_a_number(network)
-    if opened.layout.cells == 1:
+    if raw.numel() == 1:
         return "the layer has a single cell, so there is nowhere else to look: cut at an earlier layer"
     if float(raw.amax()) <= 0 and float(raw.amin()) < 0:
         return (
             "every cell's contribution is negative: nothing here speaks for this target (gradcam-abs and l2caf show it)"
         )
     if float(raw.abs().amax()) == 0:
-        if not bool(opened.features[row].detach().any()):
+        if features is not None and not bool(features.any()):
             return (
                 "the layer's features are all zero for this picture: cut at another layer, or check the input's scale"
             )

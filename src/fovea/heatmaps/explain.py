@@ -1,5 +1,6 @@
 """Where does a network look? One trunk pass per batch, any methods and targets on it, maps in the user's own pixels."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -243,7 +244,7 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
         raise BadChoice(
             f"method {method.name!r} returned a {type(given).__name__}: it returns a tensor of B,P values, or a Finding"
         )
-    wanted = len(look.opened.features), look.opened.layout.cells
+    wanted = len(look.opened.features), math.prod(finding.grid or look.opened.layout.grid)
     for what, values in (("values", finding.values), ("raw values", finding.raw)):
         if not isinstance(values, Tensor) or not values.is_floating_point():
             got = values.dtype if isinstance(values, Tensor) else type(values).__name__
@@ -271,7 +272,8 @@ def _heatmaps(
     shown: tuple[Shown, ...],
     layer: str,
 ) -> HeatMaps:
-    grid, frames = opened.layout.grid, opened.frames is not None
+    (grid,) = {finding.grid or opened.layout.grid for finding in findings}
+    frames = opened.frames is not None
     lead = (len(shown), opened.frames) if opened.frames is not None else (len(shown),)
     axis = len(lead)
     values = torch.stack([finding.values.reshape(*lead, *grid) for finding in findings], dim=axis)  # N,(T,)K,*grid
@@ -282,7 +284,7 @@ def _heatmaps(
         shown=shown,
         targets=tuple(tuple(aim.names[i] for aim in aims) for i in range(len(shown))),
         method=method,
-        layer=layer,
+        layer="input" if findings[0].grid else layer,
         solver="+".join(dict.fromkeys(finding.solver for finding in findings)),
         loss=torch.stack([loss.reshape(lead) for loss in losses], dim=axis).detach() if losses else None,
         iterations=max(finding.iterations for finding in findings),

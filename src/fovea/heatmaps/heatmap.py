@@ -94,7 +94,11 @@ class HeatMaps(Results["HeatMap"]):
 
     def evidence(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """The part of a map that speaks for the target, on the user's pixels: what boxes are drawn around."""
-        return self._placed(self.map(picture, target, frame).clip(0), picture)
+        return self._placed(self.smoothed(picture, target, frame), picture)
+
+    def smoothed(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
+        """The part of a map that speaks for the target, cell by cell; one of pixels is blurred (regions.BLUR)."""
+        return regions.blurred(self.map(picture, target, frame).clip(0))
 
     def _placed(self, cells: NDArray[np.float32], picture: int) -> NDArray[np.float32]:
         placement = self.shown[picture].placement
@@ -116,7 +120,7 @@ class HeatMaps(Results["HeatMap"]):
         self, picture: int = 0, target: int = 0, frame: int = 0, threshold: float = regions.THRESHOLD
     ) -> NDArray[np.int64]:
         """That of one map."""
-        cells, placement = self.map(picture, target, frame).clip(0), self.shown[picture].placement
+        cells, placement = self.smoothed(picture, target, frame), self.shown[picture].placement
         if placement is None or cells.ndim != 2:
             return regions.box_of(cells, threshold)
         return box_on_pixels(cells, placement, lambda values: regions.box_of(values, threshold))
@@ -222,7 +226,7 @@ class HeatMap(Shows):
         placement = self.shown.placement
         if placement is None or placement.to_draw is placement:
             return self.evidence(target, frame)
-        return on_pixels(self.map(target, frame).clip(0), placement.to_draw)
+        return on_pixels(self.maps.smoothed(self.place, target, frame), placement.to_draw)
 
     def title(self, target: int = 0) -> str:
         return self.maps.title(self.place, target)

@@ -16,7 +16,10 @@ MOST_ROWS = 64  # of changed inputs that pass the network at once
 
 @dataclass(frozen=True)
 class Finding:
-    """What a method found for one target: B,P values with B = N or N*T, and how."""
+    """What a method found for one target: B,P values with B = N or N*T, and how.
+
+    P are the cells of the cut, or those of a `grid` that spans the network's input, as its pixels do.
+    """
 
     values: Tensor
     raw: Tensor  # before rectification, for the diagnosis of a blank map
@@ -24,6 +27,7 @@ class Finding:
     loss: Tensor | None = None  # B
     iterations: int = 0
     note: str = ""  # what the reader should know: not unique, run through the whole network, ...
+    grid: tuple[int, ...] | None = None  # None: the cells of the cut
 
 
 @dataclass

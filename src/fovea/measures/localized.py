@@ -51,7 +51,9 @@ def look(
             heatmaps, output = look_at(looker.network, tensors, shown, methods, looker.target(samples, tensors))
             looker.keep(samples, output)
             for method, heatmap in heatmaps.items():
-                maps[name, method] += [(heatmap.map(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
+                maps[name, method] += [
+                    (heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)
+                ]
     return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
 
 

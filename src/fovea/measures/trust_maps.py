@@ -83,7 +83,7 @@ def mapped(
         seen, _ = looking(tensors, shown, target)
         for name, found in seen.items():
             _need_rows_and_columns(found)
-            maps[name] += [(found.map(i), where[i], sample.boxes) for i, sample in enumerate(samples)]
+            maps[name] += [(found.smoothed(i), where[i], sample.boxes) for i, sample in enumerate(samples)]
         done += len(samples)
         progress(done + len(skipped), len(data))
     return (maps, matching.how if matching else "") if done else ({}, "")

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,11 @@ from torch.nn import functional as F
 
 import fovea
 from checks import refused
+from fovea.basics import iou
 from fovea.heatmaps import Aim, Finding, Look, method, names, score_of, usual
 from fovea.heatmaps.methods import find
+from fovea.pictures import Prepare
+from fovea.results import read
 
 OWN = """
 from fovea.heatmaps.methods import method
@@ -101,6 +105,30 @@ def test_acol_refuses_it() -> None:
     net = fovea.load("acol/timm/test_resnet", pretrained=False, classes=3)
     with pytest.raises(fovea.BadChoice, match=r"changes the network's input.*ACoL's second classifier"):
         fovea.explain(net, torch.randn(1, 3, 64, 64), method=ScoreCAM())
+
+
+def brightness(look: Look, aim: Aim) -> Finding:
+    """A map on the input's pixels, beside maps on the cells of the cut."""
+    values = look.input.mean(1).flatten(1)
+    return Finding(values, values, grid=tuple(look.input.shape[2:]))
+
+
+def test_a_map_on_a_grid_of_its_own(pooled: nn.Module, tmp_path: Path) -> None:
+    picture = np.zeros((90, 180, 3), np.uint8)
+    picture[30:60, 100:150] = 255  # all of the evidence
+    net = fovea.wrap(pooled, Prepare((72, 144), mean=(0, 0, 0), std=(1, 1, 1)), labels=5)
+    seen = fovea.explain(net, [picture] * 2, method=[brightness, "gradcam"], target=[1, 2])
+    pixels = seen["brightness"]
+    assert (pixels.grid, pixels.layer, seen["gradcam"].grid) == ((72, 144), "input", (18, 36))
+    assert pixels.values.shape == (2, 2, 72, 144)
+    assert pixels.pixels(1, 1)[35:55, 105:145].min() > 0.9
+    assert iou(pixels.boxes_at(0.5)[0, 0], [(100, 30, 150, 60)])[0, 0] > 0.8
+    assert pixels.diagnosis == ((None, None),) * 2
+    pixels.save(tmp_path)
+    files = read(tmp_path).results[0]["files"]["maps"][0]
+    assert np.allclose(np.load(tmp_path / files["values"]), pixels.map())
+    dark = fovea.explain(net, np.zeros((90, 180, 3), np.uint8), method=brightness)
+    assert "does not change when the cells change" in dark.diagnosis[0][0]
 
 
 class Unmade:

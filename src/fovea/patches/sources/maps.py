@@ -38,7 +38,7 @@ def boxes_of_map(method: str) -> Opening:
                 (heatmap,) = look_at(network, tensors, group.shown, [explaining], None)[0].values()
                 if len(heatmap.grid) != 2 or heatmap.frames:
                     raise BadNetwork(f"boxes are drawn on maps of rows and columns; {heatmap.layer} has {heatmap.grid}")
-                cells = (heatmap.map(i).clip(0) for i in range(len(tensors)))
+                cells = (heatmap.smoothed(i) for i in range(len(tensors)))
                 found += [
                     _boxes(each, cast(Placement, shown.placement), thresholds)
                     for each, shown in zip(cells, group.shown, strict=True)
