@@ -66,10 +66,10 @@ def models(asked: Asked) -> None:
 @command("demo", options=("out",), usual={"out": Path("out/demo")}, help={"out": "Folder for the page."})
 def demo(asked: Asked) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
-    from fovea.cli.demo import make
-
     folder = asked.folder()
     with bar("making the page") as advance:
+        from fovea.cli.demo import make
+
         page = make(folder, advance)
     say.print(f"open in a browser: {page}" if sys.stdout.isatty() else str(page))
 

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from fovea.basics import ANY, BadChoice
-from fovea.cli.common import warn
+from fovea.cli.common import bar, warn
 from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, fillable, spelled
 
 if TYPE_CHECKING:
@@ -52,13 +52,14 @@ class Asked:
 
     def network(self, name: str | None = None) -> "Network":
         """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""
-        from fovea.networks import loading, placed
-
         chosen = name or self.one("net")
         untrained = self.values.get("untrained") or False
-        network = loading.load(chosen, self.values.get("weights"), pretrained=not untrained)
-        network = network.fitted(self.values.get("fit") or "crop")
-        return placed(network, device_of(self.values.get("device") or "auto"))
+        with bar(f"loading {chosen}"):
+            from fovea.networks import loading, placed
+
+            network = loading.load(chosen, self.values.get("weights"), pretrained=not untrained)
+            network = network.fitted(self.values.get("fit") or "crop")
+            return placed(network, device_of(self.values.get("device") or "auto"))
 
     def dataset(self, labels: "Sequence[str] | None" = None) -> "DataSet":
         """--data, --split and --limit; `labels` are the network's."""

@@ -2,6 +2,8 @@
 
 import re
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,15 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -56,29 +50,102 @@ def _lines(text: str) -> str:
 
 
 say, warn = Plain(), Plain(stderr=True)
+EVERY = 10.0  # seconds between lines where no terminal shows a bar
+LONG = 20.0  # seconds from which on it is told how long something will take
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bar:
-    """A progress bar that is told how much is done, and what is being done where that changes."""
+    """Told how much is done: a bar on a terminal, elsewhere a line every ten seconds; and, once, how long it will take
+    where that is long, as the first batch shows. `quicker` is a cheaper choice that is then told, too; one that
+    `resumes` is first told how much was done before."""
 
-    progress: Progress
-    task: TaskID
+    what: str
+    quicker: str = ""
+    resumes: bool = False
+    live: Progress | None = None
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    total: int | None = None
+    facts: str = ""
 
-    def __call__(self, done: int, total: int) -> None:
-        self.progress.update(self.task, completed=done, total=total)
+    def __post_init__(self) -> None:
+        self._begin(0)
+
+    def _begin(self, done: int) -> None:
+        self.start, self.first = self.clock(), done  # when it began, and how much was done then
+        self.announced = False
+
+    def __call__(self, done: int, total: int, facts: str = "") -> None:
+        if self.resumes:
+            warn.print(f"{self.what}: {total:,} pictures, {total - done:,} to look at")
+        if self.resumes or done < self.done:  # what was done before, or something else, tells nothing about the time
+            self._begin(done if self.resumes else 0)
+        self.done, self.total, self.facts, self.resumes = done, total, facts, False
+        if not self.announced and self.first < done < total:
+            self.announced = True
+            if (left := self.left or 0) >= LONG:
+                words = f"{duration(left)} to go"
+                warn.print(f"{self.what}: {words}{self.quicker and f'; quicker: {self.quicker}'}")
+        self._show()
 
     def tell(self, words: str) -> None:
-        self.progress.update(self.task, description=printable(words))
+        """What is being done from now on."""
+        self.what = words
+        self._show()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds, at the pace so far."""
+        if self.total is None or self.done <= self.first:
+            return None
+        return (self.clock() - self.start) * (self.total - self.done) / (self.done - self.first)
+
+    def state(self) -> str:
+        """120 of 500, about 40 s left."""
+        count = f"{self.done:,} of {self.total:,}" if self.total is not None else ""
+        since = f"{duration(self.clock() - self.start)} so far"
+        left = since if self.left is None else f"{duration(self.left)} left" if self.done < (self.total or 0) else ""
+        return ", ".join(filter(None, (count, left, self.facts)))
+
+    def _show(self) -> None:
+        if self.live is not None:
+            what, state = printable(self.what), printable(self.state())
+            self.live.update(TaskID(0), completed=self.done, total=self.total, description=what, state=state)
+
+    def lines(self, over: Callable[[float], bool]) -> None:
+        """A line every ten seconds, also while one step takes longer, until it is over."""
+        while not over(EVERY):
+            warn.print(f"{self.what}: {self.state()}")
+
+
+def duration(seconds: float) -> str:
+    """about 40 s, about 3 min, about 2 h."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds:.0f} s"
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Bar]:
-    """A progress bar on stderr, so that what is printed stays clean."""
-    words = TextColumn("{task.description}", markup=False)
-    columns = SpinnerColumn(), words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=warn, transient=True, disable=not warn.is_terminal) as progress:
-        yield Bar(progress, progress.add_task(printable(what), total=None))
+def bar(what: str, quicker: str = "", resumes: bool = False) -> Iterator[Bar]:
+    """Progress on stderr, so that what is printed stays clean."""
+    if warn.is_terminal:
+        columns = SpinnerColumn(), _column("description"), BarColumn(), _column("fields[state]")
+        with Progress(*columns, console=warn, transient=True) as live:
+            live.add_task(printable(what), total=None, state="")
+            yield Bar(what, quicker, resumes, live)
+        return
+    told, over = Bar(what, quicker, resumes), threading.Event()
+    threading.Thread(target=told.lines, args=(over.wait,), daemon=True).start()
+    try:
+        yield told
+    finally:
+        over.set()
+
+
+def _column(what: str) -> TextColumn:
+    return TextColumn(f"{{task.{what}}}", markup=False)
 
 
 def tell_skipped(skipped: "Sequence[tuple[str, str]]", where: str = "") -> None:

@@ -9,7 +9,7 @@ import typer
 
 from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import say, show, warn, write
+from fovea.cli.common import bar, say, show, warn, write
 from fovea.cli.glossary import drawable
 from fovea.heatmaps import DEFAULT, method, names
 
@@ -153,8 +153,8 @@ def sanity(asked: Asked) -> None:
     from fovea.measures.figures import Figures
 
     network = asked.network()
-    with say.status("explaining copies with random weights"):
-        result = check(network, asked.pictures, asked.one("method"))
+    with bar("explaining copies with random weights") as advance:
+        result = check(network, asked.pictures, asked.one("method"), progress=advance)
     result.save(asked.out)
     settings = {"net": asked.one("net"), "method": asked.one("method")}
     write(Figures("sanity", settings, result.rows, result.true.skipped), asked.json)

@@ -85,13 +85,13 @@ def _own(measure: str, name: str, value: Any) -> Option:
 
 def run(declared: Declared, asked: Asked) -> None:
     """Take the measure, print its tables, and write what was asked for."""
-    from fovea.measures.runner import draw, recipe_of, take
-
     if declared.figure and asked.out:
         drawable("--out", asked.out, (*DRAWN, ".svg"))
-    given = _given(declared, asked)
     options = {name: asked.values[name] for name in declared.options}
     with bar(declared.title or declared.name) as advance:
+        from fovea.measures.runner import draw, recipe_of, take
+
+        given = _given(declared, asked)
         found = take(declared.name, given, options, advance, os.cpu_count() or 1, advance.tell)
     show(declared, found)
     if asked.json:

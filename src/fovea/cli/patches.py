@@ -38,9 +38,10 @@ def patches(asked: Asked) -> None:
     from fovea.patches import pictures_of
     from fovea.patches.patching import extract, open_source
 
-    source = open_source(asked.one("source"), device_of(asked.device))
+    with bar(f"opening {asked.one('source')}"):
+        source = open_source(asked.one("source"), device_of(asked.device))
     given = pictures_of(asked.pictures).first(asked.limit) if asked.pictures else asked.dataset()
-    with bar(f"looking for patches in {given.name}") as advance:
+    with bar(f"looking for patches in {given.name}", resumes=True) as advance:
         found = extract(given, source, asked.out, asked.batch, asked.fresh, progress=advance)
     tell_skipped(found.skipped)
     rows = [{"name": name, "patches": len(patches.boxes)} for name, patches in found.items()]

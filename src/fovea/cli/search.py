@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def index(asked: Asked) -> None:
     """Index pictures by what a network knows them by; again, it takes up what is new, changed or gone, and goes on
     where it was stopped."""
-    from fovea import retrieval
-    from fovea.measures.figures import Figures
-
     start = time.perf_counter()
     keys = ("weights", "features", "batch", "fresh", "max_pixels")
-    options = {key: asked.values[key] for key in keys} | {"device": device_of(asked.device)}
-    with bar("indexing") as advance:
+    with bar("indexing", resumes=True) as advance:
+        from fovea import retrieval
+        from fovea.measures.figures import Figures
+
+        options = {key: asked.values[key] for key in keys} | {"device": device_of(asked.device)}
         found = retrieval.index(asked.one("net"), asked.pictures, asked.out, **options, progress=advance)
     _tell(found.skipped, "cannot be read")
     counts = {name: getattr(found, name) for name in ("pictures", "added", "changed", "already", "dropped")}
@@ -58,18 +58,21 @@ def index(asked: Asked) -> None:
 def search(asked: Asked) -> None:
     """Find the pictures of an index that are nearest to a picture, and show where they are alike: a page to open."""
     start, out = time.perf_counter(), asked.folder()
-    from fovea.retrieval import Searches, open_index
+    with bar("opening the index"):
+        from fovea.retrieval import Searches, open_index
 
-    opened = open_index(asked.index, asked.one("net"), asked.values["folder"], device_of(asked.device))
+        opened = open_index(asked.index, asked.one("net"), asked.values["folder"], device_of(asked.device))
     writer = Searches.writer(out, "search", opened.settings)
     loaded = time.perf_counter() - start
     if opened.unfinished:
         words = f"{len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on"
         warn.print(f"{asked.index} is unfinished: {words}")
     found, skipped = list["Search"](), list[tuple[str, str]]()
-    for step in opened.steps(asked.pictures, asked.count, asked.max_pixels):
-        found += step.results
-        skipped += step.skipped
+    with bar(f"searching {len(opened):,} pictures") as advance:
+        for step in opened.steps(asked.pictures, asked.count, asked.max_pixels):
+            found += step.results
+            skipped += step.skipped
+            advance(step.done, step.total)
     _tell(skipped, "skipped")
     for result in found:
         _show(result)

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,12 @@ class Sanity:
         write_picture(Path(path), self.figure())
 
 
-def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> Sanity:
+def sanity(
+    net: NetworkLike,
+    pictures: Inputs,
+    method: MethodLike = DEFAULT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Sanity:
     """Randomize the logits layer, then all layers, of copies of the network (never the network itself), and compare.
 
     The class explained is the one that the network as trained puts first, in every copy.
@@ -89,13 +94,15 @@ def sanity(net: NetworkLike, pictures: Inputs, method: MethodLike = DEFAULT) -> 
     network, method = as_network(net), find(method)
     if isinstance(pictures, Iterator):
         pictures = list(pictures)
-    true = explain(network, pictures, method=method)
+    true, total = explain(network, pictures, method=method), len(COPIES) + 1
+    progress(1, total)
     target: Any = "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
     good = _readable(true) if true.skipped else pictures  # what was skipped once need not be tried again
     copies, last = [], last_to_run(network, good)
     for what, seed in COPIES:
         other = randomized_copy(network, what, seed, last)
         copies.append((what, seed, explain(other, good, method=method, target=target)))
+        progress(len(copies) + 1, total)
     return Sanity(true, tuple(copies))
 
 
