@@ -1,4 +1,4 @@
-"""What everything stands on: errors, boxes, files, intervals, provenance, the registry."""
+"""What everything stands on: errors, boxes, files, intervals, progress, provenance, the registry."""
 
 import lazy_loader
 

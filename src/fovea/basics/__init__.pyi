@@ -15,6 +15,7 @@ from .errors import BadNetwork as BadNetwork
 from .errors import BadPicture as BadPicture
 from .errors import BadText as BadText
 from .errors import Damaged as Damaged
+from .errors import DoesNotApply as DoesNotApply
 from .errors import FoveaError as FoveaError
 from .errors import nearest as nearest
 from .errors import shown as shown
@@ -47,6 +48,11 @@ from .numbers import bounded as bounded
 from .numbers import demand_bounds as demand_bounds
 from .numbers import demand_options as demand_options
 from .numbers import of_environment as of_environment
+from .progress import Listener as Listener
+from .progress import announce as announce
+from .progress import is_new as is_new
+from .progress import listening as listening
+from .progress import tell as tell
 from .provenance import commit as commit
 from .provenance import processor as processor
 from .records import Count as Count

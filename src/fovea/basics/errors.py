@@ -35,6 +35,11 @@ class BadNetwork(FoveaError):
     """A network, or its weights file, that cannot be used as it is."""
 
 
+class DoesNotApply(BadChoice, BadNetwork):
+    """A method that this network, layer or target does not allow; others may be used. Where all methods were asked for,
+    those that do not apply are reported, and the rest go on."""
+
+
 def within(what: str, value: float, least: float, most: float) -> None:
     """Refuses a number before memory is taken for it; NaN is within nothing."""
     if not least <= value <= most:

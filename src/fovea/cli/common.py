@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.segment import Segment
 from rich.text import Text
 
-from fovea.basics import printable
+from fovea.basics import Listener, listening, printable
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
@@ -68,6 +68,7 @@ class Bar:
     done: int = 0
     total: int | None = None
     facts: str = ""
+    part: str = ""  # scorecam 320 of 1,280
 
     def __post_init__(self) -> None:
         self._begin(0)
@@ -94,6 +95,11 @@ class Bar:
         self.what = words
         self._show()
 
+    def within(self, part: str) -> None:
+        """What is being done within a step."""
+        self.part = part
+        self._show()
+
     @property
     def left(self) -> float | None:
         """Seconds, at the pace so far."""
@@ -106,7 +112,7 @@ class Bar:
         count = f"{self.done:,} of {self.total:,}" if self.total is not None else ""
         since = f"{duration(self.clock() - self.start)} so far"
         left = since if self.left is None else f"{duration(self.left)} left" if self.done < (self.total or 0) else ""
-        return ", ".join(filter(None, (count, left, self.facts)))
+        return ", ".join(filter(None, (count, left, self.part, self.facts)))
 
     def _show(self) -> None:
         if self.live is not None:
@@ -129,17 +135,20 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def bar(what: str, quicker: str = "", resumes: bool = False) -> Iterator[Bar]:
-    """Progress on stderr, so that what is printed stays clean."""
+    """Progress on stderr, so that what is printed stays clean; methods tell it how far they are within a batch."""
     if warn.is_terminal:
         columns = SpinnerColumn(), _column("description"), BarColumn(), _column("fields[state]")
         with Progress(*columns, console=warn, transient=True) as live:
             live.add_task(printable(what), total=None, state="")
-            yield Bar(what, quicker, resumes, live)
+            made = Bar(what, quicker, resumes, live)
+            with listening(Listener(warn.print, made.within)):
+                yield made
         return
     told, over = Bar(what, quicker, resumes), threading.Event()
     threading.Thread(target=told.lines, args=(over.wait,), daemon=True).start()
     try:
-        yield told
+        with listening(Listener(warn.print, told.within)):
+            yield told
     finally:
         over.set()
 

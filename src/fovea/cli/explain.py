@@ -11,7 +11,7 @@ from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, show, warn, write
 from fovea.cli.glossary import drawable
-from fovea.heatmaps import DEFAULT, method, names
+from fovea.heatmaps import DEFAULT, known, method, names
 
 if TYPE_CHECKING:
     from fovea.networks import Network
@@ -51,7 +51,7 @@ def explain(asked: Asked) -> None:
         raise BadChoice(f"--{'frames' if asked.frames else 'every'} is of clips, and none was given")
     for name in asked.method or ():
         if name != SELF_ATTENTION:
-            method.entry(name)  # a wrong one is told before the weights are read
+            known(name)  # a wrong one is told before the weights are read
     out = asked.folder()
     network = asked.network()
     if network.can("streams"):
@@ -66,11 +66,11 @@ def explain(asked: Asked) -> None:
 
 def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path], out: Path) -> None:
     from fovea.heatmaps import explain_batches
-    from fovea.heatmaps.explain import find
+    from fovea.heatmaps.methods import chosen
     from fovea.results import Step, Writer
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
-    methods = [find(name) for name in (asked.method if "method" in asked.typed else [DEFAULT])]
+    methods = chosen(list(asked.method) if "method" in asked.typed else [DEFAULT])
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
     target: Any = None if not asked.target else asked.target[0] if len(asked.target) == 1 else list(asked.target)

@@ -2,6 +2,7 @@ from .constraints import CONSTRAINTS as CONSTRAINTS
 from .constraints import gaussian as gaussian
 from .exact import on_the_sphere as on_the_sphere
 from .exact import rounding as rounding
+from .explain import ByMethod as ByMethod
 from .explain import ExplainStep as ExplainStep
 from .explain import Layer as Layer
 from .explain import Target as Target
@@ -19,6 +20,8 @@ from .look import Look as Look
 from .look import score_of as score_of
 from .methods import DEFAULT as DEFAULT
 from .methods import MethodLike as MethodLike
+from .methods import chosen as chosen
+from .methods import known as known
 from .methods import method as method
 from .methods import names as names
 from .methods import usual as usual

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast, overload
 
@@ -10,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, bounded, demand_kinds
+from fovea.basics import BadChoice, BadPicture, DoesNotApply, announce, bounded, demand_kinds
 from fovea.heatmaps import targets as targeting
+from fovea.heatmaps.cost import announce_cost
 from fovea.heatmaps.diagnosis import diagnose
 from fovea.heatmaps.fused import fused
 from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
 from fovea.heatmaps.look import Finding, Look, mark, without_lost
-from fovea.heatmaps.methods import DEFAULT, Method, MethodLike, find, names
+from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
 from fovea.networks import Inputs, Network, NetworkLike, as_network, cut, groups, labeled, predictions, switched, turn
@@ -24,11 +26,29 @@ from fovea.networks.cutting import Cut, Opened
 from fovea.pictures import MAX_PIXELS, Shown, tell_skipped
 from fovea.results import Step
 
-__all__ = ["ExplainStep", "Method", "MethodLike", "explain", "explain_batches", "find", "look_at", "look_into"]
+__all__ = ["Method", "MethodLike", "explain", "explain_batches", "find", "look_at", "look_into"]
 
 Target: TypeAlias = targeting.Given | Each
 Methods: TypeAlias = list[MethodLike] | list[str] | tuple[MethodLike, ...]
 Layer: TypeAlias = str | nn.Module | None
+
+
+class ByMethod(dict[str, HeatMaps]):
+    """HeatMaps by method name; `refused` says why some of all methods do not apply to the network."""
+
+    def __init__(self, refused: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.refused = refused if refused is not None else {}
+
+    @contextmanager
+    def unless_refused(self, method: Method) -> Iterator[None]:
+        """Goes on without a method that does not apply, if it was not named."""
+        try:
+            yield
+        except DoesNotApply as reason:
+            if not method.optional:
+                raise
+            self.refused[method.name] = str(reason)
 
 
 @overload
@@ -58,7 +78,7 @@ def explain(
     device: str | torch.device | None = ...,
     differentiable: bool = ...,
     max_pixels: int = ...,
-) -> dict[str, HeatMaps]: ...
+) -> ByMethod: ...
 
 
 def explain(  # a public door: what may be asked for is all here
@@ -72,16 +92,17 @@ def explain(  # a public door: what may be asked for is all here
     device: str | torch.device | None = None,
     differentiable: bool = False,
     max_pixels: int = MAX_PIXELS,
-) -> HeatMaps | dict[str, HeatMaps]:
+) -> HeatMaps | ByMethod:
     """Where the network looks for a target: one HeatMap per picture; by method name when several methods are given.
 
     `net`: a name, a module or a Network. `pictures`: paths, folders, globs, PIL pictures, H,W,3 arrays; or a tensor,
     taken as already transformed (C,H,W, N,C,H,W, or N,T,C,H,W for a network over frames). `method`: a name,
-    `package.module:name`, or a method of your own (fovea.heatmaps.methods says what it is). `target`: a class name or
-    index, 'top1', 'top5', 'output' (the whole output, for embeddings), 'pair' (pictures two by two: where are they
-    alike), a callable, a list of these for every picture, or a tensor of class indices, one row per picture. By default
-    the top class, or the whole output of an embedding. A picture that cannot be read is left out, with a warning and an
-    entry in `.skipped`; if none can, the error is raised.
+    `package.module:name`, a method of your own (fovea.heatmaps.methods says what it is), or "all": every one that
+    applies to this network (`.refused` says why others do not). `target`: a class name or index, 'top1', 'top5',
+    'output' (the whole output, for embeddings), 'pair' (pictures two by two: where are they alike), a callable, a list
+    of these for every picture, or a tensor of class indices, one row per picture. By default the top class, or the
+    whole output of an embedding. A picture that cannot be read is left out, with a warning and an entry in `.skipped`;
+    if none can, the error is raised.
     """
     if len(positional) > 2:
         raise TypeError(f"explain takes a network and pictures, all else by name; got {len(positional)} values more")
@@ -90,21 +111,17 @@ def explain(  # a public door: what may be asked for is all here
         method, target = positional[0], positional[1] if len(positional) > 1 else target
     demand_kinds(explain, locals(), but="method")
     network = as_network(net, device)
-    alone = not isinstance(method, (list, tuple))
-    methods = [find(item) for item in (method if isinstance(method, (list, tuple)) else [method])]
-    steps, skipped = [], list[tuple[str, str]]()
+    alone = not isinstance(method, (list, tuple)) and method != ALL
+    methods = chosen(method)
+    steps, skipped, joined = [], list[tuple[str, str]](), ByMethod()
     for step in explain_batches(network, pictures, methods, target, layer, batch, differentiable, max_pixels):
         skipped += step.skipped
         steps += [step.maps] if step.maps else []
+        joined.refused |= step.maps.refused
     tell_skipped(bool(steps), skipped)
-    joined = {
-        name: replace(
-            concat([maps[name] for maps in steps]),
-            skipped=tuple(skipped),
-            settings={"net": network.name, "method": name, "layer": steps[0][name].layer},
-        )
-        for name in steps[0]
-    }
+    for name in (name for name in steps[0] if name not in joined.refused):
+        settings = {"net": network.name, "method": name, "layer": steps[0][name].layer}
+        joined[name] = replace(concat([maps[name] for maps in steps]), skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
 
 
@@ -112,7 +129,7 @@ def explain(  # a public door: what may be asked for is all here
 class ExplainStep(Step[Explained]):
     """One batch explained; `maps` are the same by method, for all of its pictures at once."""
 
-    maps: dict[str, HeatMaps]
+    maps: ByMethod
 
 
 @bounded
@@ -137,10 +154,13 @@ def explain_batches(
             raise BadChoice(f"target 'pair' takes pictures two by two; got {group.total}")
         if pairs and group.skipped:
             raise BadPicture(f"target 'pair' needs every picture: {group.skipped[0][1]}")
-        maps: dict[str, HeatMaps] = {}
+        maps = ByMethod()
         if group.batch is not None:
             rows = _rows(target, group.places, group.total)
             maps, _ = look_at(network, group.batch, group.shown, methods, rows, layer, differentiable)
+            methods = [method for method in methods if method.name not in maps.refused]
+        for name, reason in maps.refused.items():
+            announce(f"{name} is left out: {reason}")
         results = [Explained(heatmaps) for heatmaps in zip(*maps.values(), strict=True)]
         yield ExplainStep(results, group.skipped, group.done, group.total, maps)
 
@@ -173,7 +193,7 @@ def look_at(
     target: Target,
     layer: Layer = None,
     differentiable: bool = False,
-) -> tuple[dict[str, HeatMaps], Tensor]:
+) -> tuple[ByMethod, Tensor]:
     """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
     _refuse_streams(network)
     with switched(network) as parts:
@@ -193,7 +213,7 @@ def _looked_at(
     methods: Sequence[MethodLike],
     target: Target,
     differentiable: bool,
-) -> tuple[dict[str, HeatMaps], Tensor]:
+) -> tuple[ByMethod, Tensor]:
     opened = made.open(batch, differentiable)
     maps, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
     if network.can("complement") and network.labels is not None:  # and not its features as an embedding
@@ -206,7 +226,10 @@ def _looked_at(
         def again(other: Opened, asked: Target, name: str) -> HeatMaps:
             return look_into(network, other, shown, [by_name[name]], asked, made.layer, differentiable)[0][name]
 
-        maps = fused(cast(ACoL, network.module), opened, maps, target, again)
+        first, maps = maps, ByMethod(maps.refused)
+        for name, heatmaps in first.items():
+            with maps.unless_refused(by_name[name]):
+                maps |= fused(cast(ACoL, network.module), opened, {name: heatmaps}, target, again)
     return maps, output
 
 
@@ -218,21 +241,26 @@ def look_into(
     target: Target,
     layer: str,
     differentiable: bool = False,
-) -> tuple[dict[str, HeatMaps], Tensor]:
+) -> tuple[ByMethod, Tensor]:
     """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode."""
     opened, lost = without_lost(opened)
     aims = targeting.aims(target, network, opened.output)
     look = Look(opened, differentiable, len(aims), network)
     best = predictions(network, opened.output)
     named = tuple(replace(picture, predictions=row) for picture, row in zip(shown, best, strict=True))
-    maps: dict[str, HeatMaps] = {}
+    maps = ByMethod()
     for method in map(find, methods):
         if method.name in maps:
             raise BadChoice(f"two methods are called {method.name!r}: explain with one after the other")
         # a method that is oblivious of classes has one map, whatever was asked for
         asked = targeting.aims("output", network, opened.output) if method.oblivious else aims
-        findings = [mark(_finding(method, look, aim), lost) for aim in asked]
-        maps[method.name] = _heatmaps(network, method.name, findings, asked, opened, named, layer)
+        look.doing = method.name
+        with maps.unless_refused(method):
+            announce_cost(method, look, len(asked))
+            findings = [mark(_finding(method, look, aim), lost) for aim in asked]
+            maps[method.name] = _heatmaps(network, method.name, findings, asked, opened, named, layer)
+    if not maps:
+        raise DoesNotApply("; ".join(f"{name}: {reason}" for name, reason in maps.refused.items()))
     return maps, opened.output.detach()
 
 

@@ -1,13 +1,13 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
 from fovea.networks.cutting import Opened
 
@@ -44,6 +44,7 @@ class Look:
     differentiable: bool = False  # shall gradients reach the trunk through the values?
     aims: int = 1  # how many targets will ask for gradients
     network: Callable[[Tensor], Tensor] | None = None  # the whole of it
+    doing: str = ""  # the method that is running
     gradients: dict[Any, Tensor] = field(default_factory=dict)
     slopes: dict[Any, Tensor] = field(default_factory=dict)
     weighted: dict[Any, Tensor] = field(default_factory=dict)
@@ -64,23 +65,44 @@ class Look:
     def input(self) -> Tensor:
         """The batch that the network was given, N,C,H,W (N,T,C,H,W)."""
         if self.opened.input is None or self.network is None:
-            raise BadChoice(
+            raise DoesNotApply(
                 "this method changes the network's input, and here is none of its own to change: what is explained are "
                 "features from inside (of ACoL's second classifier, a pair, a stream); use gradcam, cam or l2caf"
             )
         return self.opened.input
 
-    def scores(self, inputs: Tensor, aim: "Aim") -> Tensor:
-        """The target's score for other inputs: M versions of the batch (M,N,C,H,W) to M,N, some at a time."""
-        score, (count, rows) = score_of(aim)[0], inputs.shape[:2]
-        if rows != len(self.input):
-            raise BadChoice(f"scores takes M versions of the batch of {len(self.input)}, M,N,C,H,W; got {inputs.shape}")
-        scores = []
+    def tell(self, done: int, total: int) -> None:
+        """How far a long method is, to whoever watches."""
+        tell(f"{self.doing} {done:,} of {total:,}" if done < total else "")
+
+    def scores(
+        self, inputs: Tensor | Iterable[Tensor], aim: "Aim", total: int | None = None, score: Score | None = None
+    ) -> Tensor:
+        """The target's score for other inputs: M versions of the batch (M,N,C,H,W) to M,N, some at a time.
+
+        Many versions come as an iterable of parts (m,N,C,H,W), made when their turn comes, so that they never are in
+        memory all at once; `at_once` says how many versions a part should have, and `total` (M) is for the progress.
+        `score` may be another number of the output than the target's, as its probability.
+        """
+        rows, score = len(self.input), score or score_of(aim)[0]
+        if isinstance(inputs, Tensor):
+            inputs, total = torch.split(inputs, self.at_once), total or len(inputs)
+        scores = list[Tensor]()
         with torch.set_grad_enabled(self.differentiable):
-            for part in torch.split(inputs, max(MOST_ROWS // rows, 1)):
+            for part in inputs:
+                if part.ndim < 2 or part.shape[1] != rows:
+                    raise BadChoice(
+                        f"scores takes M versions of the batch of {rows}, M,N,C,H,W; got {tuple(part.shape)}"
+                    )
                 outputs = cast(Callable[[Tensor], Tensor], self.network)(part.flatten(0, 1))
                 scores += [score(output) for output in outputs.view(len(part), rows, *outputs.shape[1:])]
-        return torch.stack(scores) if count else inputs.new_zeros(0, rows)
+                self.tell(len(scores), total or len(scores))
+        return torch.stack(scores) if scores else self.output.new_zeros(0, rows)
+
+    @property
+    def at_once(self) -> int:
+        """How many versions of the batch pass the network at once."""
+        return max(MOST_ROWS // (len(self.output) * self.steps), 1)
 
     @property
     def steps(self) -> int:

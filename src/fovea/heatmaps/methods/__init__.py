@@ -10,18 +10,27 @@
 
 A method is called with a `Look`, one batch seen once, and an `Aim`, what to explain of it; it returns one value per
 cell, B,P, as a tensor or as a `Finding`, which can say more. It is a function, or a class that is made without
-arguments (or with the `options` declared) and called. `passes` is how many times the network runs per batch, where that
-is a number; `oblivious=True` says that it ignores the target, and so has one map whatever was asked for.
+arguments (or with the `options` declared) and called. What may be declared of it:
+
+- `passes`: how often the network runs for a picture. Where that is no fixed number, the class has a method
+  `passes(look)` that works it out, and `look.tell(done, total)` shows how far it is.
+- `costly=True`: it takes many passes. It runs where it is named, or all are asked for, never by itself, and says
+  beforehand how long it will take; `instead` names a quicker one.
+- `through="head"`: its passes are of the layers after the cut alone.
+- `oblivious=True`: it ignores the target, and so has one map whatever was asked for.
+
+One that cannot be used on a network raises `DoesNotApply`, with the reason.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fovea.basics import BadChoice, Registry
+from fovea.basics import BadChoice, Registry, nearest
 
 DEFAULT = "l2caf"
+ALL = "all"
 Run: TypeAlias = Callable[[Any, Any], Any]  # Look, Aim -> Finding or Tensor
 
 
@@ -32,7 +41,14 @@ class Method:
     name: str
     run: Run
     oblivious: bool = False
-    passes: int | None = None
+    passes: int | Callable[[Any], int] | None = None  # a number, or Look -> a number
+    costly: bool = False
+    through: str = "network"
+    instead: str = ""  # a quicker method
+    optional: bool = False  # left out where it does not apply
+
+    def passes_of(self, look: Any) -> int:
+        return self.passes(look) if callable(self.passes) else self.passes or 1
 
 
 MethodLike: TypeAlias = str | Method | Run  # a name, package.module:name, a function, an instance, a class
@@ -45,17 +61,34 @@ def find(given: MethodLike) -> Method:
     return method.get(given) if isinstance(given, str) else _made(given, "", {}, {})
 
 
+def chosen(given: MethodLike | list[Any] | tuple[Any, ...]) -> list[Method]:
+    """The methods named; for "all" every one, those left out that turn out not to apply."""
+    found = list[Method]()
+    for item in given if isinstance(given, (list, tuple)) else [given]:
+        found += [replace(find(name), optional=True) for name in names()] if item == ALL else [find(item)]
+    return found
+
+
+def known(name: str) -> None:
+    """Refuse a name that is no method's, nor "all", before torch is imported."""
+    if name != ALL:
+        method.entry(name)
+
+
 def names() -> list[str]:
-    """All methods: the default first, then plain ones, then variants."""
+    """All methods: the default first, then plain ones, variants, and those that cost most."""
     entries = method.entries()
-    return sorted(entries, key=lambda name: (name != DEFAULT, bool(entries[name].options)))
+    costly = {name for name in entries if entries[name].traits.get("costly")}
+    return sorted(entries, key=lambda name: (name != DEFAULT, name in costly, bool(entries[name].options)))
 
 
 def usual() -> list[str]:
-    """Those to run where none was named: fovea's own, and of the user's those that take one pass."""
+    """Those to run where none was named: fovea's own but for costly ones, and of the user's those that take one
+    pass."""
     entries = method.entries()
-    own = [name for name in names() if entries[name].module.startswith(f"{__name__}.")]
-    return [name for name in names() if name in own or entries[name].traits.get("passes") == 1]
+    cheap = [name for name in names() if not entries[name].traits.get("costly")]
+    own = [name for name in cheap if entries[name].module.startswith(f"{__name__}.")]
+    return [name for name in cheap if name in own or entries[name].traits.get("passes") == 1]
 
 
 def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str, Any]) -> Method:
@@ -83,10 +116,16 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
     name = name or (own if isinstance(own, str) else "")
     if not name or name == "<lambda>":
         raise BadChoice(f"{words} has no name to call its results by: give it an attribute `name`")
-    oblivious = traits.get("oblivious", getattr(made, "oblivious", False))
-    return Method(name, made, bool(oblivious), traits.get("passes"))
+    traits = {"passes": getattr(made, "passes", None), "oblivious": getattr(made, "oblivious", False), **traits}
+    unknown = [trait for trait in traits if trait not in TRAITS]
+    if unknown:
+        raise BadChoice(
+            f"{words} declares {unknown[0]!r}{nearest(unknown[0], TRAITS)} (there are: {', '.join(TRAITS)})"
+        )
+    return Method(name, made, **traits)
 
 
+TRAITS = ("passes", "costly", "through", "instead", "oblivious")
 method: Registry[Method] = Registry(
     "method", (__name__,), lambda entry, thing: _made(thing, entry.name, entry.options, entry.traits)
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fovea.basics import BadNetwork
+from fovea.basics import DoesNotApply
 from fovea.heatmaps.exact import is_affine
 from fovea.heatmaps.look import Finding, Look, score_of
 from fovea.heatmaps.methods import method
@@ -23,7 +23,7 @@ class CAM:
         score, key = score_of(aim)
         slope = look.slope(score, key)  # B,P
         if bool(slope.isfinite().all()) and not is_affine(look, {key: (score, slope)}):
-            raise BadNetwork(
+            raise DoesNotApply(
                 "cam needs a head that is pooling and one linear layer after the cut; this one is not: "
                 "use gradcam or l2caf, or cut at a later layer"
             )

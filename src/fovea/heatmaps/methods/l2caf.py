@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, DoesNotApply, nearest
 from fovea.heatmaps import exact
 from fovea.heatmaps.constraints import CONSTRAINTS
 from fovea.heatmaps.iterative import Descent, descend
@@ -75,7 +75,7 @@ class L2CAF:
     def _exact(self, look: Look, aim: Aim, whole: bool) -> Finding | None:
         finding = exact.oblivious(look) if whole else self._linear(look, aim)
         if finding is None and self.solver == "exact":
-            raise BadNetwork("the head is not affine in the filter, so there is no exact solution: use solver='auto'")
+            raise DoesNotApply("the head is not affine in the filter, so there is no exact solution: use solver='auto'")
         return finding
 
     def _linear(self, look: Look, aim: Aim) -> Finding | None:
@@ -84,7 +84,7 @@ class L2CAF:
 
     def _iterate(self, look: Look, aim: Aim, whole: bool) -> Finding:
         if look.differentiable:
-            raise BadNetwork("this head has no exact solution, and an iterated map has no gradient: use gradcam")
+            raise DoesNotApply("this head has no exact solution, and an iterated map has no gradient: use gradcam")
         if not bool(look.output.isfinite().all()):
             blank = torch.full_like(look.cells[:, 0], torch.nan)
             return Finding(blank, blank, "none", blank[:, 0])

@@ -1,0 +1,53 @@
+"""What long work says of itself, to whoever listens: the command line's bar does, a script need not.
+
+with listening(Listener(print, bar.describe)):
+    announce("scorecam: 1,280 passes ...")  # a line that stays, once per listener
+    tell("scorecam 320 of 1,280")  # what is being done now, until something else is
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Listener:
+    """`line` is called with what stays, `passing` with what is being done now ("" once it is done)."""
+
+    line: Callable[[str], None]
+    passing: Callable[[str], None]
+    heard: set[str] = field(default_factory=set)
+
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def is_new(what: str) -> bool:
+    """Whether somebody listens who has not heard this yet; from now on they have."""
+    listener = _listener.get()
+    if listener is None or what in listener.heard:
+        return False
+    listener.heard.add(what)
+    return True
+
+
+def announce(words: str) -> None:
+    listener = _listener.get()
+    if listener is not None and is_new(words):
+        listener.line(words)
+
+
+def tell(words: str) -> None:
+    listener = _listener.get()
+    if listener is not None:
+        listener.passing(words)
