@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from fovea.basics import duration
 from fovea.cli import common
-from fovea.cli.common import EVERY, Bar, bar, duration
+from fovea.cli.common import EVERY, Bar, bar
 
 
 class Clock:

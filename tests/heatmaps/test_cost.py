@@ -1,7 +1,6 @@
 """What methods cost, announced and shown to whoever listens; all methods, and those that do not apply."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -27,12 +26,11 @@ class Slow:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(method, "_given", dict(method._given))
     monkeypatch.setattr(method, "_made", dict(method._made))
     monkeypatch.setattr(cost, "SHORT", 0)
     method("slow", about="every cell once", costly=True, instead="gradcam")(Slow)
-    yield
 
 
 @pytest.mark.usefixtures("slow")

@@ -51,3 +51,11 @@ def tell(words: str) -> None:
     listener = _listener.get()
     if listener is not None:
         listener.passing(words)
+
+
+def duration(seconds: float) -> str:
+    """about 40 s, about 3 min, about 2 h."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds:.0f} s"

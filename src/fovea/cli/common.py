@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.segment import Segment
 from rich.text import Text
 
-from fovea.basics import Listener, listening, printable
+from fovea.basics import Listener, duration, listening, printable
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
@@ -123,14 +123,6 @@ class Bar:
         """A line every ten seconds, also while one step takes longer, until it is over."""
         while not over(EVERY):
             warn.print(f"{self.what}: {self.state()}")
-
-
-def duration(seconds: float) -> str:
-    """about 40 s, about 3 min, about 2 h."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"about {seconds / size:.0f} {unit}"
-    return f"about {seconds:.0f} s"
 
 
 @contextmanager

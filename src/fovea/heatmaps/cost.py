@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fovea.basics import announce, is_new
+from fovea.basics import announce, duration, is_new
 from fovea.heatmaps.look import MOST_ROWS, Look
 from fovea.heatmaps.methods import Method
 
@@ -25,7 +25,7 @@ def announce_cost(method: Method, look: Look, targets: int) -> None:
         through = "the layers after the cut" if method.through == "head" else "the whole network"
         hint = f"; {method.instead} takes one" if method.instead else ""
         announce(
-            f"{method.name}: {times}{passes:,} passes through {through} per picture, about {_words(spent)} per picture"
+            f"{method.name}: {times}{passes:,} passes through {through} per picture, {duration(spent)} per picture"
             f"{hint}"
         )
 
@@ -44,7 +44,3 @@ def _seconds(method: Method, look: Look) -> float:
         start = perf_counter()
         run(some.clone()).sum().item()  # a number, so that a GPU is waited for
         return (perf_counter() - start) * look.steps / len(some)
-
-
-def _words(seconds: float) -> str:
-    return f"{seconds:,.0f} s" if seconds < 100 else f"{seconds / 60:,.0f} minutes"
