@@ -72,7 +72,7 @@ def test_a_file_does_without_frozen_features(tmp_path: Path, monkeypatch: pytest
     known.save(tmp_path / "known.safetensors")
     known.save(tmp_path / "known-half.safetensors", half=True)
     (tmp_path / "known.json").write_text("{}")
-    monkeypatch.setattr("fovea.networks.loading.OURS", tmp_path)
+    monkeypatch.setattr("fovea.networks.names.OURS", tmp_path)
     network, x = fovea.load("embedding/known", options={"dimensions": 5, "frozen": True}), torch.randn(1, 3, 32, 32)
     assert not any(one.requires_grad for one in embedding_of(network).features.parameters())
     network.save(tmp_path / "net.safetensors")

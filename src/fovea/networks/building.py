@@ -8,11 +8,11 @@ from torch import nn
 
 from fovea.basics import BadChoice, BadNetwork, demand_options
 from fovea.networks.budget import MOST, Budget
-from fovea.networks.hubs import OFFLINE, load_offline, load_timm, load_torchvision, timm_features
+from fovea.networks.hubs import load_offline, load_timm, load_torchvision, timm_features
+from fovea.networks.names import FILES, OFFLINE
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import Builder, model, refused, split
 from fovea.networks.running import Origin
-from fovea.networks.weights import FILES
 
 Load = Callable[..., Network]  # fovea.load
 

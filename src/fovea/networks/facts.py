@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from fovea.basics import BadNetwork, Record, Text, nearest, printable
-from fovea.pictures import Prepare
 
 MADE_ANEW = "get it anew from where it came from, or save the network again (Network.save)"
 PIXELS = 2**24  # of a network's input
@@ -63,9 +62,6 @@ class Transform(Record):
             raise ValueError("mean and std have one number, or three, and std is above 0")
         return self
 
-    def prepare(self) -> Prepare:
-        return Prepare(**self.model_dump())
-
 
 class Facts(Record):
     """The metadata of a weights file: `fovea.network`, and so on."""
@@ -85,7 +81,7 @@ def facts(path: Path) -> Facts:
     if path.suffix.lower() != ".safetensors":
         return Facts()
     try:
-        with named(path) as name, safe_open(name, framework="pt") as file:
+        with named(path) as name, safe_open(name, framework="np") as file:
             about = dict(file.metadata() or {})
     except Exception as error:  # safetensors', and those of the disk and the memory
         raise BadNetwork(f"{path} is not a whole safetensors file: {printable(str(error))[:LETTERS]}") from None

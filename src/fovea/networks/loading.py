@@ -1,6 +1,5 @@
 """Name to network: weights, transform and labels in one object."""
 
-import json
 import math
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -18,7 +17,6 @@ from fovea.basics import (
     bounded,
     declared_names,
     demand_kinds,
-    nearest,
     printable,
 )
 from fovea.networks.budget import MOST, budget_of
@@ -27,16 +25,14 @@ from fovea.networks.devices import placed
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
-from fovea.networks.hubs import OFFLINE as OFFLINE
-from fovea.networks.hubs import PLAIN, torchvision_names
+from fovea.networks.hubs import PLAIN
+from fovea.networks.names import FILES, HUBS, OFFLINE, OURS, demand_known, every_name, is_file_name, is_known, ours
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin
-from fovea.networks.weights import FILES, no_file, of_extractor, put, read_weights
+from fovea.networks.weights import of_extractor, put, read_weights
 from fovea.pictures import Prepare
 
-OURS = Path(__file__).parents[1] / "weights"
-HUBS = ("timm/", "torchvision/")
 NetworkLike = Network | nn.Module | str | Path
 
 
@@ -71,9 +67,8 @@ def _load(
 ) -> Network:
     """`loads` gives the networks that it is built over."""
     demand_kinds(_load, locals())
-    if Path(name).suffix.lower() in FILES and (Path(name).is_file() or not (name.startswith(HUBS) or split(name)[0])):
-        if not Path(name).is_file():
-            raise no_file(Path(name))
+    if is_file_name(name):
+        demand_known(name)
         if weights is not None:
             raise BadChoice(f"{name!r} is a weights file itself: give a network's name, or leave weights={weights} out")
         return _load_file(Path(name), classes, options)
@@ -81,9 +76,8 @@ def _load(
         file = OURS / f"{name}.safetensors"
         return _load_file(file, classes, options) if pretrained else _like(file, classes, options)
     kind, given = kind_of(name), dict(options or {})
-    if not _is_known(kind) and not split(kind)[0]:
-        known = [one for names in models().values() for one in names]
-        raise BadChoice(f"no network {name!r}{nearest(name, known)} ('fovea models' lists them)")
+    if not is_known(kind) and not split(kind)[0]:
+        demand_known(name)
     if weights is None:
         network = build(loads, kind, pretrained, classes, given)
     else:
@@ -146,12 +140,6 @@ def as_network(net: NetworkLike, device: str | torch.device | None = None) -> Ne
     return network if device is None else placed(network, device)
 
 
-def ours() -> dict[str, dict[str, Any]]:
-    """The weights that come with fovea, by name, each with its card: data, recipe, score, date."""
-    cards = sorted(OURS.glob("*.json"))
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in cards}
-
-
 def kind_of(name: str) -> str:
     """The name that builds a network: what a weights file of ours is for, what a builder of the user's own is
     registered as, any other name itself."""
@@ -163,22 +151,11 @@ def kind_of(name: str) -> str:
 def models(pattern: str = "") -> dict[str, list[str]]:
     """What can be loaded, by where it comes from; `pattern` is a part of a name or a glob, in either case, or the
     beginning of where it comes from: ours, offline."""
-    import timm
-
     pattern = pattern.lower()
     wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    over = [name for name, entry in model.entries().items() if entry.traits.get("over")]
-    everything = {
-        "ours, trained": list(ours()),
-        "offline, with ImageNet weights": list(OFFLINE),
-        "ours, to train": [name for name in model if name not in over],
-        "ours, to train over any network": [f"{name}/NAME" for name in over],
-        "timm": [f"timm/{name}" for name in timm.list_models()],
-        "torchvision": [f"torchvision/{name}" for name in torchvision_names()],
-    }
     return {
         source: [name for name in names if fnmatch(name.lower(), wanted) or (pattern and source.startswith(pattern))]
-        for source, names in everything.items()
+        for source, names in every_name().items()
     }
 
 
@@ -238,20 +215,13 @@ def _declared(name: str) -> tuple[dict[str, Any], frozenset[str]]:
 
 def _check_known(name: str, path: Path) -> None:
     """A weights file may not have code imported: what it is for must be known already."""
-    if not _is_known(name):
+    if not is_known(name):
         inner = name.rpartition("/")[2]
         reference = inner if REFERENCE.fullmatch(inner) else f"package.module:{inner}"
         raise BadNetwork(
             f"{path} is for the network {name!r}, which is not registered here: import the module that declares it "
             f"first, or fovea.load({name.removesuffix(inner) + reference!r}, weights={str(path)!r})"
         )
-
-
-def _is_known(name: str) -> bool:
-    kind, inner = split(name)
-    if kind:
-        return model.entry(kind).traits["over"] == "timm" or _is_known(inner)
-    return name in model or name in OFFLINE or name in ours() or name.startswith(HUBS)
 
 
 def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
@@ -269,7 +239,7 @@ def _described(network: Network, path: Path, about: Facts, classes: int | None) 
     if classes is None:
         network.labels = about.labels or None
     if about.transform is not None:
-        network.transform = about.transform.prepare()
+        network.transform = Prepare(**about.transform.model_dump())
     elif isinstance(network.transform, Prepare) and math.prod(network.transform.size) > PIXELS:
         raise BadNetwork(f"{path} asks for pictures of {network.transform.size} pixels; at most {PIXELS:,} are taken")
     network.name = path.stem

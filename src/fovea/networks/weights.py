@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, nearest, printable, whole
+from fovea.basics import BadNetwork, printable, whole
 from fovea.networks.facts import LETTERS, MADE_ANEW, facts, named
-
-FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
+from fovea.networks.names import no_file
 
 
 def write_weights(path: Path, module: nn.Module, about: Mapping[str, str], half: bool) -> None:
@@ -122,11 +121,6 @@ def _refuse_bombs(path: Path) -> None:
         with zipfile.ZipFile(path) as packed:
             if sum(member.file_size for member in packed.infolist()) > path.stat().st_size:
                 raise BadNetwork(f"{path} would unpack to more than its size, as no weights file does; it is refused")
-
-
-def no_file(path: Path) -> BadChoice:
-    neighbors = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    return BadChoice(f"no weights file {str(path)!r}{nearest(path.name, neighbors)}")
 
 
 def put(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:

