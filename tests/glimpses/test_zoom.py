@@ -296,16 +296,6 @@ def test_the_figure_shows_the_boxes_in_the_levels_colors(deep: Network) -> None:
         assert (values == color).all(1).sum() > 500
 
 
-def test_numbers_do_not_hide_each_other() -> None:
-    from fovea.glimpses.figure import _overlap, _tag_place
-
-    taken: list[tuple[float, float, float, float]] = []
-    for _ in range(6):  # six boxes on one place
-        taken.append(_tag_place((10, 10, 110, 90), (18, 19), taken, (200, 100)))
-    assert not any(_overlap(a, b) for i, a in enumerate(taken) for b in taken[:i])
-    assert all(x0 >= 0 and x1 <= 200 and y0 >= 0 and y1 <= 100 for x0, y0, x1, y1 in taken)
-
-
 def test_what_has_no_map_says_where_to_ask() -> None:
     network = fovea.load("tnet-bagnet77", classes=3, options={"width": 0.0625})
     with pytest.raises(fovea.BadNetwork, match=r"fovea\.zoom tells"):

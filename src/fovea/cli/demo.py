@@ -16,7 +16,7 @@ from fovea.data import open_data
 from fovea.heatmaps import HeatMaps, Sanity, method
 from fovea.networks import Network
 from fovea.patches import LocalizedText, localize_texts
-from fovea.results import FILE, drawing, figure, page, page_of, ramp
+from fovea.results import FILE, drawing, figure, marks, page, page_of, ramp
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try
@@ -153,10 +153,10 @@ def _text(found: LocalizedText) -> str:
 
 def _drawn(seen: HeatMaps, target: int = 0) -> Image.Image:
     placement = seen.shown[0].placement
-    image = drawing.blend(seen.shown[0].image(), seen.evidence(0, target), placement.window if placement else None)
-    zoom = image.width / seen.shown[0].image().width
-    drawing.draw_box(image, tuple(float(side) * zoom for side in seen.boxes[0, target]))
-    return image
+    image = seen.shown[0].image()
+    drawn = drawing.blend(image, seen.evidence(0, target), placement.window if placement else None)
+    marks.draw_box(drawn, seen.boxes[0, target].tolist(), image.size)
+    return drawn
 
 
 def _sanity(found: Sanity) -> str:

@@ -1,14 +1,14 @@
 """A picture of a descent: where the network looked, what it saw there, and how its answer came about."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
 from fovea.basics import whole_pixels
-from fovea.results import drawing
+from fovea.results import drawing, marks, spaced
 
 if TYPE_CHECKING:
     from fovea.glimpses.answer import Glimpse, ZoomAnswer
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 PICTURE, CROP, GAP = (720, 480), (160, 160), 8  # pixels: that a picture fits in, that a glimpse does, between things
 LEAST, LEAST_CROP = 48, 24  # pixels of the shorter side of a very long glimpse
 NARROWEST = 380  # pixels for the chart, however narrow the picture
-COLORS = ("#bbbbbb", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7")  # of the levels; Okabe and Ito's
-
-Place = tuple[float, float, float, float]
+COLORS = ("#bbbbbb", *marks.INKS)  # of the levels
 
 
 def draw(answer: "ZoomAnswer") -> Image.Image:
@@ -31,70 +29,28 @@ def draw(answer: "ZoomAnswer") -> Image.Image:
         answer.cost.reading(),
         f"{answer.cost.macs / 1e9:.3g} GMACs",
     ]
-    title = f"{Path(answer.name).name}: {answer.label} {answer.probability:.2f}"
+    title = f"{Path(answer.name).name}: {spaced(answer.label)} {answer.probability:.2f}"
     words = " · ".join(below + [answer.note] * bool(answer.note))
     return drawing.framed(drawing.titled(whole, title, words), GAP, above=0)
 
 
 def _overview(image: Image.Image, glimpses: Sequence["Glimpse"]) -> Image.Image:
-    """The picture with the boxes, the deeper ones thinner; numbers where they hide no other."""
+    """The picture with the boxes, the deeper ones thinner and on top, and their numbers."""
     drawn = drawing.fitted(image, PICTURE, LEAST)
-    zoom_x, zoom_y = drawn.width / image.width, drawn.height / image.height
-    places = {}
-    for glimpse in glimpses:
-        x0, y0, x1, y1 = whole_pixels(glimpse.visible, image.size)
-        places[glimpse.number] = (x0 * zoom_x, y0 * zoom_y, x1 * zoom_x - 1, y1 * zoom_y - 1)
-    pen = ImageDraw.Draw(drawn)
-    for glimpse in glimpses:
-        _box(pen, places[glimpse.number], COLORS[(glimpse.level - 1) % len(COLORS)], 3 if glimpse.level < 3 else 2)
-    tags: list[Place] = []
-    for glimpse in sorted(glimpses, key=lambda glimpse: -glimpse.level):  # small boxes have the least room
-        tags.append(_tag_place(places[glimpse.number], _tag_size(glimpse), tags, drawn.size))
-        _tag(drawn, glimpse, tags[-1])
+    glimpses = sorted(glimpses, key=lambda glimpse: -glimpse.level)
+    boxes = [marks.scaled(whole_pixels(glimpse.visible, image.size), image.size, drawn.size) for glimpse in glimpses]
+    marks.mark(
+        drawn,
+        [
+            marks.Mark(box, str(glimpse.number), _ink(glimpse.level), 3 if glimpse.level < 3 else 2)
+            for box, glimpse in zip(boxes, glimpses, strict=True)
+        ],
+    )
     return drawn
 
 
-def _box(pen: ImageDraw.ImageDraw, place: Place, color: str, thick: int) -> None:
-    """Color inside black: visible on any background."""
-    x0, y0, x1, y1 = place
-    for inset in range(thick + 2):
-        if x1 - x0 >= 2 * inset and y1 - y0 >= 2 * inset:
-            ink = "black" if inset in (0, thick + 1) else color
-            pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=ink)
-
-
-def _tag_size(glimpse: "Glimpse") -> tuple[float, float]:
-    return drawing.font(14).getlength(str(glimpse.number)) + 8, 19
-
-
-def _tag_place(box: Place, size: tuple[float, float], taken: Sequence[Place], canvas: tuple[int, int]) -> Place:
-    """The first corner of a box, inside and then outside, where a tag is on the picture and on no other tag."""
-    places = [(x, y, x + size[0], y + size[1]) for x, y in _corners(box, size)]
-    on_it = [
-        (x0, y0, x1, y1) for x0, y0, x1, y1 in places if x0 >= 0 and y0 >= 0 and x1 <= canvas[0] and y1 <= canvas[1]
-    ]
-    free = [place for place in on_it if not any(_overlap(place, other) for other in taken)]
-    return (free or on_it or places)[0]
-
-
-def _corners(box: Place, size: tuple[float, float]) -> Iterator[tuple[float, float]]:
-    (x0, y0, x1, y1), (w, h) = box, size
-    if x1 - x0 >= w and y1 - y0 >= h:
-        yield from ((x0, y0), (x1 - w, y0), (x0, y1 - h), (x1 - w, y1 - h))
-        step = w + 2
-        yield from ((x0 + step * i, y) for y in (y0, y1 - h) for i in range(1, int((x1 - x0) // step)))
-    yield from ((x0, y0 - h), (x1 - w, y0 - h), (x0, y1 + 1), (x1 - w, y1 + 1), (x1 + 1, y0), (x0 - w, y0))
-    yield from ((max(x0, 0), max(y0, 0)), (x1 - w, y1 - h))
-
-
-def _overlap(place: Place, other: Place) -> bool:
-    return place[0] < other[2] and other[0] < place[2] and place[1] < other[3] and other[1] < place[3]
-
-
-def _tag(canvas: Image.Image, glimpse: "Glimpse", place: Place) -> None:
-    pen = ImageDraw.Draw(canvas)
-    pen.rectangle(place, fill=COLORS[(glimpse.level - 1) % len(COLORS)], outline="black")
-    pen.text((place[0] + 4, place[1] + 1), str(glimpse.number), fill="black", font=drawing.font(14))
+def _ink(level: int) -> str:
+    return COLORS[(level - 1) % len(COLORS)]
 
 
 def _glimpses(answer: "ZoomAnswer", height: int) -> Image.Image:
@@ -109,11 +65,12 @@ def _cell(crop: Image.Image, glimpse: "Glimpse") -> Image.Image:
     """A glimpse with its number, level and parent, and what it says alone."""
     drawn = drawing.fitted(crop, CROP, LEAST_CROP)
     canvas = drawing.padded(drawn, (CROP[0], drawn.height + 42))
-    width, height = _tag_size(glimpse)
-    _tag(canvas, glimpse, (0, drawn.height + 3, width, drawn.height + 3 + height))
+    width, height = marks.tag_size(str(glimpse.number), 14)
+    place = (0, drawn.height + 3, width, drawn.height + 3 + height)
+    marks.tag(canvas, place, str(glimpse.number), _ink(glimpse.level), 14)
     pen, inside = ImageDraw.Draw(canvas), f", in {glimpse.parent}" if glimpse.parent else ""
     pen.text((width + 6, drawn.height + 5), f"level {glimpse.level}{inside}", fill=drawing.GRAY, font=drawing.font(12))
-    words = drawing.shortened(glimpse.label, 13, CROP[0], f" {glimpse.probability:.2f}")
+    words = drawing.shortened(spaced(glimpse.label), 13, CROP[0], f" {glimpse.probability:.2f}")
     pen.text((0, drawn.height + 24), words, fill="black", font=drawing.font(13))
     return canvas
 
@@ -123,7 +80,7 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
     high, top, left = 84, 40, 30
     canvas = Image.new("RGB", (width, top + high + 36), "white")
     pen, gray = ImageDraw.Draw(canvas), drawing.GRAY
-    title = f"probability of {answer.label} after each"
+    title = f"probability of {spaced(answer.label)} after each"
     step = min((width - left) / len(answer.after), 90.0)
     room = step >= 40  # for labels below the bars
     if room and any(after.label != answer.label for after in answer.after):
@@ -137,8 +94,8 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
     for place, after in enumerate(answer.after):
         x0, middle = left + step * (place + 0.12), left + step * (place + 0.5)
         y = top + high * (1 - after.answer)
-        color = COLORS[(levels.get(after.number, 1) - 1) % len(COLORS)]
-        pen.rectangle((x0, y, left + step * (place + 0.88), top + high), fill=color, outline="black")
+        ink = _ink(levels.get(after.number, 1))
+        pen.rectangle((x0, y, left + step * (place + 0.88), top + high), fill=ink, outline="black")
         if step >= 26:
             said = f"{after.answer:.2f}"
             at, small = (middle, y - 3), drawing.font(11)
@@ -149,6 +106,6 @@ def _chart(answer: "ZoomAnswer", width: int) -> Image.Image:
             name = "0" if after.number == 0 else name if after.number % every == 0 else ""
         pen.text((middle, top + high + 4), name, fill="black", font=drawing.font(12), anchor="mt")
         if room and after.label != answer.label:
-            ahead = drawing.shortened(after.label, 11, step - 4)
+            ahead = drawing.shortened(spaced(after.label), 11, step - 4)
             pen.text((middle, top + high + 20), ahead, fill=gray, font=drawing.font(11), anchor="mt")
     return canvas

@@ -20,6 +20,7 @@ from fovea.results import (
     Results,
     Shows,
     drawing,
+    marks,
     renamed,
     write_picture,
     write_values,
@@ -244,8 +245,7 @@ class HeatMap(Shows):
         window = self.shown.placement.window if self.shown.placement else None
         drawn = drawing.blend(image, values, window, size)
         if box and sides.any():
-            zoom = drawn.width / image.width
-            drawing.draw_box(drawn, [float(side) * zoom for side in sides])
+            marks.draw_box(drawn, sides.tolist(), image.size)
         words = [self.diagnosis[target] or self.method] + [drawing.UNSEEN] * drawing.crops(window, image.size)
         below, scale = " · ".join(words), drawing.scale_of(drawn)
         return drawing.titled(drawing.with_bar(drawn, values), self.title(target), below, scale)

@@ -14,7 +14,7 @@ from fovea.patches.lip import for_test
 from fovea.patches.localized import Box, on_picture
 from fovea.patches.scales import Choice, Look, look
 from fovea.pictures import MAX_PIXELS, Shown, about, windows
-from fovea.results import Results, ShowsBoxes, Step, drawing, renamed
+from fovea.results import Results, ShowsBoxes, Step, drawing, marks, renamed
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ class PatchAnswer(ShowsBoxes):
         return len(self.boxes)
 
     def draw(self) -> Image.Image:
-        below = f"from {self.patches} patch{'es' if self.patches != 1 else ''} of {self.side} x {self.side} alone"
-        drawn = drawing.with_boxes(self.shown.image(), self.boxes)
-        return drawing.titled(drawn, f"{self.label} {self.probability:.2f}", below)
+        drawn = marks.with_boxes(self.shown.image(), self.boxes)
+        title = f"{drawing.spaced(self.label)} {self.probability:.2f}"
+        below = f"from {marks.counted(self.patches, self.side)} alone"
+        return drawing.titled(drawn, title, below, drawing.scale_of(drawn))
 
     def to_dict(self) -> dict[str, Any]:
         boxes = [[round(side, 2) for side in box] for box in self.boxes]

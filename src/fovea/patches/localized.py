@@ -11,7 +11,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice, finite, whole_pixels
 from fovea.pictures import Placement, Shown, about, by_centers, middles
-from fovea.results import ShowsBoxes, drawing, formerly, write_picture, write_values
+from fovea.results import ShowsBoxes, drawing, formerly, marks, write_picture, write_values
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 
@@ -64,16 +64,20 @@ class LocalizedPicture(ShowsBoxes):
     def boxes(self) -> list[Box]:
         return [patch.box for patch in self.patches]
 
-    def draw(self, titled: bool = True) -> Image.Image:
-        """The patches on the picture, numbered, with what they say above it; what no patch shows is pale."""
-        drawn = drawing.with_boxes(self.shown.image(), self.boxes)
+    def draw(self, titled: bool = True, size: drawing.Size = None) -> Image.Image:
+        """The best patches on the picture, numbered, with what they say above it; what no patch shows is paler.
+
+        `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at.
+        """
+        drawn = marks.with_boxes(self.shown.image(), self.boxes, [patch.evidence for patch in self.patches], size)
         if not titled:
             return drawn
-        below = f"{self._count()} · {self.note}" if self.note else self._count()
-        return drawing.titled(drawn, f"{self.label} {self.probability:.2f}", below)
-
-    def _count(self) -> str:
-        return f"{len(self.patches)} patch{'es' if len(self.patches) != 1 else ''} of {self.side} x {self.side}"
+        words = [marks.counted(len(self.patches), self.side)]
+        words += ["thicker: more evidence"] * (len(self.patches) > 1) + [self.note.rpartition(": ")[2]] * bool(
+            self.note
+        )
+        title = f"{drawing.spaced(self.label)} {self.probability:.2f}"
+        return drawing.titled(drawn, title, " · ".join(words), drawing.scale_of(drawn))
 
     def attentions(self) -> Image.Image:
         """Where each branch attends to (Fig. 11), with what it alone takes the picture for."""
@@ -90,7 +94,8 @@ class LocalizedPicture(ShowsBoxes):
         return drawing.grid([parts])
 
     def line(self) -> str:
-        return f"{self.label} {self.probability:.2f}, {self._count()} of the network's pixels"
+        count = len(self.patches)
+        return f"{self.label} {self.probability:.2f}, {marks.counted(count, self.side, count)} of the network's pixels"
 
     def to_dict(self) -> dict[str, Any]:
         return {

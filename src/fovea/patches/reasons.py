@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageOps
 from fovea.basics import finite, whole_pixels
 from fovea.data import Sample
 from fovea.patches.localized import Box
-from fovea.results import Shows, drawing, spaced
+from fovea.results import Shows, drawing, marks, spaced
 
 RIGHT, WRONG, NEUTRAL = "#009e73", "#d55e00", "#8a8f98"  # green and red that the color-blind tell apart
 TILE, WIDE, MARGIN = 150, 260, 7  # pixels of a patch, of a picture, and of the frame around it
@@ -32,7 +32,7 @@ class PatchOf:
 
     def on_picture(self) -> Image.Image:
         """The whole picture, pale but for the patch."""
-        return drawing.with_boxes(self.sample.read(), [self.box], numbered=False)
+        return marks.with_boxes(self.sample.read(), [self.box])
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,13 +1,12 @@
 """Pictures with their patches on one sheet, to see at a glance what a source finds."""
 
-import math
 from collections.abc import Mapping
 
 from PIL import Image
 
 from fovea.data import DataSet
 from fovea.patches.opening import Patches
-from fovea.results import drawing
+from fovea.results import drawing, marks, spaced
 
 COLUMNS = 6
 
@@ -20,17 +19,10 @@ def sheet(data: DataSet, patches: Mapping[str, Patches], count: int = 24) -> Ima
     drawn = []
     for sample, image in known.read():
         if isinstance(image, Image.Image):  # it was read before, but may be gone
-            title = data.labels[sample.label] if sample.label < len(data.labels) else sample.name
-            scores = " ".join(f"{score:.3g}" for score in patches[sample.name].scores)
-            drawn.append(drawing.titled(_picture(image, patches[sample.name]), title, scores))
-    columns = min(COLUMNS, len(drawn))
-    return drawing.grid([drawn[row * columns : (row + 1) * columns] for row in range(math.ceil(len(drawn) / columns))])
-
-
-def _picture(image: Image.Image, patches: Patches) -> Image.Image:
-    small = image.copy()
-    small.thumbnail((drawing.SMALLEST, drawing.SMALLEST))
-    across, down = small.width / image.width, small.height / image.height
-    return drawing.with_boxes(
-        small, [(x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in patches.boxes]
-    )
+            found = patches[sample.name]
+            title = spaced(data.labels[sample.label]) if sample.label < len(data.labels) else sample.name
+            picture = marks.with_boxes(image, found.boxes, found.scores, drawing.SMALLEST)
+            scores = [f"{score:.3g}" for score in found.scores[: marks.MOST]]
+            words = " ".join(scores + ["…"] * (len(found.scores) > marks.MOST))
+            drawn.append(drawing.titled(picture, title, f"evidence {words}"))
+    return drawing.in_rows(drawn, COLUMNS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from fovea.data import DataSet
-from fovea.results import drawing
+from fovea.results import drawing, marks
 
 if TYPE_CHECKING:
     from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
@@ -21,8 +21,7 @@ ROWS = 20  # of a sheet
 def boxed(image: Image.Image, box: Box) -> Image.Image:
     """The whole picture with the box."""
     drawn = drawing.fitted(image, PICTURE)
-    across, down = drawn.width / image.width, drawn.height / image.height
-    drawing.draw_box(drawn, (box[0] * across, box[1] * down, box[2] * across, box[3] * down))
+    marks.draw_box(drawn, box, image.size)
     return drawn
 
 

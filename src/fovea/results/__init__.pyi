@@ -1,10 +1,5 @@
 from .drawing import COLORS as COLORS
-from .drawing import blend as blend
-from .drawing import draw_box as draw_box
-from .drawing import grid as grid
 from .drawing import spaced as spaced
-from .drawing import titled as titled
-from .drawing import with_bar as with_bar
 from .pages import breaking as breaking
 from .pages import figure as figure
 from .pages import inside as inside

@@ -29,7 +29,7 @@ def blend(
     image: Image.Image, values: NDArray[np.floating], window: Place | None = None, size: Size = None
 ) -> Image.Image:
     """The photograph under the map, whose colors are the stronger the larger the value; hatched outside the window."""
-    drawn, _ = enlarged(image, size)
+    drawn = enlarged(image, size)
     levels = Image.fromarray((regions.normalized(values) * 255).round().astype(np.uint8))
     heat = levels.resize(drawn.size, Image.Resampling.BILINEAR)
     share = heat.point((255 * opacity(np.linspace(0, 1, 256))).round().astype(int).tolist())
@@ -75,31 +75,10 @@ def _good_size(size: tuple[int, int], asked: Size) -> tuple[int, int]:
     return max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1)
 
 
-def enlarged(image: Image.Image, size: Size = None) -> tuple[Image.Image, float]:
-    """A copy of a picture at a size that is good to look at, or at the one asked for, and how much larger that is."""
+def enlarged(image: Image.Image, size: Size = None) -> Image.Image:
+    """A copy of a picture at a size that is good to look at, or at the one asked for."""
     image = image if image.mode == "RGB" else image.convert("RGB")
-    drawn = image.resize(_good_size(image.size, size), Image.Resampling.LANCZOS)
-    return drawn, drawn.width / image.width
-
-
-def dimmed(image: Image.Image, boxes: Sequence[Sequence[float]]) -> Image.Image:
-    """Pale gray outside the boxes."""
-    base = np.asarray(image, dtype=np.float32)
-    shown = np.zeros(base.shape[:2], dtype=bool)
-    for x0, y0, x1, y1 in boxes:
-        shown[round(y0) : round(y1), round(x0) : round(x1)] = True
-    pale = (0.45 * base.mean(2, keepdims=True) + 0.1 * base + 105).clip(0, 255)
-    return Image.fromarray(np.where(shown[..., None], base, pale).astype(np.uint8))
-
-
-def with_boxes(image: Image.Image, boxes: Sequence[Sequence[float]], numbered: bool = True) -> Image.Image:
-    """A picture at a size to look at with its boxes, numbered from 1; what no box shows is pale."""
-    drawn, zoom = enlarged(image)
-    scaled = [[side * zoom for side in box] for box in boxes]
-    drawn = dimmed(drawn, scaled)
-    for number, box in reversed(list(enumerate(scaled, 1))):
-        draw_box(drawn, box, str(number) if numbered else "")
-    return drawn
+    return image.resize(_good_size(image.size, size), Image.Resampling.LANCZOS)
 
 
 def color(share: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -113,22 +92,6 @@ def _colors() -> NDArray[np.float32]:
     from matplotlib import colormaps
 
     return (colormaps[COLORS](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.float32)
-
-
-def draw_box(image: Image.Image, box: Sequence[float], name: str = "") -> None:
-    """White inside black: visible on any background."""
-    outline(image, box, "white", 2 * round(scale_of(image)))
-    if name:
-        write(image, (box[0] + 6, box[1] + 5), name, 14)
-
-
-def outline(image: Image.Image, box: Sequence[float], ink: str, thick: int) -> None:
-    """A half-open box in a color between two black lines: visible on any background."""
-    pen, rim = ImageDraw.Draw(image), max(1, thick // 2)
-    x0, y0, x1, y1 = box[0], box[1], max(box[2] - 1, box[0]), max(box[3] - 1, box[1])
-    for inset, color, width in ((0, "black", thick + 2 * rim), (rim, ink, thick)):
-        if x1 - x0 > 2 * inset and y1 - y0 > 2 * inset:
-            pen.rectangle((x0 + inset, y0 + inset, x1 - inset, y1 - inset), outline=color, width=width)
 
 
 def write(image: Image.Image, at: tuple[float, float], text: str, size: int, anchor: str = "la") -> None:

@@ -1,6 +1,5 @@
 """One strip per picture: the global stream's map, the patches, each step of each patch (thesis, Figs. 5.1 to 7.3)."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from PIL import Image, ImageDraw
 from fovea.basics import whole_pixels
 from fovea.heatmaps import HeatMap
 from fovea.pictures import on_pixels
-from fovea.results import drawing, spaced
+from fovea.results import drawing, marks, spaced
 
 if TYPE_CHECKING:
     from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep
@@ -40,6 +39,8 @@ def draw(looked: "Looked") -> Image.Image:
     ]
     if any(len(patch.steps) > 1 for patch in looked.patches):
         below[-1] += ", thin line: if all counted alike"
+    placement = looked.whole.shown.placement
+    below += [drawing.UNSEEN] * drawing.crops(placement.window if placement else None, image.size)
     lines = [(line, TITLE, "black") for line in drawing.wrapped(title, TITLE, strip.width)]
     lines += [(line, TEXT, drawing.GRAY) for line in drawing.wrapped(" · ".join(below), TEXT, strip.width)]
     return drawing.headed(drawing.framed(strip, GAP, above=0), lines, edge=GAP, between=6, below=4)
@@ -55,23 +56,10 @@ def _left(looked: "Looked", image: Image.Image) -> Image.Image:
     placement = looked.whole.shown.placement
     drawn = drawing.blend(image, looked.whole.seen(), placement.window if placement else None)
     drawn = drawing.fitted(drawn, PICTURE, LEAST)
-    _boxes(drawn, [patch.box for patch in looked.patches], image.size)
+    marks.number(drawn, looked.boxes, image.size)
     _tell_blank(drawn, looked.whole)
     caption = _caption(looked, "global stream", looked.whole_said, drawn.width)
     return drawing.grid([[drawn], [caption], [drawing.legend(drawn.width, 18)]], 4)
-
-
-def _boxes(drawn: Image.Image, boxes: Sequence[Sequence[float]], size: tuple[int, int]) -> None:
-    zoom_x, zoom_y = drawn.width / size[0], drawn.height / size[1]
-    tags: list[tuple[float, float]] = []
-    for number, (x0, y0, x1, y1) in enumerate(boxes, 1):
-        drawing.draw_box(drawn, (x0 * zoom_x, y0 * zoom_y, x1 * zoom_x, y1 * zoom_y))
-        if len(boxes) > 1:
-            x, y = x0 * zoom_x + 6, y0 * zoom_y + 5
-            while any(abs(x - other) < 18 and abs(y - above) < 18 for other, above in tags):
-                x += 18  # two patches may begin at the same corner
-            tags.append((x, y))
-            drawing.write(drawn, (x, y), str(number), 16)
 
 
 def _block(looked: "Looked", image: Image.Image, number: int, patch: "SeenPatch", longest: float) -> Image.Image:
@@ -79,8 +67,10 @@ def _block(looked: "Looked", image: Image.Image, number: int, patch: "SeenPatch"
     inside = whole_pixels(patch.box, image.size)
     crop = image.crop(inside)
     name = "patch" if len(looked.patches) == 1 else f"patch {number}"
-    tile = _centered(drawing.fitted(crop, (TILE, TILE), LEAST))
-    own = drawing.grid([[tile], [_caption(looked, name, patch.said, TILE)]], 4)
+    tile = drawing.fitted(crop, (TILE, TILE), LEAST)
+    if len(looked.patches) > 1:
+        marks.mark(tile, [marks.Mark((0, 0, *tile.size), ink=marks.INKS[(number - 1) % len(marks.INKS)])])
+    own = drawing.grid([[_centered(tile)], [_caption(looked, name, patch.said, TILE)]], 4)
     steps = [_step(looked, crop, inside, step, longest, len(patch.steps)) for step in patch.steps]
     return drawing.grid([[own, drawing.in_rows(steps, MOST, GAP)]], GAP)
 

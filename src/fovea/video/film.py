@@ -65,7 +65,7 @@ def _mux(container: "OutputContainer", packets: Sequence["Packet[Any]"], lengths
 
 
 def _drawn(watched: "Watched", image: Image.Image, time: float, target: int) -> Image.Image:
-    image, _ = drawing.enlarged(image)
+    image = drawing.enlarged(image)
     width, height = (max(side // 2 * 2, 2) for side in image.size)  # colors are stored for two by two pixels
     image = image if image.size == (width, height) else image.resize((width, height), Image.Resampling.LANCZOS)
     drawn = annotated(watched, image, watched.at(time, target))

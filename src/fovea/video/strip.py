@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from fovea.basics import boxes as regions
 from fovea.pictures import on_pixels, spread
-from fovea.results import drawing
+from fovea.results import drawing, marks
 
 if TYPE_CHECKING:
     from fovea.video.watched import Watched
@@ -51,5 +51,5 @@ def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]
     drawn = drawing.blend(image, on_pixels(cells.clip(0), small), placement.at_size(size).window, size=max(size))
     box = regions.box_of(on_pixels(cells.clip(0), placement.at_size(size)))
     if box.any():
-        drawing.draw_box(drawn, box.tolist())
+        marks.draw_box(drawn, box.tolist(), size)
     return drawn
