@@ -13,6 +13,7 @@ import fovea
 from checks import refused
 from fovea.networks import loading as zoo
 from fovea.networks import new_head
+from fovea.networks.names import OURS
 
 SMALL = "timm/resnet18"
 
@@ -238,7 +239,7 @@ def test_half_the_space(tmp_path: Path, input: torch.Tensor) -> None:
 
 
 def test_weights_that_come_with_fovea() -> None:
-    files = {path.stem: path for path in zoo.OURS.glob("*.safetensors")}
+    files = {path.stem: path for path in OURS.glob("*.safetensors")}
     assert set(files) == set(zoo.ours())
     assert sum(path.stat().st_size for path in files.values()) < 60e6
     for name, path in files.items():

@@ -26,7 +26,7 @@ from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refus
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import PLAIN
-from fovea.networks.names import FILES, HUBS, OFFLINE, OURS, demand_known, every_name, is_file_name, is_known, ours
+from fovea.networks.names import FILES, HUBS, OFFLINE, demand_known, every_name, is_file_name, is_known, our_file, ours
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin
@@ -73,7 +73,7 @@ def _load(
             raise BadChoice(f"{name!r} is a weights file itself: give a network's name, or leave weights={weights} out")
         return _load_file(Path(name), classes, options)
     if weights is None and name in ours():
-        file = OURS / f"{name}.safetensors"
+        file = our_file(name)
         return _load_file(file, classes, options) if pretrained else _like(file, classes, options)
     kind, given = kind_of(name), dict(options or {})
     if not is_known(kind) and not split(kind)[0]:
@@ -144,7 +144,7 @@ def kind_of(name: str) -> str:
     """The name that builds a network: what a weights file of ours is for, what a builder of the user's own is
     registered as, any other name itself."""
     if name in ours():
-        return str(facts(OURS / f"{name}.safetensors").network)
+        return str(facts(our_file(name)).network)
     return model.entry(name).name if REFERENCE.fullmatch(name) else name
 
 

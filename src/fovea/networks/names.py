@@ -27,6 +27,10 @@ def ours() -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in cards}
 
 
+def our_file(name: str) -> Path:
+    return OURS / f"{name}.safetensors"
+
+
 @lru_cache
 def hub_names(hub: str) -> tuple[str, ...]:
     """What timm or torchvision registers in its models, read off their text, since importing it takes seconds."""
@@ -94,5 +98,5 @@ def labels_of(name: str) -> tuple[str, ...] | None:
     known before it is loaded."""
     if name in OFFLINE:
         return imagenet_labels()
-    path = OURS / f"{name}.safetensors" if name in ours() else Path(name)
+    path = our_file(name) if name in ours() else Path(name)
     return facts(path).labels if path.is_file() and path.suffix == ".safetensors" else None
