@@ -83,13 +83,14 @@ def test_help_is_quick_and_needs_no_torch(arguments: list[str]) -> None:
 def test_a_photograph_of_a_cat(run: Run, cat: Path) -> None:
     status, out, err = run("explain", cat)
     assert (status, err) == (0, "")
-    assert out.splitlines()[-1] == "explain: 1 done, 0 skipped: out/explain/results.json"
+    first, *_, counted, page = out.splitlines()
+    assert (counted, page) == ("explain: 1 done, 0 skipped: out/explain/results.json", "out/explain/index.html")
+    assert sorted(path.name for path in Path("out/explain").iterdir()) == ["index.html", "index_files", "results.json"]
     (picture,) = saved().results
     settings = saved().settings
     assert (settings["net"], settings["methods"], saved().skipped) == ("efficientnet_lite0", ["l2caf"], [])
     assert (picture["name"], picture["size"]) == (str(cat), [451, 300])
     best = picture["predictions"][0]
-    assert out.splitlines()[0] == f"{cat}: {best['label']} {best['probability']:.2f}"
     assert "cat" in best["label"] or best["label"] == "tabby"
     assert 0.2 < best["probability"] <= 1
     assert len(picture["predictions"]) == 5
@@ -99,11 +100,15 @@ def test_a_photograph_of_a_cat(run: Run, cat: Path) -> None:
     x0, y0, x1, y1 = row["boxes"][0]
     assert 0 <= x0 < 225 < x1 <= 451  # the cat's face is in the middle
     assert 0 <= y0 < 120 < y1 <= 300
+    assert first.endswith(f"{cat.name}  {best['label']}  {best['probability']:.2f}  box {x0} {y0} {x1} {y1}")
 
 
 def test_files_hold_what_explain_gives(run: Run, cat: Path, lite0: fovea.Network) -> None:
     assert (
-        run("explain", cat, "--method", "cam", "--method", "gradcam,l2caf", "--target", "lynx", "--target", "281")[0]
+        run(
+            *("explain", cat, "--method", "cam", "--method", "gradcam,l2caf", "--target", "lynx", "--target", "281"),
+            "--files",
+        )[0]
         == 0
     )
     seen = fovea.explain(lite0, cat, method=["cam", "gradcam", "l2caf"], target=["lynx", "tabby"])
@@ -121,7 +126,7 @@ def test_files_hold_what_explain_gives(run: Run, cat: Path, lite0: fovea.Network
 
 
 def test_top5_names_the_five_predictions(run: Run, cat: Path, tiny: Path) -> None:
-    assert run("explain", cat, "--net", tiny, "--target", "top5", "--out", "maps")[0] == 0
+    assert run("explain", cat, "--net", tiny, "--target", "top5", "--out", "maps", "--files")[0] == 0
     (picture,) = saved("maps").results
     assert [row["target"] for row in picture["maps"]] == [one["label"] for one in picture["predictions"]]
     assert len(list(Path("maps").glob("chelsea.l2caf.*.npy"))) == 5
@@ -143,7 +148,8 @@ def test_squashing_shows_the_whole_picture(run: Run, tiny: Path) -> None:
     wide.save("wide.png")
     boxes = []
     for options in ([], ["--fit", "squash"]):
-        assert run("explain", "wide.png", "--target", "output", "--net", tiny, *options)[0] == 0
+        words = ("explain", "wide.png", "--target", "output", "--net", tiny, "--out", "out/explain", *options)
+        assert run(*words)[0] == 0
         boxes.append(saved().results[0]["maps"][0]["boxes"][0])
     assert boxes[0][0] >= 250  # the crop keeps 252 to 348
     assert boxes[0][2] <= 350
@@ -163,7 +169,7 @@ def test_bad_pictures_are_skipped_and_counted(run: Run, cat: Path, tiny: Path) -
         "explain", *bad[:4], "good.png", *bad[4:], "--max-pixels", 80000, "--batch", 2, "--net", tiny
     )
     assert status == 0
-    assert out.splitlines()[-1] == "explain: 1 done, 8 skipped: out/explain/results.json"
+    assert out.splitlines()[-2] == "explain: 1 done, 8 skipped: out/explain/results.json"
     assert [row["name"] for row in saved().results] == ["good.png"]
     assert [row["name"] for row in saved().skipped] == bad
     words = [
@@ -194,7 +200,7 @@ def test_the_same_name_in_two_folders(run: Run, cat: Path, photographs: Path, ti
     for folder, source in (("a", cat), ("b", photographs / "coffee.png")):
         Path(folder).mkdir()
         Path(folder, "x.png").write_bytes(source.read_bytes())
-    assert run("explain", "a", "b", "--target", "tabby", "--net", tiny)[0] == 0
+    assert run("explain", "a", "b", "--target", "tabby", "--net", tiny, "--files")[0] == 0
     files = [files["values"] for files in files_of()]
     assert files == ["x.l2caf.tabby.npy", "x-2.l2caf.tabby.npy"]
     first, second = (np.load(Path("out/explain", name)) for name in files)

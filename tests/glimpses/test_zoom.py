@@ -212,7 +212,7 @@ def test_a_folder_with_a_broken_file(tnet: Network, tmp_path: Path) -> None:
         answers = fovea.zoom(tnet, tmp_path, glimpses=2)
     assert [Path(one.name).name for one in answers] == ["a.png", "c.png"]
     assert [Path(name).name for name, _ in answers.skipped] == ["b.png"]
-    rows = answers.save(tmp_path / "out")
+    rows = answers.save(tmp_path / "out", files=True)
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
     assert kept["results"] == rows
     assert kept["skipped"][0]["name"].endswith("b.png")

@@ -47,13 +47,12 @@ def test_a_folder(run: Run, weights: Path) -> None:
     assert [row["picture"] for row in found["results"]] == ["photos/a.png", "photos/b.png"]
     assert [row["name"] for row in found["skipped"]] == ["photos/c.png"]
     for row in found["results"]:
-        assert f"{row['picture']}: {row['label']} {row['probability']:.2f}, 3 glimpses, " in out
+        box = " ".join(f"{side:.0f}" for side in row["glimpses"][0]["visible"])
+        assert f"{row['picture']}  {row['label']}  {row['probability']:.2f}  box {box}  3 glimpses, " in out
         assert row["label"] in ("cat", "dog", "emu")
         assert len(row["after"]) == 4
-        assert Image.open(Path("out/zoom", row["files"]["figure"])).width > 300
-    assert sorted(path.name for path in Path("out/zoom").iterdir()) == [
-        "a.zoom.png", "b.zoom.png", "index.html", "results.json",
-    ]  # fmt: skip
+        assert Image.open(Path("out/zoom", row["files"]["view"]["figure"])).width > 300
+    assert sorted(path.name for path in Path("out/zoom").iterdir()) == ["index.html", "index_files", "results.json"]
     assert json.loads(Path("all.json").read_text())["rows"] == found["results"]
     assert "zoom: 2 done, 1 skipped: out/zoom/results.json" in out
 

@@ -37,7 +37,7 @@ def test_old_spellings_work_and_say_so(pooled: nn.Module, batch: Tensor) -> None
 
 def test_saved_files_say_what_they_are(pooled: nn.Module, batch: Tensor, tmp_path: Path) -> None:
     seen = fovea.explain(fovea.wrap(pooled, labels=["a/b", "c d", "e", "f", "g"]), batch, target=["a/b", "c d"])
-    seen.save(tmp_path)
+    seen.save(tmp_path, files=True)
     saved = read(tmp_path)
     assert (saved.what, saved.settings["method"], len(saved.results)) == ("explain", "l2caf", 3)
     row, files = saved.results[1]["maps"][0], saved.results[1]["files"]["maps"][0]

@@ -43,7 +43,7 @@ def test_what_was_done_is_on_disk_when_a_later_batch_fails(
     good: int, net: fovea.Network, pictures: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    with suppress(RuntimeError), Writer(out, "explain", {"net": "mine"}) as writer:
+    with suppress(RuntimeError), Writer(out, "explain", {"net": "mine"}, files=True) as writer:
         for step in steps(net, pictures, good):
             writer.add(step.results, step.skipped)
     saved = read(out)
@@ -70,7 +70,7 @@ def test_a_failure_before_anything_leaves_the_folder_alone(tmp_path: Path) -> No
 
 
 def test_several_methods_are_one_row(net: fovea.Network, pictures: Path, tmp_path: Path) -> None:
-    with Writer(tmp_path / "out", "explain", {}) as writer:
+    with Writer(tmp_path / "out", "explain", {}, files=True) as writer:
         for step in explain_batches(net, pictures, [find("l2caf"), find("cam")], "ox/cart", batch=3):
             writer.add(step.results, step.skipped)
     saved = read(tmp_path / "out")
@@ -78,7 +78,7 @@ def test_several_methods_are_one_row(net: fovea.Network, pictures: Path, tmp_pat
     files = saved.results[0]["files"]["maps"]
     assert [names["values"] for names in files] == ["0.l2caf.ox_cart.npy", "0.cam.ox_cart.npy"]
     assert [row["method"] for row in saved.results[0]["maps"]] == ["l2caf", "cam"]
-    assert '<img alt="" src="0.l2caf.ox_cart.png">' in (tmp_path / "out" / "index.html").read_text()
+    assert 'src="index_files/0.jpg">' in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_blank_maps_tell_their_reason(net: fovea.Network, pictures: Path) -> None:

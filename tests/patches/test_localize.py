@@ -147,7 +147,7 @@ def test_files_of_a_folder(anchornet: Network, tmp_path: Path) -> None:
     (tmp_path / "in" / "b.png").write_bytes(b"no picture")
     with pytest.warns(UserWarning, match="1 picture"):
         found = fovea.localize(anchornet, tmp_path / "in", count=2)
-    rows = found.save(tmp_path / "out")
+    rows = found.save(tmp_path / "out", files=True)
     content = json.loads((tmp_path / "out" / "results.json").read_text())
     assert content["results"] == rows
     assert content["skipped"][0]["name"].endswith("b.png")

@@ -101,7 +101,7 @@ def test_an_option_that_would_change_nothing_is_refused() -> None:
 
 
 def test_a_sentence(run: Run, weights: dict[str, Path]) -> None:
-    code, out, err = run(SENTENCE, "Zebras all over", "--net", weights["anchornet_text"])
+    code, out, err = run(SENTENCE, "Zebras all over", "--net", weights["anchornet_text"], "--files")
     assert (code, err) == (0, "")
     assert SENTENCE in out
     assert "none of the words is known ('zebras', 'all', 'over')" in out
@@ -113,13 +113,16 @@ def test_a_sentence(run: Run, weights: dict[str, Path]) -> None:
 
 
 def test_pictures(run: Run, weights: dict[str, Path], cat: Path) -> None:
-    code, out, err = run(cat, "--net", weights["anchornet"], "--count", 2, "--branch", 63, "--json", "all.json")
+    net = ("--net", weights["anchornet"], "--files")
+    code, out, err = run(cat, *net, "--count", 2, "--branch", 63, "--json", "all.json")
     assert (code, err) == (0, "")
     (row,) = rows("picture")
     assert row["side"] == 63
     assert 1 <= len(row["patches"]) <= 2
-    assert f"{row['label']} {row['probability']:.2f}, {len(row['patches'])} patch" in out
+    box = " ".join(f"{side:.0f}" for side in row["patches"][0]["box"])
+    assert f"chelsea.png  {row['label']}  {row['probability']:.2f}  box {box}  {len(row['patches'])} patch" in out
     assert "of 63 x 63" in out
+    assert out.splitlines()[-1] == "out/localize/index.html"
     for name in (row["files"]["overlay"], row["files"]["evidence"], *row["files"]["crops"]):
         assert Path("out/localize", name).is_file()
     assert json.loads(Path("all.json").read_text())["rows"] == [row]
@@ -148,7 +151,7 @@ def test_several_media_at_once(run: Run, weights: dict[str, Path], cat: Path, mo
     assert (code, err) == (0, "")
     assert [len(rows(kind)) for kind in ("picture", "text", "sound")] == [1, 1, 1]
     assert "localize: 3 done, 0 skipped" in out
-    assert Path("out/localize", rows("sound")[0]["files"]["picture"]).is_file()
+    assert Path("out/localize", rows("sound")[0]["files"]["view"]["figure"]).is_file()
 
 
 def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
@@ -217,12 +220,12 @@ def test_why(run: Run, weights: dict[str, Path], cat: Path) -> None:
             Image.open(cat).rotate(90 * i + len(label)).save(f"pets/test/{label}/{label}{i}.png")
     net = ("--net", weights["anchornet"])
     code, out, _ = run("--why", "--data", "pets", "--split", "test", "--class", "dog", *net)
-    assert (code, out.splitlines()[0]) == (0, "out/localize/dog.why.png")
+    assert (code, out.splitlines()[-1]) == (0, "out/localize/index.html")
     (found,) = regions()["results"]
     assert [len(found[kind]) for kind in ("representative", "confusing")] == [2, 4]
     assert {one["class"] for one in found["confusing"]} == {"cat", "emu"}
     code, out, _ = run(cat, "--why", "--target", "cat", "--data", "pets", *net, "--json", "why.json")
-    assert (code, out.splitlines()[0]) == (0, "out/localize/chelsea.why.png")
+    assert (code, out.splitlines()[-1]) == (0, "out/localize-2/index.html")
     (row,) = json.loads(Path("why.json").read_text())["rows"]
     assert all((one["mistaken_for"] is None) == one["right"] for one in row["branches"])
     code, _, err = run("--why", "--data", "pets", "--class", "dgo", *net)

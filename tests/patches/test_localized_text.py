@@ -135,7 +135,7 @@ def test_choices_that_text_does_not_have_are_refused(network: Network) -> None:
 
 def test_what_is_saved(network: Network, tmp_path: Path) -> None:
     found = localize(network, ["<script>alert('bad')</script> & film", "good film"])
-    rows = found.save(tmp_path)
+    rows = found.save(tmp_path, files=True)
     assert read(tmp_path).results == rows
     assert rows[1]["span"]["characters"] == [0, 9]
     pages = [(tmp_path / row["files"]["page"]).read_text() for row in rows]

@@ -123,7 +123,7 @@ def test_pictures_on_which_branches_disagree(network: Network, data: DataSet) ->
 
 
 def test_right_and_wrong_are_told_by_more_than_color(network: Network, data: DataSet, tmp_path: Path) -> None:
-    row = why.disagreements(network, data).save(tmp_path)[0]
+    row = why.disagreements(network, data).save(tmp_path, files=True)[0]
     pixels = {color for _, color in Image.open(tmp_path / row["files"]["figure"]).getcolors(1 << 20)}
     assert {tuple(bytes.fromhex(ink[1:])) for ink in (reasons.RIGHT, reasons.WRONG)} <= pixels
     assert [one["right"] for one in row["branches"]] == [False, True]
@@ -169,5 +169,5 @@ def test_a_real_network(photographs: Path, tmp_path: Path) -> None:
         x0, y0, x1, y1 = one.patch.box  # the photograph is 451 x 300, squashed or cropped into 112 x 112
         assert 0 <= x0 < x1 <= 451
         assert 0 <= y0 < y1 <= 300
-    (row,) = reports.save(tmp_path)
+    (row,) = reports.save(tmp_path, files=True)
     assert (tmp_path / row["files"]["figure"]).is_file()

@@ -147,7 +147,7 @@ def test_before_the_projection_there_is_only_what_is_nearest(network: Network, d
 
 def test_the_page_of_prototypes(network: Network, data: DataSet, tmp_path: Path) -> None:
     found = prototyping.nearest(network, data, count=2)
-    found.save(tmp_path / "out")
+    found.save(tmp_path / "out", files=True)
     index = page.write_prototypes(Results(found, settings={"net": "<squares>"}), tmp_path / "out")
     text = index.read_text()
     assert text.count("<section>") == 2
@@ -172,14 +172,14 @@ def test_the_page_of_answers(network: Network, data: DataSet, tmp_path: Path) ->
     assert [name.endswith("bad.png") for name, _ in found.skipped] == [True]
     text = page.write_answers(found, tmp_path / "out").read_text()
     assert text.count("data:image/jpeg;base64,") == 3 * 4
-    (row,) = found.save(tmp_path / "out")
+    (row,) = found.save(tmp_path / "out", files=True)
     assert row["label"] == "cherry"
     assert row["reasons"][0]["contribution"] == pytest.approx(found[0].reasons[0].contribution)
     assert (tmp_path / "out" / row["files"]["sheet"]).is_file()
     (tmp_path / "new.png").unlink()  # the page goes on without it, and with what was there before
     text = page.write_answers(found, tmp_path / "out", [row]).read_text()
     assert "new.png does not exist" in text
-    assert f'src="{row["files"]["sheet"]}"' in text
+    assert f'src="{row["files"]["view"]["figure"]}"' in text
 
 
 def test_the_command(tmp_path: Path, data: DataSet) -> None:
@@ -200,7 +200,7 @@ def test_the_command(tmp_path: Path, data: DataSet) -> None:
     picture = str(tmp_path / "set/leaf/0.png")
     shown = CliRunner().invoke(app, [*given, picture, "--data", str(tmp_path / "set")])
     assert shown.exit_code == 0, shown.output
-    assert (tmp_path / "out/0.jpg").is_file()
+    assert (tmp_path / "out/index_files/0.jpg").is_file()
     refused = CliRunner().invoke(app, given)
     assert isinstance(refused.exception, BadChoice)
     assert "--data" in str(refused.exception)

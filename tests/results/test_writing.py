@@ -39,6 +39,15 @@ def save(folder: Path, *results: Told, what: str = "explain", skipped: Any = (),
         writer.add(results, skipped)
 
 
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def figure(row: dict[str, Any]) -> str:
+    name: str = row["files"]["view"]["figure"]
+    return name
+
+
 def labels(folder: Path) -> list[tuple[str, str]]:
     return [(Path(row["name"]).name, row["label"]) for row in read(folder).results]
 
@@ -55,7 +64,7 @@ def test_the_same_picture_verb_and_settings_are_replaced(picture: str, tmp_path:
     save(out, Told(picture, "ox"), net="a")
     save(out, Told(picture, "cat"), net="a")
     assert labels(out) == [("x.png", "cat")]
-    assert sorted(os.listdir(out)) == ["index.html", "results.json", "x.figure.png"]
+    assert files(out) == ["index.html", "index_files/x.jpg", "index_files/x.js", "results.json"]
     assert set(json.loads((out / FILE).read_text())) == {"what", "settings", "results", "skipped"}
 
 
@@ -73,11 +82,11 @@ def test_another_verb_or_other_settings_stand_beside(
     assert (saved.what, saved.settings) == (what, settings)
     (other,) = saved.runs
     assert (other.what, other.settings, other.results) == ("explain", {"net": "a"}, [0])
-    first, second = (out / row["files"]["figure"] for row in saved.results)
+    first, second = (out / figure(row) for row in saved.results)
     assert Image.open(first).getpixel((0, 0)) != Image.open(second).getpixel((0, 0))
     page = (out / "index.html").read_text()
-    assert "x.figure.png" in page
-    assert "x-2.figure.png" in page
+    assert "index_files/x.jpg" in page
+    assert "index_files/x-2.jpg" in page
     save(out, Told(picture, "lynx"), net="a")  # the first run once more
     assert labels(out) == [("x.png", "cat"), ("x.png", "lynx")]
     assert [row["stem"] for row in read(out).results] == ["x-2", "x"]
@@ -89,7 +98,7 @@ def test_what_is_no_file_is_known_by_what_is_said_of_it(tmp_path: Path) -> None:
     save(tmp_path, Told("picture", "cat"))
     save(tmp_path, Told("picture", "ox"))
     assert labels(tmp_path) == [("picture", "cat"), ("picture", "ox")]
-    assert len(list(tmp_path.glob("*.png"))) == 2
+    assert len(list(tmp_path.glob("*/*.jpg"))) == 2
 
 
 def test_skipped_entries_stay_until_the_picture_is_done(picture: str, tmp_path: Path) -> None:
@@ -181,9 +190,15 @@ def test_a_picture_in_the_folder_is_not_drawn_over(tmp_path: Path) -> None:
 
     path = tmp_path / "x.png"
     Image.new("RGB", (9, 9)).save(path)
-    save(tmp_path, Short(str(path)))
+    with Writer(tmp_path, "explain", {}, files=True) as writer:
+        writer.add([Short(str(path))])
     assert Image.open(path).size == (9, 9)
-    assert read(tmp_path).results[0]["files"] == {"sheet": "x-2.png"}
+    assert read(tmp_path).results[0]["files"]["sheet"] == "x-2.png"
+    thumbnail = tmp_path / "index_files" / "x-2.jpg"
+    before = thumbnail.read_bytes()
+    save(tmp_path, Told(str(thumbnail)))
+    assert thumbnail.read_bytes() == before
+    assert figure(read(tmp_path).results[1]) == "index_files/x-2-2.jpg"
 
 
 def test_a_failure_keeps_what_was_done(tmp_path: Path) -> None:
@@ -194,7 +209,7 @@ def test_a_failure_keeps_what_was_done(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), Writer(tmp_path, "explain", {}) as writer:
         writer.add([Told("a"), Broken("b"), Told("c")])
     assert labels(tmp_path) == [("a", "ox")]
-    assert sorted(os.listdir(tmp_path)) == ["a.figure.png", "index.html", "results.json"]
+    assert files(tmp_path) == ["index.html", "index_files/a.jpg", "index_files/a.js", "results.json"]
 
 
 def test_names_of_any_bytes(tmp_path: Path) -> None:
@@ -225,11 +240,12 @@ def test_threads_into_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {row["label"] for row in saved.results} == expected
     assert {entry["name"] for entry in saved.skipped} == {f"bad {name}" for name in expected}
     for row in saved.results:
-        red = Image.open(tmp_path / row["files"]["figure"]).getpixel((0, 0))
-        assert red == Told("", row["label"]).draw().getpixel((0, 0))
-    assert sorted(os.listdir(tmp_path)) == sorted(
-        ["index.html", "results.json", *(row["files"]["figure"] for row in saved.results)]
-    )
+        (red, *_), (wanted, *_) = (
+            image.getpixel((0, 0)) for image in (Image.open(tmp_path / figure(row)), Told("", row["label"]).draw())
+        )
+        assert abs(red - wanted) <= 2
+    named = [name for row in saved.results for name in writing.names_in(row["files"])]
+    assert files(tmp_path) == sorted(["index.html", "results.json", *named])
 
 
 class Killing(Told):
@@ -263,13 +279,9 @@ def test_processes_into_one_folder_and_one_that_is_killed(tmp_path: Path, monkey
     run(tmp_path, "a")
     saved = read(tmp_path)
     assert sorted(row["label"] for row in saved.results) == sorted(f"{net}{i}" for net in "ab" for i in range(12))
-    files = [row["files"]["figure"] for row in saved.results]
-    assert len(set(files)) == 24
-    assert {path for path in os.listdir(tmp_path) if not path.startswith(".part-")} == {
-        "index.html",
-        "results.json",
-        *files,
-    }
+    named = [name for row in saved.results for name in writing.names_in(row["files"])]
+    assert len(set(named)) == 48
+    assert {path for path in files(tmp_path) if ".part-" not in path} == {"index.html", "results.json", *named}
 
 
 def test_rows_of_before_runs_came_are_kept(tmp_path: Path) -> None:

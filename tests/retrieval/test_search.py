@@ -136,7 +136,7 @@ def test_a_network_without_a_map_has_a_page_all_the_same(tmp_path: Path) -> None
     opened = open_index(index(net, folder(tmp_path / "set"), tmp_path / "a.fovea").file, net)
     found = opened.search(tmp_path / "set/warm/red.png", count=2)
     assert (found[0].maps.own, found[0].maps.neighbors) == (None, ())
-    found.save(tmp_path / "out")
+    found.save(tmp_path / "out", files=True)
     text = (tmp_path / "out/index.html").read_text(encoding="utf-8")
     assert text.count("No maps: no layer of Sequential gives a spatial map") == 2
     assert (tmp_path / "out/red.png").is_file()
@@ -154,7 +154,7 @@ def test_a_map_drawn_at_another_size_lies_on_the_same_part(opened: Index, tmp_pa
 
 def test_saved(opened: Index, tmp_path: Path) -> None:
     found = opened.search(tmp_path / "set/warm/half.png", count=3)
-    (row,) = found.save(tmp_path / "out")
+    (row,) = found.save(tmp_path / "out", files=True)
     text = (tmp_path / "out/index.html").read_text(encoding="utf-8")
     assert text == found.page(tmp_path / "page.html").read_text(encoding="utf-8")
     assert not re.findall(r'(?:src|href)="(?!data:)', text), "the page must not fetch anything"
@@ -177,7 +177,7 @@ def test_saved_again_what_was_there_stays(opened: Index, tmp_path: Path) -> None
     opened.search(tmp_path / "set/warm/half.png", count=1).save(tmp_path / "out")
     opened.search(tmp_path / "set/cold/blue.png", count=1).save(tmp_path / "out")
     text = (tmp_path / "out/index.html").read_text(encoding="utf-8")
-    assert (text.count('class="card"'), text.count('src="half.png"')) == (1, 1)
+    assert (text.count('class="card"'), text.count('src="index_files/half.jpg"')) == (1, 1)
     assert [Path(row["name"]).name for row in read(tmp_path / "out").results] == ["half.png", "blue.png"]
 
 
@@ -215,7 +215,7 @@ def test_commands(run: dict[str, Run], tmp_path: Path) -> None:
     assert re.search(r"loaded in [\d.]+ s, answered in [\d.]+ s each, 5 pictures", said)
     assert "itself in the index, as warm/red.png" in said
     assert "bad.png is not a picture" in warned
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"index.html", "results.json", "red.png", "blue.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"index.html", "results.json", "index_files"}
     assert json.loads(told.read_text())["skipped"][0]["name"].endswith("bad.png")
 
 

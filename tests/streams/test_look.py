@@ -225,10 +225,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 def test_the_command(run: Run) -> None:
     Path("photos/c.png").write_bytes(b"")
     Path("photos/d.mp4").write_bytes(b"clip")
-    code, out, err = run("photos", "--net", "made", "--truth", "red_bird")
+    code, out, err = run("photos", "--net", "made", "--truth", "red_bird", "--files")
     assert code == 0
     assert "c.png is empty" in err
-    assert "photos/a.png: red_bird 0." in out
+    assert "photos/a.png  red_bird  0." in out
     assert "look_longer: 2 done, 2 skipped" in out
     found = read("out/explain")
     assert (found.what, found.settings) == ("look_longer", {"net": "made", "method": "gradcam", "target": None})

@@ -274,7 +274,7 @@ def test_strip_of_many_frames_is_not_endless(net: fovea.Network, path: Path) -> 
 def test_files(net: fovea.Network, path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (seen,) = fovea.watch(net, path, frames=4, target=["cat", "ox"])
-    seen.save(out)
+    seen.save(out, files=True)
     (row,) = read(out).results
     assert (row["name"], row["size"], row["rate"]) == (str(path), [64, 48], 10.0)
     assert [frame["number"] for frame in row["frames"]] == [2, 7, 12, 17]
@@ -289,8 +289,8 @@ def test_files(net: fovea.Network, path: Path, tmp_path: Path) -> None:
 
 
 def test_one_map_has_short_names(net: fovea.Network, path: Path, tmp_path: Path) -> None:
-    fovea.watch(net, path).save(tmp_path / "out")
-    names = sorted(file.name for file in (tmp_path / "out").iterdir())
+    fovea.watch(net, path).save(tmp_path / "out", files=True)
+    names = sorted(file.name for file in (tmp_path / "out").iterdir() if file.is_file())
     assert names == ["clip.film.mp4", "clip.l2caf.output.npy", "clip.strip.png", "index.html", "results.json"]
 
 

@@ -55,8 +55,8 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def saved() -> Saved:
-    return read("out/explain")
+def saved(folder: str = "out/explain") -> Saved:
+    return read(folder)
 
 
 def names(*suffixes: str) -> list[str]:
@@ -67,11 +67,15 @@ def test_one_clip(run: Run, folder: Path) -> None:
     status, said, _ = run(folder / "clip.mp4", "--net", "mine", "--frames", 3)
     assert status == 0
     assert "explain: 1 done, 0 skipped" in said
-    assert names("") == ["clip.film.mp4", "clip.l2caf.output.npy", "clip.strip.png", "index.html", "results.json"]
-    assert np.load("out/explain/clip.l2caf.output.npy").shape == (3, 6, 6)
+    assert names("") == ["index.html", "index_files", "results.json"]
+    assert sorted(path.name for path in Path("out/explain/index_files").iterdir()) == [
+        "clip.jpg",
+        "clip.js",
+        "clip.mp4",
+    ]
     (row,) = saved().results
     assert [one["number"] for one in row["frames"]] == [2, 6, 10]
-    with av.open("out/explain/clip.film.mp4") as film:
+    with av.open("out/explain/index_files/clip.mp4") as film:
         assert sum(1 for _ in film.decode(video=0)) == 12
         assert film.duration == pytest.approx(1.2e6, abs=1e4)
 
@@ -80,7 +84,7 @@ def test_every_frame(run: Run, folder: Path) -> None:
     assert run(folder / "clip.mp4", "--net", "mine", "--every", 1)[0] == 0
     assert len(saved().results[0]["frames"]) == 12
     assert run(folder / "clip.mp4", "--net", "mine", "--every", 5)[0] == 0
-    assert [one["number"] for one in saved().results[0]["frames"]] == [0, 5, 10]
+    assert [one["number"] for one in saved("out/explain-2").results[0]["frames"]] == [0, 5, 10]
 
 
 def test_a_folder_of_both(run: Run, folder: Path) -> None:
@@ -93,7 +97,7 @@ def test_a_folder_of_both(run: Run, folder: Path) -> None:
         "still.gif", "still.png", "clip.mp4", "moving.gif"
     ]  # fmt: skip
     assert [Path(row["name"]).name for row in saved().skipped] == ["broken.mp4", "nothing.mkv"]
-    assert names(".mp4") == ["clip.film.mp4", "moving.film.mp4"]
+    assert len(list(Path("out/explain/index_files").glob("*.mp4"))) == 2
 
 
 def test_nothing_but_a_damaged_clip(run: Run, folder: Path) -> None:
@@ -105,11 +109,14 @@ def test_nothing_but_a_damaged_clip(run: Run, folder: Path) -> None:
 
 def test_several_methods_and_targets(run: Run, folder: Path) -> None:
     status, *_ = run(
-        folder / "clip.mp4", "--net", "mine", "--method", "l2caf,gradcam", "--target", "cat", "--target", "ox"
+        *(folder / "clip.mp4", "--net", "mine", "--method", "l2caf,gradcam"),
+        *("--target", "cat", "--target", "ox", "--files"),
     )
     assert status == 0
     assert names(".strip.png") == [f"clip.{m}.{t}.strip.png" for m in ("gradcam", "l2caf") for t in ("cat", "ox")]
     assert len(names(".mp4")) == len(names(".npy")) == 4
+    assert len(list(Path("out/explain/index_files").glob("*.mp4"))) == 4
+    assert "l2caf: cat" in Path("out/explain/index_files/clip.js").read_text()
 
 
 def test_clips_are_squashed_and_pictures_cropped_unless_told(run: Run, folder: Path) -> None:
@@ -117,7 +124,11 @@ def test_clips_are_squashed_and_pictures_cropped_unless_told(run: Run, folder: P
 
     def lefts(*options: str) -> dict[str, int]:
         assert (
-            run(folder / "clip.mp4", folder / "still.png", "--net", "mine", "--method", "gradcam-abs", *options)[0] == 0
+            run(
+                *(folder / "clip.mp4", folder / "still.png", "--net", "mine", "--method", "gradcam-abs", *options),
+                *("--out", "out/explain"),
+            )[0]
+            == 0
         )
         boxes = {Path(row["name"]).suffix: row["maps"][0]["boxes"] for row in saved().results}
         return {".mp4": boxes[".mp4"][0][0][0], ".png": boxes[".png"][0][0]}
@@ -128,7 +139,7 @@ def test_clips_are_squashed_and_pictures_cropped_unless_told(run: Run, folder: P
 
 
 def test_a_network_over_frames(run: Run, folder: Path) -> None:
-    status, said, warned = run(folder / "clip.mp4", folder / "still.png", "--net", "frames", "--frames", 5)
+    status, said, warned = run(folder / "clip.mp4", folder / "still.png", "--net", "frames", "--frames", 5, "--files")
     assert status == 0
     assert "explain: 1 done, 1 skipped" in said
     assert "frames takes clips, not pictures" in warned

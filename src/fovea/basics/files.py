@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -131,6 +132,22 @@ def claimed(path: Path, owner: str) -> bool:
     with open(handle, "wb") as file:
         file.write(owner.encode())
     return True
+
+
+def taken(folder: Path) -> Path:
+    """A new folder for whoever asks: this one, or the first that is not there of folder-2, folder-3, ….
+
+    Of two that ask at the same moment each gets its own.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+        return place
+    raise AssertionError
 
 
 def contents(path: Path, most: int) -> bytes:

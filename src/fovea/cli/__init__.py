@@ -10,7 +10,7 @@ import typer
 from fovea.basics import FoveaError, write_text
 from fovea.cli import explain, localize, measure, patches, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
-from fovea.cli.common import bar, say
+from fovea.cli.common import bar, say, say_page
 from fovea.cli.ending import DEBUG, STATUS, run
 from fovea.cli.glossary import writable
 
@@ -71,7 +71,7 @@ def demo(asked: Asked) -> None:
         from fovea.cli.demo import make
 
         page = make(folder, advance)
-    say.print(f"open in a browser: {page}" if sys.stdout.isatty() else str(page))
+    say_page(page)
 
 
 @command("results", options=("from_", "out"), usual={"out": Path("docs/results.md")}, help={"out": "The page."})

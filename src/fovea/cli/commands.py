@@ -22,6 +22,7 @@ from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, fillable, spelle
 if TYPE_CHECKING:
     from fovea.data import DataSet
     from fovea.networks import Network
+    from fovea.results import Writer
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,13 @@ class Asked:
         out = Path(self.values["out"])
         fillable("--out", out)
         return out
+
+    def writer(self, what: str, settings: Mapping[str, Any], kind: "type[Writer] | None" = None) -> "Writer":
+        """Of what goes to --out; where that was not typed, of a folder that no other run has."""
+        from fovea.results import Writer
+
+        files = self.values.get("files") or False
+        return (kind or Writer)(self.folder(), what, settings, files, fresh="out" not in self.typed)
 
     def network(self, name: str | None = None) -> "Network":
         """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""

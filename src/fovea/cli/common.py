@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.segment import Segment
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from fovea.results import Result, Step, Writer
 
     T = TypeVar("T", bound=Result)
+
+
+NAME, LABEL = 40, 28  # columns of a line, at most
 
 
 class Plain(Console):
@@ -162,20 +166,21 @@ def show(
     steps: "Iterable[Step[T]]",
     writer: "Writer",
     doing: str,
-    line: "Callable[[T], str] | None" = None,
     json: Path | None = None,
+    instead: "Callable[[T], Sequence[str | Text]]" = lambda result: (),
 ) -> None:
-    """What every verb does: a line per result, all of them into the writer's folder, and to --json where it is asked.
+    """What every verb does: a line per result, or what is to be said instead; all of them into the writer's folder, and
+    to --json where it is asked.
 
     A result's `note` is told once, with how many have it. Exit status 1 when nothing was done.
     """
-    from fovea.results import said
-
     notes: Counter[str] = Counter()
+    lines = Lines()
     with writer, bar(doing) as advance:
         for step in steps:
-            for result in step.results:
-                say.print(f"{result.name}: {line(result) if line else said(result)}")
+            for result, line in zip(step.results, lines.of(step.results), strict=True):
+                for words in instead(result) or (line,):
+                    say.print(words)
                 notes.update([note] if (note := getattr(result, "note", None)) else ())
             writer.add(step.results, step.skipped)
             advance(step.done, step.total)
@@ -184,9 +189,47 @@ def show(
     finish(writer, json)
 
 
+@dataclass
+class Lines:
+    """One line per result, its parts below those of the lines before: name, label, probability, box, what else."""
+
+    name: int = 0  # width
+    label: int = 0
+
+    def of(self, results: "Sequence[Result]") -> list[str]:
+        parts = [(brief(result.name, NAME), brief(result.label, LABEL), result) for result in results]
+        self.name = max([self.name, *(cell_len(name) for name, _, _ in parts)])
+        self.label = max([self.label, *(cell_len(label) for _, label, _ in parts)])
+        return [
+            f"{set_cell_size(name, self.name)}  {set_cell_size(label, self.label)}  {_facts(result)}".rstrip()
+            for name, label, result in parts
+        ]
+
+
+def _facts(result: "Result") -> str:
+    from fovea.results import first_box
+
+    share = "    " if result.probability is None else f"{result.probability:.2f}"
+    box = " ".join(["box", *(f"{side:.0f}" for side in first_box(result.boxes))])
+    words = result.view().words
+    return "  ".join(filter(None, (share, box if box != "box" else "", words)))
+
+
+def brief(text: str, most: int) -> str:
+    """So many columns of a text at most: the end of a path, the beginning of anything else."""
+    text = printable(text)
+    if cell_len(text) <= most:
+        return text
+    parts = text.split("/")
+    for start in range(1, len(parts)):
+        if cell_len(end := "/".join(["…", *parts[start:]])) <= most:
+            return end
+    return f"{set_cell_size(parts[-1], most - 1).rstrip()}…"
+
+
 def finish(writer: "Writer", json: Path | None = None) -> None:
     """What a verb says last: what was skipped, how much was done, and where it is."""
-    from fovea.results import FILE
+    from fovea.results import FILE, PAGE
 
     tell_skipped(writer.skipped, f", listed in {FILE}")
     if json is not None:
@@ -195,8 +238,14 @@ def finish(writer: "Writer", json: Path | None = None) -> None:
         write(Figures(writer.what, writer.settings, writer.rows), json)
     where = writer.folder / FILE
     say.print(f"{writer.what}: {len(writer.rows)} done, {len(writer.skipped)} skipped: {where}")
+    say_page(writer.folder / PAGE)
     if not writer.rows:
         raise typer.Exit(1)
+
+
+def say_page(page: Path) -> None:
+    """Where a page is, which is the last line of a command that writes one."""
+    say.print(f"open in a browser: {page}" if say.is_terminal else str(page))
 
 
 def write(found: "Figures", json: Path | None) -> None:

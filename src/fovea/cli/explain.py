@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fovea.networks import Network
     from fovea.results import Step
 
+OUT = "Folder for the page (index.html) and results.json."
 SELF_ATTENTION = "self-attention"  # of two-stream networks alone
 
 
@@ -25,7 +26,7 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     arguments=("pictures",),
     options=(
         "net", "method", "target", "layer", "fit", "frames", "every", "truth", "batch", "max_pixels", "weights",
-        "untrained", "device", "out",
+        "untrained", "device", "out", "files",
     ),
     usual={"out": Path("out/explain")},
     help={
@@ -36,14 +37,14 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
         "(two by two). Repeat.",
         "fit": "How a picture comes in: the network's own crop (default of pictures), squashed whole (default of "
         "clips), or whole in its proportions.",
-        "out": "Folder for overlays, .npy values, results.json and index.html.",
+        "out": OUT,
     },
     epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
     "fovea explain clip.mp4 --frames 3",
 )  # fmt: skip
 def explain(asked: Asked) -> None:
-    """Show where a network looks: one overlay per map, raw values and a page; of a clip a strip of frames and an
-    annotated mp4; of a two-stream network a strip, too."""
+    """Show where a network looks: a line per picture, and a page to open in a browser; of a clip a strip of frames and
+    an annotated mp4; of a two-stream network a strip, too."""
     if asked.frames is not None and asked.every is not None:
         raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
     stills, clips = apart(asked.pictures)
@@ -52,22 +53,22 @@ def explain(asked: Asked) -> None:
     for name in asked.method or ():
         if name != SELF_ATTENTION:
             known(name)  # a wrong one is told before the weights are read
-    out = asked.folder()
+    asked.folder()
     network = asked.network()
     if network.can("streams"):
-        _look_longer(asked, network, stills, clips, out)
+        _look_longer(asked, network, stills, clips)
         return
     if asked.truth is not None:
         raise BadChoice(
             f"--truth is of two-stream networks, whose steps are right or wrong; {asked.one('net')} is none"
         )
-    _explain(asked, network, stills, clips, out)
+    _explain(asked, network, stills, clips)
 
 
-def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path], out: Path) -> None:
+def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path]) -> None:
     from fovea.heatmaps import explain_batches
     from fovea.heatmaps.methods import chosen
-    from fovea.results import Step, Writer
+    from fovea.results import Step
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
     methods = chosen(list(asked.method) if "method" in asked.typed else [DEFAULT])
@@ -92,7 +93,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
                     warn.print(f"note: {note}")
                 yield step
 
-    writer = Writer(out, "explain", settings)
+    writer = asked.writer("explain", settings)
     show(steps(), writer, "explaining")
     if all(row["diagnosis"] for result in writer.rows for row in result["maps"]):
         raise typer.Exit(1)  # nothing to see anywhere
@@ -114,9 +115,9 @@ def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
     return pictures, clips
 
 
-def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path], out: Path) -> None:
+def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path]) -> None:
     """The same of a two-stream network: one strip per picture."""
-    from fovea.results import Step, Writer
+    from fovea.results import Step
     from fovea.streams import look_batches
 
     if asked.layer is not None or asked.fit is not None:
@@ -129,13 +130,8 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     how, target = asked.one("method") or "gradcam", asked.one("target")
     moving = [(str(clip), f"{clip} is a clip, and {asked.one('net')} takes pictures") for clip in clips]
     looks = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
-    writer = Writer(out, "look_longer", {"net": network.name, "method": how, "target": target})
-    show(
-        chain(looks if pictures else (), [Step([], moving, len(pictures), len(pictures))]),
-        writer,
-        "looking",
-        lambda look: look.line(),
-    )
+    writer = asked.writer("look_longer", {"net": network.name, "method": how, "target": target})
+    show(chain(looks if pictures else (), [Step([], moving, len(pictures), len(pictures))]), writer, "looking")
 
 
 @command(

@@ -202,6 +202,7 @@ OPTIONS = {
     "fresh": flag("Start anew, whatever is there."),
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
+    "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),
     "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
     "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=drawable),
     "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),

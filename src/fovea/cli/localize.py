@@ -1,6 +1,6 @@
 """fovea localize: pictures, text and sounds; and why a network was wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,15 @@ import typer
 
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, finish, say, warn
+from fovea.cli.common import Lines, bar, finish, say, show, warn
 from fovea.cli.glossary import spelled
 
 if TYPE_CHECKING:
+    from rich.text import Text as RichText
+
     from fovea.networks import Network
     from fovea.patches import LocalizeOptions, Media, Medium
-    from fovea.results import Results, Step, Writer
+    from fovea.results import Results, Step
 
 PICTURES, TEXTS, SOUNDS = "efficientnet_lite0", "anchornet_text-mr", "anchornet_sound"
 CHOICES = ("count", "overlap", "share", "branch", "target", "method", "side")
@@ -26,8 +28,8 @@ AROUND = 300  # characters shown on either side of the span of a long text
     "localize",
     arguments=("given?",),
     options=(
-        "net", *CHOICES, "out", "json", "why", "data", "split", "class_", "limit", "batch", "device", "max_pixels",
-        "weights", "untrained",
+        "net", *CHOICES, "out", "files", "json", "why", "data", "split", "class_", "limit", "batch", "device",
+        "max_pixels", "weights", "untrained",
     ),
     usual={"net": None, "out": "out/localize"},
     help={
@@ -38,40 +40,34 @@ AROUND = 300  # characters shown on either side of the span of a long text
         "method": "The heatmap of a network without branches: l2caf if not given, cam with --why.",
         "data": "With --why: labeled pictures, as imagenette or a folder.",
         "class_": "With --why and --data.",
-        "out": "Folder for overlays, crops, values, marked texts, results.json and index.html.",
+        "out": "Folder for the page (index.html) and results.json.",
     },
     epilog="Examples:  fovea localize bird.jpg --net anchornet-cub100  |  fovea localize 'a film that is merely bland'"
     "  |  fovea localize --why --data imagenette --split test --class church --net anchornet-imagenette",
 )  # fmt: skip
 def localize(asked: Asked) -> None:
-    """Find the patches, words or moments that speak for the answer: crops, an overlay, the marked text, and JSON."""
+    """Find the patches, words or moments that speak for the answer: a line each, and a page to open."""
     from fovea.patches import LocalizeOptions, refuse_unused, sort_out
 
     single = {name: asked.one(name) if name in ("target", "method") else getattr(asked, name) for name in CHOICES}
     options = LocalizeOptions(**single)  # which refuses what is out of range before any work
-    folder = asked.folder()
+    asked.folder()
     if not asked.why and (asked.data or asked.split or asked.class_ or asked.limit):
         raise BadChoice("--data, --split, --class and --limit go with --why; give pictures to localize in as paths")
     media = sort_out(asked.given or [])
     if asked.why:
-        _why(asked, media, options, folder)
+        _why(asked, media, options)
         return
     if not asked.given:
         raise BadChoice("nothing was given: name pictures, sounds or .txt files, or write a sentence in quotes")
     refuse_unused(media.present or ["pictures"], single)
     networks = _networks(asked, media.present)
-    from fovea.results import Writer
+    from fovea.results import Step
 
     nets = {medium: network.name for medium, network in networks.items()}
-    with Writer(folder, "localize", {"net": nets, **single}) as writer, bar("localizing") as advance:
-        writer.add((), media.missing)
-        for step in chain(*(_steps(medium, network, media, options, asked) for medium, network in networks.items())):
-            for result in step.results:
-                _tell(result)
-            writer.add(step.results, step.skipped)
-            advance(step.done, step.total)
-    _notes(writer)
-    finish(writer, asked.json)
+    steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in networks.items()))
+    writer = asked.writer("localize", {"net": nets, **single})
+    show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked.json, _marked)
 
 
 def _networks(asked: Asked, media: "list[Medium]") -> "dict[Medium, Network]":
@@ -123,24 +119,16 @@ def _steps(
     return localize_steps(network, list(media.pictures), options, asked.batch, asked.max_pixels)
 
 
-def _tell(result: Any) -> None:
-    """One line about a picture or a sound; a text is shown with its span marked."""
+def _marked(result: Any) -> "Sequence[str | RichText]":
+    """A text is shown with its span marked."""
     from fovea.patches import LocalizedText
 
     if not isinstance(result, LocalizedText):
-        say.print(f"{result.name}: {result.line()}")
-        return
-    say.print(result.marked(AROUND))
-    for line in filter(None, (result.about(), result.ignored)):
-        say.print(f"  {line}")
+        return ()
+    return [result.marked(AROUND), *(f"  {line}" for line in (result.about(), result.ignored) if line)]
 
 
-def _notes(writer: "Writer") -> None:
-    for note in dict.fromkeys(row["note"] for row in writer.rows if row.get("note")):
-        warn.print(f"note: {note}")
-
-
-def _why(asked: Asked, media: "Media", options: "LocalizeOptions", folder: Path) -> None:
+def _why(asked: Asked, media: "Media", options: "LocalizeOptions") -> None:
     """For a class of a data set; for pictures; or for pictures of a data set on which the branches disagree."""
     label = asked.one("class_")
     if media.texts or media.sounds:
@@ -154,17 +142,15 @@ def _why(asked: Asked, media: "Media", options: "LocalizeOptions", folder: Path)
     for option in sorted(unused):
         if getattr(options, option) is not None:
             raise BadChoice(f"{spelled(option)} has no say in --why; leave it out")
-    from fovea.results import Writer
-
     network = asked.network(asked.one("net") or _trained_on(asked.data))
     data = None if asked.data is None else asked.dataset(network.labels)
     about = {"net": network.name, "data": asked.data, **{name: getattr(options, name) for name in CHOICES}}
-    with Writer(folder, "why", about) as writer:
+    with asked.writer("why", about) as writer:
         writer.add((), media.missing)
         reports = _reports(asked, network, media, data, options)
+        for line in Lines().of(reports):
+            say.print(line)
         writer.add(reports, reports.skipped)
-    for row in writer.rows:
-        say.print(str(folder / row["files"]["figure"]))
     if not writer.rows and data is not None and not media.pictures:
         warn.print("the narrowest and the widest branch never disagreed")
         raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, finish, say, shortened
+from fovea.cli.common import bar, finish, say, say_page, shortened
 
 USUAL = "protopnet-cub100"
 
@@ -10,7 +10,7 @@ USUAL = "protopnet-cub100"
 @command(
     "prototypes",
     arguments=("pictures?",),
-    options=("net", "data", "out", "json", "class_", "nearest", "top", "batch", "device", "max_pixels"),
+    options=("net", "data", "out", "files", "json", "class_", "nearest", "top", "batch", "device", "max_pixels"),
     usual={"net": (USUAL,), "out": "out/prototypes"},
     help={
         "pictures": "Say of these (files, folders or 'globs') what they look like; none: show the prototypes.",
@@ -22,17 +22,16 @@ USUAL = "protopnet-cub100"
 )
 def prototypes(asked: Asked) -> None:
     """Show what a ProtoPNet's prototypes are, or which of them a picture's parts look like: a page, sheets and JSON."""
-    folder = asked.folder()
+    asked.folder()
     if asked.pictures and asked.class_:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
     from fovea.data import open_data
     from fovea.prototypes import likeness, page
-    from fovea.results import Writer
 
     network = asked.network()
     where = asked.data or _trained_on(asked.one("net"))
     data = open_data(where)
-    writer = Writer(folder, "prototypes", {"net": network.name, "data": shortened(where)})
+    writer = asked.writer("prototypes", {"net": network.name, "data": shortened(where)})
     if asked.pictures:
         with bar("comparing") as advance:
             answers = likeness.looks_like(
@@ -48,7 +47,7 @@ def prototypes(asked: Asked) -> None:
             say.print(f"{answer.name}: {answer.line()}")
         with writer:
             writer.add(answers, answers.skipped)
-        written = page.write_answers(answers, folder, writer.others)
+        written = page.write_answers(answers, writer.folder, writer.others)
     else:
         numbers = likeness.choose(network, asked.class_ or ())
         with bar("looking for the nearest") as advance:
@@ -57,9 +56,9 @@ def prototypes(asked: Asked) -> None:
             )
         with writer:
             writer.add(found, found.skipped)
-        written = page.write_prototypes(found, folder, writer.others)
+        written = page.write_prototypes(found, writer.folder, writer.others)
     finish(writer, asked.json)
-    say.print(f"open in a browser: {written}")
+    say_page(written)
 
 
 def _trained_on(net: str) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from fovea.basics import write_json
 from fovea.cli.commands import Asked, command, device_of
-from fovea.cli.common import bar, say, warn, write
+from fovea.cli.common import bar, say, say_page, warn, write
 
 if TYPE_CHECKING:
     from fovea.retrieval import Search
@@ -47,7 +47,7 @@ def index(asked: Asked) -> None:
 @command(
     "search",
     arguments=("pictures",),
-    options=("index", "net", "count", "out", "json", "folder", "device", "max_pixels"),
+    options=("index", "net", "count", "out", "files", "json", "folder", "device", "max_pixels"),
     usual={"out": Path("out/search"), "net": None},
     help={
         "net": "The network of the index, where that is of your own and cannot be named there.",
@@ -57,12 +57,14 @@ def index(asked: Asked) -> None:
 )
 def search(asked: Asked) -> None:
     """Find the pictures of an index that are nearest to a picture, and show where they are alike: a page to open."""
-    start, out = time.perf_counter(), asked.folder()
+    start = time.perf_counter()
+    asked.folder()
     with bar("opening the index"):
+        from fovea.results import PAGE
         from fovea.retrieval import Searches, open_index
 
         opened = open_index(asked.index, asked.one("net"), asked.values["folder"], device_of(asked.device))
-    writer = Searches.writer(out, "search", opened.settings)
+    writer = asked.writer("search", opened.settings, Searches.writer)
     loaded = time.perf_counter() - start
     if opened.unfinished:
         words = f"{len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on"
@@ -90,7 +92,8 @@ def search(asked: Asked) -> None:
     if asked.json:
         left = [{"name": name, "reason": reason} for name, reason in writer.skipped]
         write_json(asked.json, {"what": "search", "settings": opened.settings, "results": writer.rows, "skipped": left})
-    say.print(f"open in a browser: {out / 'index.html'} (drawn in {time.perf_counter() - start:.1f} s)")
+    say.print(f"drawn in {time.perf_counter() - start:.1f} s")
+    say_page(writer.folder / PAGE)
     if not writer.rows:
         raise typer.Exit(1)
 

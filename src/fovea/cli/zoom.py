@@ -10,7 +10,7 @@ USUAL = "tnet-imagenette"
 @command(
     "zoom",
     arguments=("pictures",),
-    options=("net", "glimpses", "out", "json", "weights", "untrained", "device", "max_pixels"),
+    options=("net", "glimpses", "out", "files", "json", "weights", "untrained", "device", "max_pixels"),
     usual={"net": (USUAL,), "out": "out/zoom"},
     help={
         "net": "A TNet that comes with fovea ('fovea models tnet'), or the file of a TNet, a Saccader or a "
@@ -19,11 +19,10 @@ USUAL = "tnet-imagenette"
     epilog="Examples:  fovea zoom photo.jpg --glimpses 3  |  fovea zoom canvases/ --net tnet-digits --out zooms/",
 )
 def zoom(asked: Asked) -> None:
-    """Classify pictures from a few regions read closely: a picture of each descent, results.json and index.html."""
-    folder = asked.folder()
+    """Classify pictures from a few regions read closely: a line per picture, and a page of the descents."""
+    asked.folder()
     from fovea.glimpses import zoom_steps
     from fovea.networks import is_untrained, ours
-    from fovea.results import Writer
 
     name, glimpses = asked.one("net"), asked.one("glimpses")
     if "net" not in asked.typed and USUAL not in ours():
@@ -36,6 +35,6 @@ def zoom(asked: Asked) -> None:
         say.print(f"by {name}")
     if asked.weights is None and not asked.untrained and is_untrained(name):
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
-    writer = Writer(folder, "zoom", {"net": network.name, "glimpses": glimpses})
+    writer = asked.writer("zoom", {"net": network.name, "glimpses": glimpses})
     steps = zoom_steps(network, list(asked.pictures), glimpses, max_pixels=asked.max_pixels)
-    show(steps, writer, "zooming", lambda answer: answer.line(), asked.json)
+    show(steps, writer, "zooming", asked.json)

@@ -9,7 +9,7 @@ from fovea.basics import finite
 from fovea.glimpses import figure
 from fovea.glimpses.reading import Box
 from fovea.pictures import Shown, about
-from fovea.results import ShowsBoxes, formerly
+from fovea.results import Panel, ShowsBoxes, View, formerly
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ class ZoomAnswer(ShowsBoxes):
         """The descent: the picture with numbered boxes, the glimpses, and the answer's probability after each."""
         return figure.draw(self)
 
-    def line(self) -> str:
-        """In a line: the label, how many glimpses it took, and how much was read."""
+    def view(self) -> View:
+        """The descent, with how many glimpses it took and how much was read."""
         number = f"{len(self.glimpses)} {'glimpse' if len(self.glimpses) == 1 else 'glimpses'}"
-        return f"{self.label} {self.probability:.2f}, {number}, {self.cost.reading()}"
+        return View((Panel(self.draw),), words=f"{number}, {self.cost.reading()}")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,15 +18,20 @@ from fovea.basics import boxes as regions
 from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
 from fovea.results import (
     CalledBoxes,
+    Overlay,
+    Panel,
     Result,
     Results,
     Shows,
+    View,
     drawing,
     marks,
     renamed,
     write_picture,
     write_values,
 )
+
+FRAMES = 12  # of a clip given as a tensor, on a page
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,7 +211,11 @@ class HeatMap(Shows):
     @property
     def boxes(self) -> CalledBoxes:
         """The box of every map in the user's pixels, K,4 (T,K,4); all zeros where it is blank."""
-        return CalledBoxes.of(self.boxes_at(), self.boxes_at)
+        return CalledBoxes.of(self._boxes.copy(), self.boxes_at)
+
+    @cached_property
+    def _boxes(self) -> NDArray[np.int64]:
+        return self.boxes_at()
 
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
         boxes: NDArray[np.int64] = self.maps[self.place : self.place + 1].boxes_at(threshold)[0]
@@ -256,7 +267,7 @@ class HeatMap(Shows):
 
     def rows(self) -> list[dict[str, Any]]:
         """What there is to say of every map, frame by frame."""
-        boxes = self.boxes_at()
+        boxes = self._boxes
         losses = None if self.loss is None else self.loss.detach().float().cpu().numpy()
         return [
             {
@@ -274,6 +285,30 @@ class HeatMap(Shows):
             }
             for place in np.ndindex(*boxes.shape[:-1])
         ]
+
+    def view(self) -> View:
+        """The photograph with the maps over it; of frames, so many as a page can show."""
+        placement = self.shown.placement
+        if placement is None or len(self.maps.grid) != 2:
+            return View(predictions=self.shown.predictions)
+        count = self.frames or 1
+        frames = sorted({round(place) for place in np.linspace(0, count - 1, min(count, FRAMES))})
+        panels = [Panel(partial(self.shown.image, frame), f"frame {frame}" * self.maps.frames) for frame in frames]
+        boxes = self._boxes.reshape(count, len(self.targets), 4)
+        overlays = [
+            Overlay(
+                self.method,
+                self.title(target),
+                self.map(target, frame),
+                placement,
+                boxes[frame, target].tolist() if boxes[frame, target].any() else (),
+                self.diagnosis[target] or "",
+                panel,
+            )
+            for target in range(len(self.targets))
+            for panel, frame in enumerate(frames)
+        ]
+        return View(tuple(panels), tuple(overlays), self.shown.predictions)
 
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
         """The values and the picture of every map, in the order of `rows`."""
@@ -324,6 +359,13 @@ class Explained(Shows):
     def to_dict(self) -> dict[str, Any]:
         rows = [part.to_dict() for part in self.parts]
         return rows[0] | {"maps": [maps for row in rows for maps in row["maps"]]}
+
+    def view(self) -> View:
+        """All maps over the same photograph; of a clip, a figure per method."""
+        views = [part.view() for part in self.parts]
+        if views[0].overlays:
+            return replace(views[0], overlays=tuple(chain(*(view.overlays for view in views))))
+        return replace(views[0], panels=tuple(chain(*(view.panels for view in views))))
 
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
         return {"maps": [names for part in self.parts for names in part.files(folder, stem)["maps"]]}

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice, finite, whole_pixels
 from fovea.pictures import Placement, Shown, about, by_centers, middles
-from fovea.results import ShowsBoxes, drawing, formerly, marks, write_picture, write_values
+from fovea.results import Panel, ShowsBoxes, View, drawing, formerly, marks, write_picture, write_values
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 
@@ -93,9 +93,10 @@ class LocalizedPicture(ShowsBoxes):
             parts.append(drawing.titled(drawn, title, f"attention of the branch of {branch.side} x {branch.side}"))
         return drawing.grid([parts])
 
-    def line(self) -> str:
+    def view(self) -> View:
         count = len(self.patches)
-        return f"{self.label} {self.probability:.2f}, {marks.counted(count, self.side, count)} of the network's pixels"
+        words = f"{marks.counted(count, self.side, count)} of the network's pixels"
+        return View((Panel(self.draw),), words=words)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -15,7 +15,7 @@ from fovea.data import BadSound, Sound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks import Network
 from fovea.patches.media import collected
-from fovea.results import COLORS, Results, Shows, Step, formerly
+from fovea.results import COLORS, Panel, Results, Shows, Step, View, formerly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,9 +50,9 @@ class LocalizedSound(Shows):
         """The spectrogram with the spans on it."""
         return draw_sound(self.sound, self.network, self.heard)
 
-    def line(self) -> str:
+    def view(self) -> View:
         times = ", ".join(f"{start:.3f} to {stop:.3f} s" for start, stop in self.boxes)
-        return f"{self.label} {self.probability:.2f}, {times}"
+        return View((Panel(self.draw),), words=times)
 
     def to_dict(self) -> dict[str, Any]:
         return {

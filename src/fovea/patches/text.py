@@ -18,7 +18,7 @@ from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS
 from fovea.networks import Network, as_found, reading_of
 from fovea.patches.media import collected
-from fovea.results import Results, Shows, Step, drawing, formerly, pages, write_picture
+from fovea.results import Results, Shows, Step, View, drawing, formerly, pages, write_picture
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MARKED, UNREAD = "bold reverse", "dim"  # styles on a terminal
@@ -119,6 +119,19 @@ class LocalizedText(Shows):
         """The answer in a line, which names the span for those who see no colors."""
         evidence = f"evidence {self.span.evidence:.2f}"
         return f"{self.label} {self.probability:.2f}, by {self.branch} words: {self.span.words!r}, {evidence}"
+
+    def view(self) -> View:
+        """The text with its span marked; what was not read is crossed out."""
+        start, stop = self.span.place
+        parts = ("", self.text[:start]), ("mark", self.text[start:stop]), ("", self.text[stop : self.read])
+        answers = [
+            f"{each.window} words: {each.label} {each.probability:.2f} ({each.span.words})" for each in self.branches
+        ]
+        words = (
+            f"by the branch of {self.branch} words, evidence {self.span.evidence:.2f}; each alone: {'; '.join(answers)}"
+        )
+        unseen = f"; not seen: {self.ignored}" if self.ignored else ""
+        return View(words=words + unseen, text=(*parts, ("unread", self.text[self.read :])))
 
     def html(self) -> str:
         """A part of a page: everything of the user's is escaped."""

@@ -15,10 +15,16 @@ from .results import T as T
 from .results import formerly as formerly
 from .results import renamed as renamed
 from .results import said as said
+from .views import Overlay as Overlay
+from .views import Panel as Panel
+from .views import View as View
+from .views import first_box as first_box
 from .writing import FILE as FILE
+from .writing import PAGE as PAGE
 from .writing import Saved as Saved
 from .writing import Skipped as Skipped
 from .writing import Writer as Writer
+from .writing import article_of as article_of
 from .writing import figures as figures
 from .writing import page_of as page_of
 from .writing import read as read

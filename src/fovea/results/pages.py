@@ -1,34 +1,114 @@
-"""What every page of ours is made of: one HTML file with its pictures inside, to open in a browser or to send on."""
+"""What every page of ours is made of: HTML that a browser opens without a connection, its script and style inside."""
 
 import base64
+import hashlib
 import html
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from PIL import Image
 
+from fovea.basics import boxes as regions
 from fovea.results import drawing
 
 QUALITY = 85  # of pictures, as JPEG
+ORDERS = {
+    "given": "as given",
+    "name": "name",
+    "label": "label",
+    "sure": "probability, highest first",
+    "unsure": "probability, lowest first",
+}
 
 
-def page(title: str, body: Iterable[str], style: str = "") -> str:
-    """The whole file; the title is for the browser's tab, the style comes after the one that all pages share."""
-    css = files("fovea.results").joinpath("page.css").read_text()
+def page(title: str, body: Iterable[str], style: str = "", script: str = "", maps: bool = False) -> str:
+    """The whole file; the title is for the browser's tab, the style comes after the one that all pages share.
+
+    Nothing runs in it but the script: what a file's name or a label may smuggle in does nothing.
+    """
+    runs = f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" if script else ""
+    beside = "'self' file:"
+    rules = f"default-src 'none'; img-src {beside} data:; media-src {beside}; style-src 'unsafe-inline'; "
+    rules += f"script-src {runs} {beside}" if script else "script-src 'none'"
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>fovea: {html.escape(title)}</title><style>{css}{style}</style>
-<main>{"".join(body)}</main></html>
+<title>fovea: {html.escape(title)}</title><meta http-equiv="Content-Security-Policy" content="{rules}">
+<style>{_file("page.css")}{style}</style>
+<main{f' data-colors="{_colors()}"' if maps else ""}>{"".join(body)}</main>
+{f"<script>{script}</script>" if script else ""}</html>
 """
+
+
+@cache
+def _file(name: str) -> str:
+    return files("fovea.results").joinpath(name).read_text()
+
+
+def script() -> str:
+    """What makes articles come alive."""
+    return _file("page.js")
+
+
+@cache
+def _colors() -> str:
+    """Red, green, blue and opacity of 256 values, by which maps are painted as `drawing` does it."""
+    shares = np.linspace(0, 1, 256)
+    table = np.column_stack([drawing.color(shares), 255 * drawing.opacity(shares)])
+    return base64.b64encode(table.round().astype(np.uint8).tobytes()).decode()
 
 
 def is_ours(file: Path) -> bool:
     """Whether a file is such a page."""
     with open(file, "rb") as opened:
         return b"<title>fovea: " in opened.read(1000)
+
+
+def article(row: Mapping[str, Any], stem: str, src: str = "", data: str = "", content: str = "") -> str:
+    """What is there without a script: the name, the label and the picture; the rest, from the file `data` or the
+    `content` inside, comes when one scrolls to it. `row` is one of results.json."""
+    name, label = str(row["name"]), str(row.get("label") or "")
+    share = row.get("probability")
+    share = f"{share:.2f}" if isinstance(share, (int, float)) else ""
+    about = {"stem": stem, "name": name, "label": label, "share": share, "src": data}
+    attributes = "".join(f' data-{key}="{html.escape(value)}"' for key, value in about.items() if value)
+    picture = f'<img loading="lazy" alt="" src="{html.escape(src)}">' if src else ""
+    inside = f'<script type="application/json">{content}</script>' if content else ""
+    return f"""<article{attributes}><header><h3>{breaking(_last(name))}</h3>
+<p><b>{html.escape(label)}</b> {share}</p></header>
+<div class="body"><div class="photo">{picture}</div></div>{inside}</article>
+"""
+
+
+def _last(name: str) -> str:
+    """A file's name without its folders; a text as it is."""
+    return Path(name).name if len(name) < 300 and "\n" not in name else name
+
+
+def controls(count: int, maps: bool) -> str:
+    """Search, sort and the opacity of maps; there where a script runs."""
+    orders = "".join(f'<option value="{key}">{words}</option>' for key, words in ORDERS.items())
+    fading = """<label>Map <input type="range" name="fade" min="0" max="100" value="100"></label>
+<label><input type="checkbox" name="boxes" checked> boxes</label>"""
+    return f"""<form class="controls" hidden>
+<label><span>Search</span> <input type="search" name="search" placeholder="name or label" autocomplete="off"></label>
+<label><span>Sort by</span> <select name="sort" aria-label="sort by">{orders}</select></label>{fading if maps else ""}
+<output name="count">{count}</output></form>
+"""
+
+
+def legend() -> str:
+    """What the colors, the box and the hatching of a map mean."""
+    return f"""<div class="legend"><div>{ramp("does not matter", "matters most")}</div>
+<span><i class="key box"></i> the largest part above {regions.THRESHOLD:.0%} of the map's range</span>
+<span><i class="key hatched"></i> {drawing.UNSEEN}</span></div>
+"""
 
 
 def figure(image: Image.Image, caption: str, kind: str = "") -> str:
@@ -42,6 +122,11 @@ def inside(image: Image.Image) -> str:
     buffer = BytesIO()
     image.convert("RGB").save(buffer, "jpeg", quality=QUALITY)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def address(name: str) -> str:
+    """A file beside the page."""
+    return quote(os.fsencode(name))
 
 
 def ramp(low: str, high: str) -> str:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from fovea.basics import whole_pixels
 from fovea.pictures import Shown, tell_skipped
+from fovea.results.views import Panel, View
 from fovea.results.writing import Skipped, Writer, write_page, write_picture
 
 
@@ -40,6 +41,10 @@ class Result(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is not a picture, as JSON takes it."""
+        ...
+
+    def view(self) -> View:
+        """What a page shows of it."""
         ...
 
     def files(self, folder: Path, stem: str) -> dict[str, Any]:
@@ -110,12 +115,13 @@ class Results(Sequence[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.items)
 
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Pictures, values, results.json and index.html into a folder; the rows come back.
+    def save(self, folder: str | Path, files: bool = False) -> list[dict[str, Any]]:
+        """A page (index.html, with its pictures in a folder beside it) and results.json; the rows come back.
 
-        What the folder held of other pictures, verbs and settings stays.
+        `files` asks for loose pictures and arrays of values, too. What the folder held of other pictures, verbs and
+        settings stays.
         """
-        with self.writer(Path(folder), self.what, self.settings) as writer:
+        with self.writer(Path(folder), self.what, self.settings, files) as writer:
             writer.add(self.items, self.skipped)
         tell_skipped(True, writer.skipped[len(self.skipped) :])
         return writer.rows
@@ -156,6 +162,13 @@ class Shows:
 
     def __repr__(self: Result) -> str:  # type: ignore[misc]
         return f"<{type(self).__name__} {self.name}: {said(self)}>"
+
+    def view(self: Any) -> View:
+        return View((Panel(self.draw),))
+
+    def line(self: Result) -> str:  # type: ignore[misc]
+        """In a line: the label, its probability, and what else there is to say."""
+        return ", ".join(filter(None, (said(self), self.view().words)))
 
     def files(self: Any, folder: Path, stem: str) -> dict[str, Any]:
         kind, end = self.saved_as

@@ -1,4 +1,5 @@
-"""Results into a folder as they come: pictures, results.json, index.html. What was there before is never lost.
+"""Results into a folder as they come: results.json, index.html and the pictures that it shows, loose files where they
+are asked for. What was there before is never lost.
 
 Several runs may write into one folder, after each other or at once. A row is replaced by the same picture, verb and
 settings alone; where rows are of other runs than the file's `what` and `settings`, `runs` tells of which.
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-from urllib.parse import quote
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field
@@ -31,12 +31,13 @@ from fovea.basics import (
     claimed,
     locked,
     replaceable,
+    taken,
     whole,
     write_json,
     write_text,
 )
 from fovea.pictures import tell_skipped
-from fovea.results import pages
+from fovea.results import pages, views
 
 if TYPE_CHECKING:
     from fovea.results.results import Result
@@ -113,9 +114,11 @@ def read(folder: str | Path) -> Saved:
 
 def page_of(folder: Path) -> Path:
     """Where a folder's page goes: never over one that is not fovea's."""
-    page = folder / PAGE
+    page, beside = folder / PAGE, folder / views.FOLDER
     if not replaceable(page) or (page.is_file() and not pages.is_ours(page)):
         raise BadChoice(f"{page} is not fovea's and would be lost: {REMEDY}")
+    if os.path.lexists(beside) and (beside.is_symlink() or not beside.is_dir()):
+        raise BadChoice(f"{beside} is no folder of fovea's: {REMEDY}")
     return page
 
 
@@ -133,11 +136,16 @@ def write_values(path: Path, values: Any) -> None:
 
 @dataclass
 class Writer:
-    """A folder that fills as results come; results.json is written now and then, and at the end."""
+    """A folder that fills as results come; results.json and index.html are written now and then, and at the end.
+
+    `files`: loose pictures and values, too. `fresh`: where the folder is there already, one beside it, folder-2, ….
+    """
 
     folder: Path
     what: str
     settings: Mapping[str, Any]
+    files: bool = False
+    fresh: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)  # of this run
     skipped: list[tuple[str, str]] = field(default_factory=list)
     names: Names = field(default_factory=Names)
@@ -153,8 +161,9 @@ class Writer:
         self._known: list[str] = []  # of the rows in `before`
         self._stamp: tuple[int, ...] | None = None
         self._claims: set[Path] = set()
-        self._look()
-        page_of(self.folder)
+        if not self.fresh:
+            self._look()
+            page_of(self.folder)
 
     def __enter__(self) -> Self:
         return self
@@ -168,12 +177,13 @@ class Writer:
         """One whose picture cannot be read again to be drawn (gone, cut, changed) is skipped like any other."""
         self.skipped += skipped
         for result in results:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make()
             try:
                 row = {"name": result.name, "stem": "", **result.to_dict()}
                 key = _key(row, self.run)
                 row["stem"] = self._claim(result, key)
-                row["files"] = result.files(self.folder, row["stem"])
+                row["files"] = {"view": views.write(result.view(), self.folder, row["stem"])}
+                row["files"] |= result.files(self.folder, row["stem"]) if self.files else {}
             except BadPicture as reason:
                 self.skipped.append((result.name, str(reason)))
                 continue
@@ -185,12 +195,19 @@ class Writer:
     def finish(self) -> None:
         self._write(last=True)
 
+    def _make(self) -> None:
+        """The folder: that of another run is left to it where this one has its own."""
+        if self.fresh:
+            self.folder, self.fresh = taken(self.folder), False
+        self.folder.mkdir(parents=True, exist_ok=True)
+
     def page(self, saved: Saved) -> str:
-        """index.html of all rows, those that were there before first."""
+        """index.html of all rows, those of the last run first."""
         rows = saved.with_runs("results")
         runs = dict.fromkeys([saved.run, *(run for _, run in rows)])
-        drawn = [(json.loads(run), figures([row for row, of in rows if of == run])) for run in runs]
-        return _page(drawn, [str(entry.get("reason")) for entry in saved.skipped])
+        drawn = [(json.loads(run), [_article(row) for row, of in rows if of == run]) for run in runs]
+        maps = any(_view_of(row).get("photograph") for row, _ in rows)
+        return _page(drawn, [str(entry.get("reason")) for entry in saved.skipped], maps)
 
     @property
     def others(self) -> list[dict[str, Any]]:
@@ -207,8 +224,9 @@ class Writer:
             if claimed(claim, key):
                 self._claims.add(claim)
                 self._look()
-                itself = self.folder / f"{stem}.{end}"  # a picture is not drawn over
-                if self.names.taken[stem] == key and not (itself.exists() and path.exists() and path.samefile(itself)):
+                written = self.folder / f"{stem}.{end}", self.folder / views.FOLDER / f"{stem}.jpg"
+                itself = any(file.exists() and path.exists() and path.samefile(file) for file in written)
+                if self.names.taken[stem] == key and not itself:  # a picture is not drawn over
                     return stem
             self.names.taken[stem] = ""
 
@@ -236,7 +254,7 @@ class Writer:
 
     def _write(self, last: bool = False) -> None:
         start = time.monotonic()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make()
         with locked(self.folder):
             try:
                 self._look()
@@ -249,7 +267,7 @@ class Writer:
             content = dict(saved) | {"runs": [dict(run) for run in saved.runs]}
             write_json(self.folder / FILE, {name: content[name] for name in content if name != "runs" or saved.runs})
             self.before, self._known, self._stamp = saved, keys, _stamp(self.folder / FILE)
-            if last:
+            if last or type(self) is Writer:
                 write_text(self.folder / PAGE, self.page(saved))
         self._release()
         now = time.monotonic()
@@ -296,23 +314,54 @@ def write_page(
     file: Path, what: str, settings: Mapping[str, Any], results: "Iterable[Result]", skipped: Skipped
 ) -> Path:
     """The same as one file with the pictures inside."""
-    drawn, left = [], list(skipped)
-    for row in results:
+    drawn, left, maps = list[str](), list(skipped), False
+    for result in results:
         try:
-            drawn.append(pages.figure(row.draw(), _caption(row.name, row.label, row.probability)))
+            drawn.append(article_of(result))
+            maps = maps or bool(result.view().overlays)
         except BadPicture as reason:
-            left.append((row.name, str(reason)))
-    write_text(file, _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left]))
+            left.append((result.name, str(reason)))
+    write_text(file, _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps))
     tell_skipped(True, left[len(skipped) :], stacklevel=4)
     return file
+
+
+def article_of(result: "Result") -> str:
+    """A result as a part of a page, with everything inside."""
+    view = result.view()
+    pictures = view.pictures()
+    sources = ["", *map(pages.inside, pictures[1:])][: len(pictures)]  # the first is in the article
+    content = view.to_dict([picture.size for picture in pictures], sources, [""] * len(pictures))
+    row = {"name": result.name, "label": result.label, "probability": result.probability}
+    src = pages.inside(pictures[0]) if pictures else ""
+    return pages.article(row, "", src, content=views.script_json(content))
+
+
+def _view_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    files = row.get("files")
+    view = files.get("view") if isinstance(files, Mapping) else None
+    return view if isinstance(view, Mapping) else {}
+
+
+def _article(row: Mapping[str, Any]) -> str:
+    """Of a row of results.json; the first picture of one that says of none what the page shows."""
+    shown = _view_of(row)
+    data = str(shown.get("data") or "")
+    return pages.article(row, str(row.get("stem") or ""), _picture(row), pages.address(data))
+
+
+def _picture(row: Mapping[str, Any]) -> str:
+    pictures = [name for name in names_in(row.get("files", {})) if name.endswith((".png", ".jpg"))]
+    return pages.address(pictures[0]) if pictures else ""
 
 
 def figures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The first picture of each row, with its caption."""
     for row in rows:
-        pictures = [name for name in names_in(row.get("files", {})) if name.endswith((".png", ".jpg"))]
-        caption = _caption(row["name"], row.get("label") or "", row.get("probability"))
-        first = f'<img alt="" src="{quote(pictures[0].encode(errors="surrogateescape"))}">' if pictures else ""
+        first = f'<img alt="" loading="lazy" src="{src}">' if (src := _picture(row)) else ""
+        share = row.get("probability")
+        words = f"{row.get('label') or ''} {share:.2f}" if isinstance(share, (int, float)) else row.get("label") or ""
+        caption = f"<b>{html.escape(str(words))}</b><br>{pages.breaking(Path(row['name']).name)}"
         yield f"<figure>{first}<figcaption>{caption}</figcaption></figure>"
 
 
@@ -321,27 +370,24 @@ def strip(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f'<h2>before</h2><div class="strip">{"".join(figures(rows))}</div>'] if rows else []
 
 
-def _page(runs: Sequence[tuple[Mapping[str, Any], Iterable[str]]], skipped: Sequence[str]) -> str:
+def _page(runs: Sequence[tuple[Mapping[str, Any], Sequence[str]]], skipped: Sequence[str], maps: bool) -> str:
     body = []
     for number, (run, drawn) in enumerate(runs):
         about = ", ".join(f"{key}: {_in_words(value)}" for key, value in run["settings"].items() if value is not None)
         level = "h2" if number else "h1"
         body.append(f'<{level}>{html.escape(run["what"])}</{level}><p class="dim">{html.escape(about)}</p>')
-        body.append(f'<div class="strip">{"".join(drawn)}</div>')
+        if number == 0:
+            body += [pages.legend() if maps else "", pages.controls(sum(len(articles) for _, articles in runs), maps)]
+        body.append(f'<div class="run">{"".join(drawn)}</div>')
     left = "".join(f"<li>{html.escape(reason)}</li>" for reason in skipped)
     body.append(f"<section><h2>could not be read</h2><ul>{left}</ul></section>" if left else "")
-    return pages.page(runs[0][0]["what"], body)
+    return pages.page(runs[0][0]["what"], body, script=pages.script(), maps=maps)
 
 
 def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{_in_words(part)} ({key})" for key, part in value.items())
     return ", ".join(map(_in_words, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _caption(name: str, label: object, probability: float | None) -> str:
-    share = f" {probability:.2f}" if isinstance(probability, (int, float)) else ""
-    return f"<b>{html.escape(str(label))}{share}</b><br>{pages.breaking(Path(name).name)}"
 
 
 def names_in(value: Any) -> list[str]:

@@ -9,7 +9,7 @@ from PIL import Image
 from fovea.basics import finite
 from fovea.heatmaps import HeatMap
 from fovea.pictures import Shown, facts
-from fovea.results import ShowsBoxes, formerly, write_picture, write_values
+from fovea.results import Panel, ShowsBoxes, View, formerly, write_picture, write_values
 from fovea.streams import figure
 
 Box = tuple[float, float, float, float]
@@ -93,11 +93,12 @@ class Looked(ShowsBoxes):
         """The strip: the picture with the global stream's map, its patches, and each of their steps."""
         return figure.draw(self)
 
-    def line(self) -> str:
-        """In a line: the answer, and those of the two streams."""
+    def view(self) -> View:
+        """The strip, with what the two streams say."""
         count = len(self.patches)
         patches = f"{count} patch{'' if count == 1 else 'es'}"
-        return f"{self.said} (global stream: {self.whole_said}, local stream: {self.local_said}, {patches})"
+        words = f"global stream: {self.whole_said}, local stream: {self.local_said}, {patches}"
+        return View((Panel(self.draw),), words=words)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from PIL import Image
 from fovea.basics import Names, finite, plain
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import Frames, facts
-from fovea.results import CalledBoxes, Results, Shows, formerly, renamed, write_picture, write_values
+from fovea.results import CalledBoxes, Panel, Results, Shows, View, formerly, renamed, write_picture, write_values
 from fovea.video import film, strip
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
@@ -104,9 +105,21 @@ class Watched(Shows):
         """An mp4 of the whole stretch, map, box and label on every frame."""
         film.write(self, Path(path), target, advance)
 
-    def save(self, folder: str | Path) -> list[dict[str, Any]]:
-        """Strip, film, raw values (.npy, T,h,w), results.json and index.html into a folder; the rows come back."""
-        return Results([self], what="watch", settings={"net": self.net}).save(folder)
+    def save(self, folder: str | Path, files: bool = False) -> list[dict[str, Any]]:
+        """The page with strip and film, and results.json; where they are asked for, loose files: strip, film and raw
+        values (.npy, T,h,w). The rows come back."""
+        return Results([self], what="watch", settings={"net": self.net}).save(folder, files)
+
+    def view(self) -> View:
+        """One strip and one film per target."""
+        panels = [
+            Panel(partial(self.draw, target), f"{self.map.method}: {self.title(target)}", self._film(target))
+            for target in range(len(self.map.targets[0]))
+        ]
+        return View(tuple(panels), predictions=self.best, words=f"{len(self)} of its frames explained")
+
+    def _film(self, target: int) -> Callable[[Path], None]:
+        return lambda path: self.save_film(path, target)
 
     def to_dict(self) -> dict[str, Any]:
         share, heatmaps = self.probability, self.map

@@ -1,0 +1,215 @@
+"use strict";
+// Fills a page of results as one scrolls: predictions, maps painted over the photograph, figures, films, texts.
+(() => {
+  const main = document.querySelector("main");
+  const articles = [...main.querySelectorAll("article")];
+  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const colors = bytes(main.dataset.colors ?? ""); // red, green, blue, opacity of 256 values
+  const FINEST = 360; // pixels of the longer side of a painted map
+  const HATCH = 16; // pixels between the lines over what the network did not see
+
+  function make(kind, words, ...inside) {
+    const element = document.createElement(kind);
+    if (words) element.className = words;
+    element.append(...inside);
+    return element;
+  }
+
+  // Where the pixels of an axis lie among the cells: straight lines between neighbors, held at the first and the last.
+  function places(pixels, cells, scale, offset) {
+    return Array.from({ length: pixels }, (_, i) => {
+      const share = ((i + 0.5) / pixels) * scale + offset;
+      const place = Math.min(Math.max(share * cells - 0.5, 0), cells - 1);
+      const first = Math.floor(place);
+      return { seen: share >= 0 && share <= 1, first, next: Math.min(first + 1, cells - 1), part: place - first };
+    });
+  }
+
+  function paint(canvas, map, [width, height]) {
+    const shrink = Math.min(1, FINEST / Math.max(width, height));
+    canvas.width = Math.max(Math.round(width * shrink), 1);
+    canvas.height = Math.max(Math.round(height * shrink), 1);
+    const pen = canvas.getContext("2d");
+    const [h, w] = map.grid;
+    const [scaleX, offsetX, scaleY, offsetY] = map.at;
+    const columns = places(canvas.width, w, scaleX, offsetX);
+    const rows = places(canvas.height, h, scaleY, offsetY);
+    const image = pen.createImageData(canvas.width, canvas.height);
+    const values = bytes(map.values);
+    rows.forEach((row, y) => {
+      columns.forEach((column, x) => {
+        const at = 4 * (y * canvas.width + x);
+        if (!row.seen || !column.seen) {
+          const line = (x + y) % HATCH;
+          if (line < 2) image.data.set([255 * line, 255 * line, 255 * line, 150], at);
+          return;
+        }
+        const cell = (r, c) => values[r * w + c];
+        const above = cell(row.first, column.first) * (1 - column.part) + cell(row.first, column.next) * column.part;
+        const below = cell(row.next, column.first) * (1 - column.part) + cell(row.next, column.next) * column.part;
+        const value = Math.round(above * (1 - row.part) + below * row.part);
+        for (let i = 0; i < 4; i++) image.data[at + i] = colors[4 * value + i];
+      });
+    });
+    pen.putImageData(image, 0, 0);
+  }
+
+  // What belongs to an article: inside it, or in a file beside the page, which from file:// can only be a script.
+  const waiting = new Map();
+  window.fovea = (stem, content) => waiting.get(stem)?.(content);
+  function load(article) {
+    const inside = article.querySelector("script");
+    if (inside) return Promise.resolve(JSON.parse(inside.textContent));
+    return new Promise((done, failed) => {
+      if (!article.dataset.src) return failed();
+      waiting.set(article.dataset.stem, done);
+      const script = make("script");
+      script.src = article.dataset.src;
+      script.onload = script.onerror = () => {
+        script.remove();
+        failed();
+      };
+      document.head.append(script);
+    });
+  }
+
+  function guesses(predictions) {
+    return predictions.map(([label, share]) => {
+      const bar = make("i");
+      bar.style.width = `${Math.max(100 * (share ?? 0), 0.5)}%`;
+      return make("div", "guess", make("span", "", label), make("div", "", bar), make("span", "", (share ?? 0).toFixed(2)));
+    });
+  }
+
+  function over(panel, map) {
+    const photograph = make("img");
+    photograph.src = panel.src;
+    photograph.alt = "";
+    const canvas = make("canvas");
+    const frame = make("div", "over", photograph, canvas);
+    frame.style.aspectRatio = panel.size.join(" / ");
+    if (map.box.length) {
+      const box = make("i", "box");
+      const [x0, y0, x1, y1] = map.box.map((side) => 100 * side);
+      Object.assign(box.style, { left: `${x0}%`, top: `${y0}%`, width: `${x1 - x0}%`, height: `${y1 - y0}%` });
+      frame.append(box);
+    }
+    return { frame, canvas };
+  }
+
+  function targets(content, article) {
+    const groups = new Map();
+    article.maps = content.maps.map((map) => {
+      const panel = content.panels[map.panel];
+      const { frame, canvas } = over(panel, map);
+      const caption = make("figcaption", "", make("b", "", map.method));
+      if (panel.caption) caption.append(` ${panel.caption}`);
+      if (map.note) caption.append(`: ${map.note}`);
+      if (!groups.has(map.target)) groups.set(map.target, make("div", "tiles"));
+      groups.get(map.target).append(make("figure", "", frame, caption));
+      return { canvas, map, size: panel.size };
+    });
+    return [...groups].map(([target, tiles]) => make("div", "", make("h4", "", target), tiles));
+  }
+
+  function figure(panel) {
+    const picture = panel.film ? make("video") : make("img");
+    if (panel.film) Object.assign(picture, { controls: true, preload: "none", src: panel.film, poster: panel.src });
+    else Object.assign(picture, { src: panel.src, alt: "" });
+    return make("figure", "", picture, make("figcaption", "", panel.caption));
+  }
+
+  function fill(article, content) {
+    const folder = (article.dataset.src ?? "").replace(/[^/]*$/, "");
+    const shown = article.querySelector("img");
+    content.panels.forEach((panel, number) => {
+      const at = (name) => (name && !name.startsWith("data:") ? folder + encodeURIComponent(name) : name);
+      panel.film = at(panel.film);
+      panel.src = number === 0 && shown ? shown.src : at(panel.src);
+    });
+    const body = article.querySelector(".body");
+    if (content.words) article.querySelector("header").append(make("p", "dim", content.words));
+    if (content.text.length) {
+      const part = ([kind, words]) => (kind === "mark" ? make("mark", "", words) : make("span", kind, words));
+      article.querySelector("h3").replaceChildren(...content.text.map(part));
+    }
+    if (content.maps.length) {
+      body.querySelector(".photo").append(...guesses(content.predictions));
+      body.append(make("div", "maps", ...targets(content, article)));
+    } else {
+      body.append(...content.panels.slice(1).map(figure));
+      body.prepend(...content.panels.slice(0, 1).filter((panel) => panel.film).map(figure));
+    }
+  }
+
+  // Painted while it is near what one sees; let go of where it is not, so that thousands take no memory.
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { target: article, isIntersecting } of entries) {
+        article.near = isIntersecting;
+        if (isIntersecting && !article.content) {
+          article.content = load(article).then(
+            (content) => fill(article, content),
+            () => {},
+          );
+        }
+        article.content?.then(() => {
+          for (const { canvas, map, size } of article.maps ?? []) {
+            if (!article.near) canvas.width = canvas.height = 0;
+            else if (!canvas.dataset.painted || !canvas.width) paint(canvas, map, size);
+            canvas.dataset.painted = "yes";
+          }
+        });
+      }
+    },
+    { rootMargin: "700px 0px" },
+  );
+  articles.forEach((article) => near.observe(article));
+
+  const controls = document.querySelector("form.controls");
+  if (!controls) return;
+  controls.hidden = false;
+  controls.addEventListener("submit", (event) => event.preventDefault());
+  const { search, sort, fade, boxes, count } = controls.elements;
+  articles.forEach((article, place) => {
+    const { name, label } = article.dataset;
+    article.key = { name, label, place, share: parseFloat(article.dataset.share), words: `${name} ${label}`.toLowerCase() };
+  });
+
+  function filter() {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let left = 0;
+    for (const article of articles) {
+      article.hidden = !words.every((word) => article.key.words.includes(word));
+      left += !article.hidden;
+    }
+    count.value = left === articles.length ? `${left}` : `${left} of ${articles.length}`;
+  }
+
+  const text = new Intl.Collator(undefined, { numeric: true }).compare;
+  const known = (share) => (Number.isNaN(share) ? -1 : share);
+  const orders = {
+    given: (a, b) => a.place - b.place,
+    name: (a, b) => text(a.name, b.name),
+    label: (a, b) => text(a.label, b.label) || known(b.share) - known(a.share),
+    sure: (a, b) => known(b.share) - known(a.share),
+    unsure: (a, b) => known(a.share) - known(b.share),
+  };
+
+  function order() {
+    const sorted = [...articles].sort((a, b) => orders[sort.value](a.key, b.key) || a.key.place - b.key.place);
+    for (const run of main.querySelectorAll(".run")) run.append(...sorted.filter((article) => article.parentNode === run));
+  }
+
+  const look = () => {
+    main.style.setProperty("--fade", (fade?.value ?? 100) / 100);
+    main.classList.toggle("unboxed", boxes?.checked === false);
+  };
+  search.addEventListener("input", filter);
+  sort.addEventListener("change", order);
+  fade?.addEventListener("input", look);
+  boxes?.addEventListener("change", look);
+  filter(); // a browser that goes back has kept what was typed
+  if (sort.value !== "given") order();
+  look();
+})();

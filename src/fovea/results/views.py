@@ -1,0 +1,149 @@
+"""What a page shows of a result: a photograph with maps over it, or drawn figures, small enough for thousands of them.
+
+Maps are kept as values of cells, in a byte each, with where they lie; the page paints them as `drawing` does.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fovea.basics import finite, whole, write_text
+from fovea.pictures import Placement, on_pixels
+
+FOLDER = "index_files"  # beside index.html, as browsers call what they save with a page
+PHOTOGRAPH, FIGURE = (480, 480), (1600, 6000)  # pixels, at most; a tall figure is read by scrolling
+QUALITY = 82  # of JPEG
+CELLS = 16_000  # values of all maps of a result together; finer maps are kept coarser
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A photograph or a figure, drawn when it is written."""
+
+    draw: Callable[[], Image.Image]
+    caption: str = ""
+    film: Callable[[Path], None] | None = None  # writes the same as an mp4
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A map over a photograph."""
+
+    method: str
+    target: str  # with its probability
+    cells: NDArray[np.float32]  # h,w
+    placement: Placement
+    box: Sequence[float] = ()  # in the user's pixels
+    note: str = ""  # why it is blank
+    panel: int = 0  # which photograph it is over
+
+    def to_dict(self, size: tuple[int, int], most: int) -> dict[str, Any]:
+        """As the page's script reads it: the share of the network's input at share x of the photograph's width is
+        at[0] x + at[1]; of its height by the other two."""
+        values = np.clip(np.nan_to_num(self.cells, nan=0.0, posinf=0.0, neginf=0.0), 0, None)
+        values = _coarser(values.astype(np.float32), most)
+        drawn = on_pixels(values, self.placement.at_size(size))
+        low, high = float(drawn.min()), float(drawn.max())
+        shares = ((values - low) / (high - low) if high > low else 0 * values).clip(0, 1)
+        placed = self.placement
+        sides = zip(placed.picture, placed.input, placed.scale, placed.offset, strict=True)
+        lines = [(pixels / (scale * length), -offset / (scale * length)) for pixels, length, scale, offset in sides]
+        box = [side / pixels for side, pixels in zip(self.box, placed.picture * bool(self.box) * 2, strict=True)]
+        return {
+            "method": self.method,
+            "target": self.target,
+            "panel": self.panel,
+            "grid": list(values.shape),
+            "values": base64.b64encode((shares * 255).round().astype(np.uint8).tobytes()).decode(),
+            "at": [round(number, 6) for line in lines for number in line],
+            "box": [round(side, 4) for side in box],
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class View:
+    """Photographs with maps over them where there are any, else figures; or a text."""
+
+    panels: tuple[Panel, ...] = ()
+    overlays: tuple[Overlay, ...] = ()
+    predictions: tuple[tuple[str, float], ...] = ()
+    words: str = ""  # what there is to say beside the label and its probability
+    text: tuple[tuple[str, str], ...] = ()  # parts of a text, each after what it is: "", "mark" or "unread"
+
+    def pictures(self) -> list[Image.Image]:
+        """Of a size to look at."""
+        return [_smaller(panel.draw(), PHOTOGRAPH if self.overlays else FIGURE) for panel in self.panels]
+
+    def to_dict(self, sizes: Sequence[tuple[int, int]], sources: Sequence[str], films: Sequence[str]) -> dict[str, Any]:
+        """As the page's script reads it; pictures and films by their addresses."""
+        most = max(CELLS // max(len(self.overlays), 1), 49)
+        rows = zip(self.panels, sizes, sources, films, strict=True)
+        return {
+            "panels": [
+                {"src": source, "size": size, "caption": panel.caption, "film": film}
+                for panel, size, source, film in rows
+            ],
+            "maps": [overlay.to_dict(sizes[overlay.panel], most) for overlay in self.overlays],
+            "predictions": [[label, finite(share)] for label, share in self.predictions],
+            "words": self.words,
+            "text": [list(part) for part in self.text],
+        }
+
+
+def _coarser(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+    """Of at most about so many cells, each the mean of those that it stands for."""
+    shrink = (most / values.size) ** 0.5
+    if shrink >= 1:
+        return values
+    height, width = (max(int(side * shrink), 1) for side in values.shape)
+    return np.asarray(Image.fromarray(values).resize((width, height), Image.Resampling.BOX))
+
+
+def _smaller(image: Image.Image, room: tuple[int, int]) -> Image.Image:
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    shrink = min(1.0, room[0] / image.width, room[1] / image.height)
+    size = max(round(image.width * shrink), 1), max(round(image.height * shrink), 1)
+    return image if shrink == 1 else image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
+    """Into the folder beside the page; the names of what was written."""
+    place, names = folder / FOLDER, dict[str, Any]()
+    pictures, films = view.pictures(), []
+    bases = [stem if number == 0 else f"{stem}.{number + 1}" for number in range(len(pictures))]
+    for base, picture, panel in zip(bases, pictures, view.panels, strict=True):
+        with whole(place / f"{base}.jpg") as part:
+            picture.save(part, "jpeg", quality=QUALITY)
+        films.append(f"{base}.mp4" if panel.film is not None else "")
+        if panel.film is not None:
+            panel.film(place / films[-1])
+    content = view.to_dict([picture.size for picture in pictures], [f"{base}.jpg" for base in bases], films)
+    write_text(place / f"{stem}.js", f"fovea({script_json(stem)}, {script_json(content)})\n")
+    if bases:
+        names["photograph" if view.overlays else "figure"] = f"{FOLDER}/{stem}.jpg"
+    others = [f"{base}.jpg" for base in bases[1:]] + [name for name in films if name]
+    return names | {
+        "data": f"{FOLDER}/{stem}.js",
+        **({"more": [f"{FOLDER}/{name}" for name in others]} if others else {}),
+    }
+
+
+def script_json(content: Any) -> str:
+    """JSON that ends no script element, whatever it holds."""
+    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def first_box(boxes: Any) -> list[float]:
+    """The first of a result's boxes, however they lie, where it has four sides and is not blank."""
+    while len(boxes) and np.ndim(boxes[0]) > 0:
+        boxes = boxes[0]
+    sides = [float(side) for side in boxes]
+    return sides if len(sides) == 4 and any(sides) else []
