@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import refused
+from fovea.heatmaps import Explained
 from fovea.results import drawing, read
 
 
@@ -74,3 +75,14 @@ def test_maps_of_different_sizes_cannot_be_one(pooled: nn.Module) -> None:
     pictures = [Image.new("RGB", size, "red") for size in ((24, 24), (48, 24))]
     refused("different sizes", fovea.explain, net, pictures)
     assert fovea.explain(net, pictures[1]).grid == (6, 12)
+
+
+@pytest.mark.parametrize("count", [2, 7, 17])
+def test_the_sheet_has_every_map_once_and_wraps(pooled: nn.Module, count: int) -> None:
+    net = fovea.wrap(pooled, lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255, labels=5)
+    maps = fovea.explain(net, Image.new("RGB", (24, 24), "blue"), target="top3")[0]
+    drawn = np.asarray(Explained((maps,) * count).draw())
+    filled = np.flatnonzero((drawn != 255).any(-1).mean(1) > 0.3)
+    rows = (np.diff(filled, prepend=-99) > 40).sum()  # between them are the next methods' names
+    assert rows == -(-(count + 1) // 2)  # two methods of three targets, and the photograph first
+    assert drawn.shape[1] < 7 * 280

@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 import fovea
 from fovea.basics import BadChoice, write_text
@@ -16,7 +15,7 @@ from fovea.data import open_data
 from fovea.heatmaps import HeatMaps, Sanity, method
 from fovea.networks import Network
 from fovea.patches import LocalizedText, localize_texts
-from fovea.results import FILE, drawing, figure, marks, page, page_of, ramp
+from fovea.results import FILE, figure, page, page_of, ramp
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try
@@ -84,8 +83,8 @@ def _section(path: Path, maps: dict[str, HeatMaps]) -> str:
         for label, share in seen.shown[0].predictions
     )
     original = figure(seen.shown[0].image(), f"<b>{html.escape(path.name)}</b>")
-    methods = "".join(figure(_drawn(maps[name]), f"<b>{name}</b> {method.entry(name).about}") for name in METHODS)
-    apart = "".join(figure(_drawn(seen, k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
+    methods = "".join(figure(maps[name][0].over(), f"<b>{name}</b> {method.entry(name).about}") for name in METHODS)
+    apart = "".join(figure(seen[0].over(k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
     return f"""<section><h2>{html.escape(seen.title())}</h2><p class="dim">l2caf's solver: {seen.solver}</p>
 <div class="row top">{original}<div>{guesses}</div></div>
 <p>Four methods, the class “{html.escape(seen.targets[0][0])}”</p><div class="row">{methods}</div>
@@ -149,14 +148,6 @@ def _text(found: LocalizedText) -> str:
     )
     return f"""<p class="sentence">{before}<mark>{marked}</mark>{after}</p>
 <p class="dim"><b>{html.escape(found.label)} {found.probability:.2f}</b></p><table>{rows}</table>"""
-
-
-def _drawn(seen: HeatMaps, target: int = 0) -> Image.Image:
-    placement = seen.shown[0].placement
-    image = seen.shown[0].image()
-    drawn = drawing.blend(image, seen.evidence(0, target), placement.window if placement else None)
-    marks.draw_box(drawn, seen.boxes[0, target].tolist(), image.size)
-    return drawn
 
 
 def _sanity(found: Sanity) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, Names, finite, plain
 from fovea.basics import boxes as regions
+from fovea.heatmaps import sheet
 from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
 from fovea.results import (
     CalledBoxes,
@@ -135,6 +136,8 @@ class HeatMaps(Results["HeatMap"]):
 
     def title(self, picture: int = 0, target: int = 0) -> str:
         name = self.targets[picture][target]
+        if name == "output":
+            return "whole output"
         share = dict(self.shown[picture].predictions).get(name)
         return f"{name} {share:.2f}" if share is not None else name
 
@@ -243,23 +246,31 @@ class HeatMap(Shows):
     def title(self, target: int = 0) -> str:
         return self.maps.title(self.place, target)
 
-    def draw(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
-        """The map over the picture, with the label, its probability, a color bar and the box.
+    @property
+    def crops(self) -> bool:
+        """Whether there is more in the picture than the network was shown."""
+        placement = self.shown.placement
+        return placement is not None and drawing.crops(placement.window, placement.picture)
+
+    def over(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
+        """The map over the picture, with its box, and nothing else.
 
         `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at.
         """
-        sides, values, image = (
-            self.maps.box(self.place, target, frame),
-            self.seen(target, frame),
-            self.shown.image(frame),
-        )
-        window = self.shown.placement.window if self.shown.placement else None
-        drawn = drawing.blend(image, values, window, size)
-        if box and sides.any():
+        image, placement = self.shown.image(frame), self.shown.placement
+        drawn = drawing.blend(image, self.seen(target, frame), placement.window if placement else None, size)
+        sides = self.maps.box(self.place, target, frame) if box else np.zeros(4)
+        if sides.any():
             marks.draw_box(drawn, sides.tolist(), image.size)
-        words = [self.diagnosis[target] or self.method] + [drawing.UNSEEN] * drawing.crops(window, image.size)
+        return drawn
+
+    def draw(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
+        """The same under the label and its probability, with a color bar."""
+        drawn = self.over(target, frame, box, size)
+        words = [self.diagnosis[target] or self.method] + [drawing.UNSEEN] * self.crops
         below, scale = " · ".join(words), drawing.scale_of(drawn)
-        return drawing.titled(drawing.with_bar(drawn, values), self.title(target), below, scale)
+        barred = drawing.with_bar(drawn, self.seen(target, frame))
+        return drawing.titled(barred, drawing.spaced(self.title(target)), below, scale)
 
     def to_dict(self) -> dict[str, Any]:
         share = None if self.probability is None else finite(self.probability)
@@ -354,7 +365,11 @@ class Explained(Shows):
         return next(filter(None, (getattr(part, "note", None) for part in self.parts)), None)
 
     def draw(self) -> Image.Image:
-        return drawing.grid([[part.draw() for part in self.parts]])
+        """Of one map its picture; of more the sheet, methods by targets; of a clip its strips."""
+        maps = [part for part in self.parts if isinstance(part, HeatMap)]
+        if not maps or len(maps) == len(maps[0].targets) == 1:
+            return drawing.grid([[part.draw()] for part in self.parts])
+        return sheet.draw(maps)
 
     def to_dict(self) -> dict[str, Any]:
         rows = [part.to_dict() for part in self.parts]

@@ -19,9 +19,10 @@ from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.methods import DEFAULT, MethodLike, find
 from fovea.networks import Inputs, Network, NetworkLike, as_network, classes, groups
 from fovea.pictures import Given, Picture
-from fovea.results import drawing, write_picture
+from fovea.results import drawing, spaced, write_picture
 
 COPIES = (("logits", 0), ("logits", 1), ("all layers", 0), ("all layers", 1))  # the columns of Fig. 10
+SIDE = 400  # pixels of a map's longer side
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,9 @@ class Sanity:
         """The picture of Fig. 10: one row per picture, the true map first, then each randomized copy's."""
         rows = []
         for i, heatmap in enumerate(self.true):
-            placement = heatmap.shown.placement
-            image, window = heatmap.shown.image(), placement.window if placement else None
-            cells = [drawing.titled(drawing.blend(image, heatmap.seen(), window), "as trained", heatmap.title())]
+            cells = [drawing.titled(heatmap.over(box=False, size=SIDE), "as trained", spaced(heatmap.title()))]
             for what, seed, maps in self.randomized:
-                drawn = drawing.blend(image, maps[i].seen(), window)
+                drawn = maps[i].over(box=False, size=SIDE)
                 alike = rank_correlation(heatmap.map(), maps[i].map())
                 cells.append(drawing.titled(drawn, f"{what} random {seed + 1}", f"rank correlation {alike:.2f}"))
             rows.append(cells)

@@ -39,8 +39,7 @@ def draw(looked: "Looked") -> Image.Image:
     ]
     if any(len(patch.steps) > 1 for patch in looked.patches):
         below[-1] += ", thin line: if all counted alike"
-    placement = looked.whole.shown.placement
-    below += [drawing.UNSEEN] * drawing.crops(placement.window if placement else None, image.size)
+    below += [drawing.UNSEEN] * looked.whole.crops
     lines = [(line, TITLE, "black") for line in drawing.wrapped(title, TITLE, strip.width)]
     lines += [(line, TEXT, drawing.GRAY) for line in drawing.wrapped(" · ".join(below), TEXT, strip.width)]
     return drawing.headed(drawing.framed(strip, GAP, above=0), lines, edge=GAP, between=6, below=4)
@@ -53,9 +52,7 @@ def _maps(looked: "Looked") -> str:
 
 def _left(looked: "Looked", image: Image.Image) -> Image.Image:
     """The picture with the global stream's map and the patches' boxes, and what that stream says."""
-    placement = looked.whole.shown.placement
-    drawn = drawing.blend(image, looked.whole.seen(), placement.window if placement else None)
-    drawn = drawing.fitted(drawn, PICTURE, LEAST)
+    drawn = drawing.fitted(looked.whole.over(box=False), PICTURE, LEAST)
     marks.number(drawn, looked.boxes, image.size)
     _tell_blank(drawn, looked.whole)
     caption = _caption(looked, "global stream", looked.whole_said, drawn.width)
