@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fovea
 from checks import left_as_found, refused
-from fovea.heatmaps import names
+from fovea.heatmaps import names, usual
 
 
 def in_training(traceable: bool) -> nn.Module:
@@ -62,12 +62,10 @@ def test_nothing_is_changed_by_an_error(traceable: bool, batch: Tensor) -> None:
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_works_frozen_and_without_gradients(context: Any, pooled: nn.Module, batch: Tensor) -> None:
-    wanted = fovea.explain(fovea.wrap(pooled, labels=5), batch, method=["gradcam", "l2caf", "l2caf-oblivious"])
+    wanted = fovea.explain(fovea.wrap(pooled, labels=5), batch, method="all")
     frozen = copy.deepcopy(pooled).requires_grad_(False)
     with context():
-        found = fovea.explain(
-            fovea.wrap(frozen, labels=5), batch.clone(), method=["gradcam", "l2caf", "l2caf-oblivious"]
-        )
+        found = fovea.explain(fovea.wrap(frozen, labels=5), batch.clone(), method="all")
     for name, seen in wanted.items():
         assert torch.allclose(seen.values, found[name].values, atol=1e-6)
 
@@ -84,7 +82,7 @@ def test_one_trunk_pass_serves_all(pooled: nn.Module, batch: Tensor) -> None:
     handle0 = pooled.trunk[0].register_forward_hook(lambda *_: passes.append("first"))
     fovea.explain(net, batch)  # finds the cut
     passes.clear()
-    fovea.explain(net, batch, method=names(), target="top5")
+    fovea.explain(net, batch, method=usual(), target="top5")
     handle.remove()
     handle0.remove()
     assert passes == ["first", "trunk"]

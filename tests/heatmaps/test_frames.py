@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 import fovea
 from conftest import Through, seeded
+from fovea.heatmaps import names
+from fovea.heatmaps.methods import find
 
 
 class Clip(nn.Module):
@@ -38,18 +40,18 @@ def clips() -> Tensor:
 
 
 @pytest.mark.parametrize("fold", FOLDS)
-@pytest.mark.parametrize("method", ["gradcam", "gradcam-abs", "l2caf", "l2caf-oblivious"])
+@pytest.mark.parametrize("method", [name for name in names() if name not in ("cam", "l2caf-sum", "l2caf-signed")])
 def test_maps_keep_pictures_and_frames(fold: str, method: str, clips: Tensor) -> None:
     seen = fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method=method, target=[1, 2])
     assert seen.frames
-    targets = 1 if "oblivious" in method else 2
-    assert tuple(seen.values.shape) == (2, 3, targets, 4, 4)
+    targets = 1 if find(method).oblivious else 2
+    assert tuple(seen.values.shape) == (2, 3, targets, *seen.grid)
     assert seen.boxes.shape == (2, 3, targets, 4)
     if method.startswith("l2caf"):
         assert seen.values.flatten(3).norm(dim=3).flatten().tolist() == pytest.approx([1.0] * 6 * targets, abs=1e-4)
 
 
-@pytest.mark.parametrize("method", ["gradcam-abs", "l2caf"])
+@pytest.mark.parametrize("method", ["gradcam-abs", "gradcam++", "l2caf", "scorecam", "ablationcam"])
 def test_how_frames_are_folded_does_not_matter(method: str, clips: Tensor) -> None:
     maps = [
         fovea.explain(fovea.wrap(seeded(Clip, fold), labels=4), clips, method=method, target=[0]).values

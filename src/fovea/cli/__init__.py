@@ -63,6 +63,19 @@ def models(asked: Asked) -> None:
         say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
 
 
+@command("methods")
+def methods(asked: Asked) -> None:
+    """List the ways to find where a network looks: what each is, takes and needs."""
+    from fovea.heatmaps import method, names
+
+    for title, costly in (("quick", False), ("slow: run where they are named", True)):
+        say.print(title, style="bold")
+        for entry in (entry for entry in map(method.entry, names()) if bool(entry.traits.get("costly")) == costly):
+            words = "; ".join(f"{trait} {entry.traits[trait]}" for trait in ("takes", "needs") if trait in entry.traits)
+            say.print(f"  {entry.name:<20} {entry.about}{words and f' ({words})'}")
+    say.print("all: every one that applies to the network; your own: package.module:name (docs/extending.md)")
+
+
 @command("demo", options=("out",), usual={"out": Path("out/demo")}, help={"out": "Folder for the page."})
 def demo(asked: Asked) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""

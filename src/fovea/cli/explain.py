@@ -11,7 +11,7 @@ from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, show, warn, write
 from fovea.cli.glossary import drawable
-from fovea.heatmaps import DEFAULT, known, method, names
+from fovea.heatmaps import DEFAULT, in_words, known, method, names
 
 if TYPE_CHECKING:
     from fovea.networks import Network
@@ -31,8 +31,8 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     usual={"out": Path("out/explain")},
     help={
         "pictures": "Pictures and clips: files, folders (searched through), 'globs'.",
-        "method": f"{DEFAULT} (default), {', '.join(names()[1:])}, or your own, package.module:name. Repeat, or "
-        f"separate by commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
+        "method": f"{in_words()} ('fovea methods' says what each is; {DEFAULT} if not given). Repeat, or separate by "
+        f"commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
         "target": "A class name or index, top1 (default of pictures), top5, output (no class; default of clips), pair "
         "(two by two). Repeat.",
         "fit": "How a picture comes in: the network's own crop (default of pictures), squashed whole (default of "

@@ -151,9 +151,7 @@ OPTIONS = {
     "index": Option("What 'fovea index' made.", Path, Path("out/index.fovea"), "PATH"),
     "folder": Option("Where the indexed pictures are now, if they were moved without the index.", Path),
     # what is looked at
-    "method": names(
-        f"Of heatmaps: {', '.join(methods.names())}, or your own, package.module:name. Repeat, or separate by commas."
-    ),
+    "method": names(f"Of heatmaps: {methods.in_words()} ('fovea methods' lists them). Repeat, or separate by commas."),
     "target": Option(
         "A class name or index, top1, top5, output (no class), pair (two by two). Repeat.", metavar="CLASS", many=True
     ),

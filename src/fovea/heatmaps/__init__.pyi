@@ -21,6 +21,7 @@ from .look import score_of as score_of
 from .methods import DEFAULT as DEFAULT
 from .methods import MethodLike as MethodLike
 from .methods import chosen as chosen
+from .methods import in_words as in_words
 from .methods import known as known
 from .methods import method as method
 from .methods import names as names

@@ -137,6 +137,11 @@ class Look:
             self.weighted[key] = torch.bmm(alpha.unsqueeze(1), self.cells).squeeze(1)
         return self.weighted[key]
 
+    def weigh(self, weights: Tensor) -> Finding:
+        """ReLU(sum_k w_k A_k), the map of every method that weighs channels; the weights are B,k."""
+        raw = torch.bmm(weights.unsqueeze(1), self.cells).squeeze(1)  # B,P
+        return Finding(raw.relu(), raw)
+
     def filtered(self, f: Tensor, step: int = 0, whole: bool = False) -> Tensor:
         """FT(x, f): the output with one frame's cells multiplied by f (N,P) and the other frames as they are."""
         opened = self.opened
@@ -144,9 +149,8 @@ class Look:
         if not self.differentiable:
             features = features.detach()
         if opened.frames is not None and opened.frames > 1:
-            every = f.new_ones(len(f), opened.frames, f.shape[1])
-            every = torch.cat([every[:, :step], f.unsqueeze(1), every[:, step + 1 :]], dim=1)  # N,T,P
-            f = every.flatten(0, 1)
+            every = f.new_ones(len(f), opened.frames, f.shape[1])  # N,T,P
+            f = torch.select_scatter(every, f, 1, step).flatten(0, 1)
         return opened.head(opened.layout.times(features, f))
 
     def probe(self, step: int) -> tuple[Tensor, Tensor]:

@@ -167,7 +167,7 @@ def _declared(entry: Entry) -> Row:
         key: ", ".join(f"`{word}`" for word in value) if isinstance(value, tuple | list) else value
         for key, value in entry.traits.items()
     }
-    return {"holds": "pictures", **traits, "name": name, "about": entry.about, "options": options}
+    return {"holds": "pictures", "takes": "one pass", **traits, "name": name, "about": entry.about, "options": options}
 
 
 def _lines(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:

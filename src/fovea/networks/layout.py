@@ -41,6 +41,14 @@ class Layout:
         ones = f.new_ones(len(f), self.prefix)
         return features * torch.cat([ones, f], dim=1).unsqueeze(-1)
 
+    def times_channels(self, features: Tensor, sizes: Tensor) -> Tensor:
+        """Every channel multiplied by its own number; sizes are B,k. Tokens before the patches pass as they are."""
+        if self.kind == "channels first":
+            return features * sizes.view(*sizes.shape, *[1] * len(self.grid))
+        if self.kind == "channels last":
+            return features * sizes.view(len(sizes), *[1] * len(self.grid), -1)
+        return torch.cat([features[:, : self.prefix], features[:, self.prefix :] * sizes.unsqueeze(1)], dim=1)
+
 
 def layout_of(features: Tensor, batch: Tensor, grids: Sequence[tuple[int, ...]] = ()) -> Layout | None:
     """Read off the shapes which axes are space: the ones whose proportions are the input's."""

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from conftest import Pooled
-from fovea.heatmaps import CONSTRAINTS, Look, different, gaussian
+from fovea.heatmaps import CONSTRAINTS, Look, different, gaussian, names
 from fovea.networks import as_found, cut
 
 
@@ -117,7 +117,7 @@ def test_unknown_options_are_refused() -> None:
 
 def test_differentiable_maps_reach_the_weights(pooled: Pooled, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
-    for method in ("cam", "gradcam", "gradcam-abs", "l2caf", "l2caf-oblivious"):
+    for method in names():
         pooled.zero_grad()
         plain = fovea.explain(net, batch, method=method)
         seen = fovea.explain(net, batch, method=method, differentiable=True)

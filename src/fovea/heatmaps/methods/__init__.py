@@ -4,9 +4,9 @@
     from fovea.heatmaps.methods import method
     from fovea.heatmaps.targets import Aim
 
-    @method("layercam", about="gradients weigh each cell on its own", passes=1)
-    def layercam(look: Look, aim: Aim) -> Tensor:
-        return (look.gradient(*score_of(aim)).relu() * look.cells).sum(1)  # B,P
+    @method("elementwise", about="features times gradients where that is positive", passes=1)
+    def elementwise(look: Look, aim: Aim) -> Tensor:
+        return (look.gradient(*score_of(aim)) * look.cells).relu().sum(1)  # B,P
 
 A method is called with a `Look`, one batch seen once, and an `Aim`, what to explain of it; it returns one value per
 cell, B,P, as a tensor or as a `Finding`, which can say more. It is a function, or a class that is made without
@@ -18,6 +18,8 @@ arguments (or with the `options` declared) and called. What may be declared of i
   beforehand how long it will take; `instead` names a quicker one.
 - `through="head"`: its passes are of the layers after the cut alone.
 - `oblivious=True`: it ignores the target, and so has one map whatever was asked for.
+- `paper`, `takes` and `needs`: who proposed it, what it takes (one pass if nothing is said) and what a network must
+  have, in words, for listings.
 
 One that cannot be used on a network raises `DoesNotApply`, with the reason.
 """
@@ -82,6 +84,17 @@ def names() -> list[str]:
     return sorted(entries, key=lambda name: (name != DEFAULT, name in costly, bool(entries[name].options)))
 
 
+def in_words() -> str:
+    """The names for a help text: variants beside what they vary, costly ones last."""
+    entries, words = method.entries(), {False: list[str](), True: list[str]()}
+    for name in (name for name in names() if not entries[name].options):
+        tails = [
+            other.removeprefix(name) for other in entries if entries[other].options and other.startswith(f"{name}-")
+        ]
+        words[bool(entries[name].traits.get("costly"))].append(f"{name} ({', '.join(tails)})" if tails else name)
+    return f"{', '.join(words[False])}; slow: {', '.join(words[True])}; all that apply; your own, package.module:name"
+
+
 def usual() -> list[str]:
     """Those to run where none was named: fovea's own but for costly ones, and of the user's those that take one
     pass."""
@@ -117,15 +130,16 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
     if not name or name == "<lambda>":
         raise BadChoice(f"{words} has no name to call its results by: give it an attribute `name`")
     traits = {"passes": getattr(made, "passes", None), "oblivious": getattr(made, "oblivious", False), **traits}
-    unknown = [trait for trait in traits if trait not in TRAITS]
+    unknown = [trait for trait in traits if trait not in (*TRAITS, *WORDS)]
     if unknown:
         raise BadChoice(
             f"{words} declares {unknown[0]!r}{nearest(unknown[0], TRAITS)} (there are: {', '.join(TRAITS)})"
         )
-    return Method(name, made, **traits)
+    return Method(name, made, **{trait: value for trait, value in traits.items() if trait in TRAITS})
 
 
 TRAITS = ("passes", "costly", "through", "instead", "oblivious")
+WORDS = ("paper", "takes", "needs")
 method: Registry[Method] = Registry(
     "method", (__name__,), lambda entry, thing: _made(thing, entry.name, entry.options, entry.traits)
 )

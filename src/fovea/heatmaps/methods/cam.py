@@ -9,7 +9,13 @@ from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim
 
 
-@method("cam", about="each cell's share of the class's logit", passes=1)
+@method(
+    "cam",
+    about="each cell's share of the class's logit",
+    passes=1,
+    paper="Zhou et al. 2016",
+    needs="pooling and one linear layer after the cut",
+)
 @dataclass(frozen=True)
 class CAM:
     """CAM_c(p) = sum_k w_ck A_k(p): what each cell adds to the class's logit, times the number of cells.

@@ -7,8 +7,14 @@ from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim
 
 
-@method("gradcam", about="channels weighted by their mean gradient", passes=1)
-@method("gradcam-abs", about="the same, evidence against shown too", options={"absolute": True}, passes=1)
+@method("gradcam", about="channels weighted by their mean gradient", passes=1, paper="Selvaraju et al. 2017")
+@method(
+    "gradcam-abs",
+    about="gradcam with evidence against shown too",
+    options={"absolute": True},
+    passes=1,
+    paper="Taha et al. 2020",
+)
 @dataclass(frozen=True)
 class GradCAM:
     """M = ReLU(sum_k alpha_k A_k), Eq. 4, with alpha_k the mean of dy/dA_k over the cells, Eq. 5.

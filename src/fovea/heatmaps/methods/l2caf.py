@@ -19,12 +19,34 @@ from fovea.networks import Layout
 MANY = 1000  # cells; the last maps of networks have 16 to 784
 
 
-@method("l2caf", about="the unit filter that keeps this class and drops the rest")
 @method(
-    "l2caf-sum", about="l2caf with the sum of the other classes, as printed in the paper", options={"others": "sum"}
+    "l2caf",
+    about="the unit filter that keeps this class and drops the rest",
+    paper="Taha et al. 2020",
+    takes="one pass; 50 to 1,000 of the layers after the cut where these are not affine",
 )
-@method("l2caf-signed", about="l2caf with evidence against the class below zero", options={"signed": True})
-@method("l2caf-oblivious", about="the unit filter that keeps the output", options={"oblivious": True}, oblivious=True)
+@method(
+    "l2caf-sum",
+    about="l2caf with the sum of the other classes, as printed in the paper",
+    options={"others": "sum"},
+    paper="Taha et al. 2020",
+    takes="as l2caf",
+)
+@method(
+    "l2caf-signed",
+    about="l2caf with evidence against the class below zero",
+    options={"signed": True},
+    paper="Taha et al. 2020",
+    takes="as l2caf",
+)
+@method(
+    "l2caf-oblivious",
+    about="the unit filter that keeps the output",
+    options={"oblivious": True},
+    oblivious=True,
+    paper="Taha et al. 2020",
+    takes="as l2caf",
+)
 @dataclass(frozen=True)
 class L2CAF:
     """Minimize a loss of the filtered output FT(x, f) over filters with |f| = 1; the map is |f|, or f when `signed`.
