@@ -251,6 +251,27 @@ def test_wrong_usage_keeps_the_results_of_the_run_before(run: Run, cat: Path, ti
     assert saved() == before
 
 
+def test_a_run_has_a_folder_of_its_own_unless_one_is_named(run: Run, cat: Path, tiny: Path) -> None:
+    for place in ("out/explain", "out/explain-2"):
+        status, out, _ = run("explain", cat, "--net", tiny)
+        assert (status, out.splitlines()[-1]) == (0, f"{place}/index.html")
+    for net in ((), ("--method", "cam")):
+        assert run("explain", cat, "--net", tiny, "--out", "out/explain", *net)[0] == 0
+    assert len(saved("out/explain").results) == 2  # the first run's, which is done again, and that of cam
+    assert sorted(path.name for path in Path("out").iterdir()) == ["explain", "explain-2"]
+
+
+def test_lines_stand_below_each_other(run: Run, cat: Path, photographs: Path, tiny: Path) -> None:
+    Path("photos/deep").mkdir(parents=True)
+    for source, name in ((cat, "a.png"), (photographs / "coffee.png", "deep/a longer name.png")):
+        Path("photos", name).write_bytes(source.read_bytes())
+    Path("photos", "b" * 99 + ".png").write_bytes(cat.read_bytes())
+    _, out, _ = run("explain", "photos", "--net", tiny)
+    lines = out.splitlines()[:3]
+    assert [line.split("  ")[0] for line in lines] == ["a.png", "b" * 39 + "…", "deep/a longer name.png"]
+    assert len({line.index("  box ") for line in lines}) == 1
+
+
 def test_no_pictures_named_is_wrong_usage(run: Run) -> None:
     assert run("explain")[0] == 2
 

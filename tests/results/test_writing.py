@@ -284,6 +284,34 @@ def test_processes_into_one_folder_and_one_that_is_killed(tmp_path: Path, monkey
     assert {path for path in files(tmp_path) if ".part-" not in path} == {"index.html", "results.json", *named}
 
 
+def alone(folder: Path, label: str) -> None:
+    with Writer(folder, "explain", {}, fresh=True) as writer:
+        writer.add([Told("a", label)])
+
+
+def test_runs_that_name_no_folder_have_one_each(tmp_path: Path) -> None:
+    """After each other and at once; a run that does nothing has none."""
+    (tmp_path / "explain-3").mkdir()
+    with pytest.raises(RuntimeError), Writer(tmp_path / "explain", "explain", {}, fresh=True):
+        raise RuntimeError
+    assert os.listdir(tmp_path) == ["explain-3"]
+    forked = get_context("fork")
+    processes = [forked.Process(target=alone, args=(tmp_path / "explain", f"{i}")) for i in range(6)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    numbers = ["", "-2", "-4", "-5", "-6", "-7"]
+    assert sorted(read(tmp_path / f"explain{n}").results[0]["label"] for n in numbers) == list("012345")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, lambda path: path.symlink_to("/")])
+def test_no_pictures_into_what_is_no_folder(make: Any, tmp_path: Path) -> None:
+    make(tmp_path / "index_files")
+    with pytest.raises(FoveaError, match="index_files is no folder of fovea's"):
+        Writer(tmp_path, "explain", {})
+
+
 def test_rows_of_before_runs_came_are_kept(tmp_path: Path) -> None:
     row = {"name": "elsewhere/0.png", "label": "ox", "files": {"map": "0.png"}}
     write_json(tmp_path / FILE, {"what": "explain", "settings": {}, "results": [row], "skipped": []})

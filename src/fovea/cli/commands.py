@@ -6,6 +6,7 @@ def zoom(asked: Asked) -> None:
 """
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,11 @@ class Asked:
         out = Path(self.values["out"])
         fillable("--out", out)
         return out
+
+    def one_folder(self) -> Path | None:
+        """The folder that alone was given to look through."""
+        given = [*(self.values.get("pictures") or self.values.get("given") or ())]
+        return Path(given[0]) if len(given) == 1 and os.path.isdir(given[0]) else None
 
     def writer(self, what: str, settings: Mapping[str, Any], kind: "type[Writer] | None" = None) -> "Writer":
         """Of what goes to --out; where that was not typed, of a folder that no other run has."""

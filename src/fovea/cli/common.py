@@ -21,13 +21,14 @@ from rich.text import Text
 from fovea.basics import Listener, duration, listening, printable
 
 if TYPE_CHECKING:
+    from fovea.cli.commands import Asked
     from fovea.measures.figures import Figures
     from fovea.results import Result, Step, Writer
 
     T = TypeVar("T", bound=Result)
 
 
-NAME, LABEL = 40, 28  # columns of a line, at most
+NAME, LABEL = 40, 24  # columns of a line, at most
 
 
 class Plain(Console):
@@ -166,7 +167,7 @@ def show(
     steps: "Iterable[Step[T]]",
     writer: "Writer",
     doing: str,
-    json: Path | None = None,
+    asked: "Asked",
     instead: "Callable[[T], Sequence[str | Text]]" = lambda result: (),
 ) -> None:
     """What every verb does: a line per result, or what is to be said instead; all of them into the writer's folder, and
@@ -175,7 +176,7 @@ def show(
     A result's `note` is told once, with how many have it. Exit status 1 when nothing was done.
     """
     notes: Counter[str] = Counter()
-    lines = Lines()
+    lines = Lines(asked.one_folder())
     with writer, bar(doing) as advance:
         for step in steps:
             for result, line in zip(step.results, lines.of(step.results), strict=True):
@@ -186,24 +187,29 @@ def show(
             advance(step.done, step.total)
     for note, count in notes.items():
         warn.print(f"note on {count} result(s): {note}")
-    finish(writer, json)
+    finish(writer, asked.values.get("json"))
 
 
 @dataclass
 class Lines:
     """One line per result, its parts below those of the lines before: name, label, probability, box, what else."""
 
+    folder: Path | None = None  # which all names begin with
     name: int = 0  # width
     label: int = 0
 
     def of(self, results: "Sequence[Result]") -> list[str]:
-        parts = [(brief(result.name, NAME), brief(result.label, LABEL), result) for result in results]
+        parts = [(brief(self._inside(result.name), NAME), brief(result.label, LABEL), result) for result in results]
         self.name = max([self.name, *(cell_len(name) for name, _, _ in parts)])
         self.label = max([self.label, *(cell_len(label) for _, label, _ in parts)])
         return [
             f"{set_cell_size(name, self.name)}  {set_cell_size(label, self.label)}  {_facts(result)}".rstrip()
             for name, label, result in parts
         ]
+
+    def _inside(self, name: str) -> str:
+        inside = self.folder is not None and Path(name).is_relative_to(self.folder)
+        return str(Path(name).relative_to(self.folder)) if inside and self.folder else name
 
 
 def _facts(result: "Result") -> str:

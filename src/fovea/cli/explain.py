@@ -94,7 +94,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
                 yield step
 
     writer = asked.writer("explain", settings)
-    show(steps(), writer, "explaining")
+    show(steps(), writer, "explaining", asked)
     if all(row["diagnosis"] for result in writer.rows for row in result["maps"]):
         raise typer.Exit(1)  # nothing to see anywhere
 
@@ -131,7 +131,8 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     moving = [(str(clip), f"{clip} is a clip, and {asked.one('net')} takes pictures") for clip in clips]
     looks = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
     writer = asked.writer("look_longer", {"net": network.name, "method": how, "target": target})
-    show(chain(looks if pictures else (), [Step([], moving, len(pictures), len(pictures))]), writer, "looking")
+    last = Step[Any]([], moving, len(pictures), len(pictures))
+    show(chain(looks if pictures else (), [last]), writer, "looking", asked)
 
 
 @command(

@@ -67,7 +67,7 @@ def localize(asked: Asked) -> None:
     nets = {medium: network.name for medium, network in networks.items()}
     steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in networks.items()))
     writer = asked.writer("localize", {"net": nets, **single})
-    show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked.json, _marked)
+    show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
 
 
 def _networks(asked: Asked, media: "list[Medium]") -> "dict[Medium, Network]":
@@ -148,7 +148,7 @@ def _why(asked: Asked, media: "Media", options: "LocalizeOptions") -> None:
     with asked.writer("why", about) as writer:
         writer.add((), media.missing)
         reports = _reports(asked, network, media, data, options)
-        for line in Lines().of(reports):
+        for line in Lines(asked.one_folder()).of(reports):
             say.print(line)
         writer.add(reports, reports.skipped)
     if not writer.rows and data is not None and not media.pictures:

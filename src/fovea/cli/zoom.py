@@ -37,4 +37,4 @@ def zoom(asked: Asked) -> None:
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
     writer = asked.writer("zoom", {"net": network.name, "glimpses": glimpses})
     steps = zoom_steps(network, list(asked.pictures), glimpses, max_pixels=asked.max_pixels)
-    show(steps, writer, "zooming", asked.json)
+    show(steps, writer, "zooming", asked)

@@ -74,7 +74,7 @@
   }
 
   function guesses(predictions) {
-    return predictions.map(([label, share]) => {
+    return predictions.filter(([, share], place) => place === 0 || share >= 0.005).map(([label, share]) => {
       const bar = make("i");
       bar.style.width = `${Math.max(100 * (share ?? 0), 0.5)}%`;
       return make("div", "guess", make("span", "", label), make("div", "", bar), make("span", "", (share ?? 0).toFixed(2)));
@@ -88,6 +88,8 @@
     const canvas = make("canvas");
     const frame = make("div", "over", photograph, canvas);
     frame.style.aspectRatio = panel.size.join(" / ");
+    frame.title = "click to enlarge";
+    frame.addEventListener("click", () => frame.parentNode.classList.toggle("large"));
     if (map.box.length) {
       const box = make("i", "box");
       const [x0, y0, x1, y1] = map.box.map((side) => 100 * side);
@@ -109,7 +111,8 @@
       groups.get(map.target).append(make("figure", "", frame, caption));
       return { canvas, map, size: panel.size };
     });
-    return [...groups].map(([target, tiles]) => make("div", "", make("h4", "", target), tiles));
+    const said = groups.size === 1 && groups.has(`${article.dataset.label} ${article.dataset.share}`); // in the heading
+    return [...groups].map(([target, tiles]) => make("div", "", ...(said ? [] : [make("h4", "", target)]), tiles));
   }
 
   function figure(panel) {

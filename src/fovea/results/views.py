@@ -104,7 +104,7 @@ def _coarser(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
     if shrink >= 1:
         return values
     height, width = (max(int(side * shrink), 1) for side in values.shape)
-    return np.asarray(Image.fromarray(values).resize((width, height), Image.Resampling.BOX))
+    return np.array(Image.fromarray(values).resize((width, height), Image.Resampling.BOX))
 
 
 def _smaller(image: Image.Image, room: tuple[int, int]) -> Image.Image:
