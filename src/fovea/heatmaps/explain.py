@@ -177,6 +177,8 @@ def _rows(target: Target, places: list[int], total: int) -> Target:
     """The part of a per-picture target that belongs to these pictures."""
     if not isinstance(target, (Each, Tensor, np.ndarray)) or (not isinstance(target, Each) and target.ndim == 0):
         return target
+    if not isinstance(target, Each) and torch.as_tensor(target).is_floating_point():  # boxes, which every picture has
+        return target
     count = len(target.targets) if isinstance(target, Each) else len(target)
     if count != total:
         raise BadChoice(f"per-picture targets hold one row per picture; got {count} for {total} pictures")
@@ -198,7 +200,7 @@ def look_at(
     _refuse_streams(network)
     with switched(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
-        network = labeled(network, batch, parts)
+        network, target = targeting.toward(labeled(network, batch, parts), target, shown)
         made = cut(network, batch, layer, parts)
         given = [*(found.run for found in map(find, methods)), *targeting.callables(target)]
         with turn(network, parts, made.quiet, given):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, nearest
 from fovea.networks import Network
+from fovea.pictures import Shown
 
 Score = Callable[[Tensor], Tensor]
 Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | None
+TOP = re.compile(r"top-?([0-9]{1,9})")
 WORDS = ("top1", "top5", "output", "embedding", "pair")
 
 
@@ -52,6 +54,50 @@ def each(targets: Sequence[Any]) -> Each:
     return Each(tuple(targets))
 
 
+def toward(network: Network, target: "Given | Each", shown: Sequence[Shown]) -> tuple[Network, "Given | Each"]:
+    """Where texts or boxes are asked of a network that takes them: the network whose classes they are."""
+    asked = network.asked
+    if asked is None or target is None:
+        return network, target
+    rows = [_items(row, network) for row in (target.targets if isinstance(target, Each) else [target])]
+    items = {_key(item): item for row in rows for item in row}
+    if not any(_is_asked(item, network) for item in items.values()):
+        return network, target
+    if strange := [item for item in items.values() if not _is_asked(item, network)]:
+        raise BadChoice(f"{strange[0]!r} cannot be asked for beside texts or boxes: explain it by itself")
+    placements = tuple(picture.placement for picture in shown)
+    key = "asked", *items, *(placements if asked.placed else ())
+    if key not in network.kept:
+        chosen = list(items.values())
+        network.kept[key] = replace(
+            network,
+            labels=tuple(map(asked.name, chosen)),
+            output=asked.read(chosen, placements),
+            abilities=network.abilities - {"embedding"},
+            asked=None,
+            _cuts={},
+        )
+    columns = [[list(items).index(_key(item)) for item in row] for row in rows]
+    return network.kept[key], Each(tuple(columns)) if isinstance(target, Each) else columns[0]
+
+
+def _items(target: Any, network: Network) -> list[Any]:
+    if _is_asked(target, network) or not isinstance(target, (list, tuple, Tensor, np.ndarray)) or not len(target):
+        return [target]
+    return list(target)
+
+
+def _is_asked(item: Any, network: Network) -> bool:
+    """Whether it is no class, but what this network takes beside classes."""
+    if network.asked is None or not network.asked.takes(item):
+        return False
+    return not isinstance(item, str) or not (TOP.fullmatch(item) or item in WORDS or item in (network.labels or ()))
+
+
+def _key(item: Any) -> Any:
+    return tuple(map(float, item)) if isinstance(item, (Tensor, np.ndarray)) and item.ndim else item
+
+
 def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
     """The K things to explain for this batch."""
     if target is None:
@@ -80,7 +126,9 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
 def check(target: "Given | Each", network: Network) -> None:
     """Refuse a name that cannot be right before anything is computed."""
     for item in target if isinstance(target, (list, tuple)) else [target]:
-        if isinstance(item, str) and not re.fullmatch(r"top-?[0-9]{1,9}", item) and item not in WORDS:
+        if isinstance(item, str) and not TOP.fullmatch(item) and item not in WORDS:
+            if _is_asked(item, network):
+                continue
             if network.labels is not None:
                 network.index(item)
             elif not item.isdecimal():
@@ -111,7 +159,7 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
 def _aims_of(given: Any, network: Network, output: Tensor) -> list[Aim]:
     if callable(given) and not isinstance(given, type):
         return [_scored(given, output)]
-    if isinstance(given, str) and (top := re.fullmatch(r"top-?([0-9]{1,9})", given)):
+    if isinstance(given, str) and (top := TOP.fullmatch(given)):
         return _top(int(top[1]), network, output)
     if isinstance(given, str) and given in ("output", "embedding"):
         return [Aim(("output",) * len(output), None, None, "output")]

@@ -63,9 +63,11 @@ def last_to_run(
 
 def predictions(network: Network, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
     """The best labels with their probabilities; nothing for a network without labels."""
-    if network.labels is None or output.ndim != 2 or output.shape[1] < 2:
+    several = network.can("several")
+    if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not several):
         return [()] * len(output)
-    shares, indices = output.detach().float().softmax(1).topk(min(most, output.shape[1]), dim=1)
+    logits = output.detach().float()
+    shares, indices = (logits.sigmoid() if several else logits.softmax(1)).topk(min(most, output.shape[1]), dim=1)
     return [
         tuple((network.label(i), share) for i, share in zip(row, row_shares, strict=True))
         for row, row_shares in zip(indices.tolist(), shares.tolist(), strict=True)

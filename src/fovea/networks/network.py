@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from fovea.basics import BadChoice, BadNetwork, demand_kinds, nearest, shown, within
 from fovea.data import Reading
 from fovea.networks import geometry
+from fovea.networks.adapters import Adapted, adapted
+from fovea.networks.adapters.processors import transform_of
 from fovea.networks.checking import checked
 from fovea.networks.cutting import cut
 from fovea.networks.geometry import Geometry
@@ -113,14 +115,19 @@ class _Trunk(nn.Module):
 
 def wrap(
     module: nn.Module,
-    transform: Transform | None = None,
+    transform: Any = None,
     labels: Sequence[str] | int | None = None,
     layer: str | nn.Module | None = None,
     output: Callable[[Any], Tensor] | None = None,
     *,
     embedding: bool = False,
+    tokenizer: Any = None,
 ) -> Network:
     """Any module as a network.
+
+    `transform` takes a PIL picture to a C,H,W tensor; a processor of transformers and torchvision's weights (`Weights.DEFAULT`) say it as well, and the classes with it. Models of transformers, CLIP and its like (with a
+    `tokenizer`, where no processor has it), segmentation networks and detectors of torchvision are known, and what they
+    need is filled in (docs/networks.md).
 
     `labels` are the class names, or their number where they have no names. Without labels a module that ends in a
     linear layer is taken for a classifier, and its classes are numbers; `embedding` says that it is none, and that what
@@ -130,6 +137,7 @@ def wrap(
     if not isinstance(module, nn.Module):
         what = "program.module()" if type(module).__name__ == "ExportedProgram" else "a torch.nn.Module"
         raise BadChoice(f"fovea.wrap takes {what}; got {type(module).__name__}")
+    processor, (transform, known) = transform, transform_of(transform)
     if transform is not None and not callable(transform):
         raise BadChoice(
             f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}"
@@ -138,8 +146,20 @@ def wrap(
     if embedding and labels is not None:
         raise BadChoice("an embedding has no classes: give labels= or embedding=True, not both")
     names = None if labels is None else _names(labels)
+    tokenizer = tokenizer if tokenizer is not None else getattr(processor, "tokenizer", None)
     abilities = frozenset({"embedding"} if embedding else ())
-    return Network(checked(module), transform, names, layer, "", output, abilities=abilities)
+    names = names if embedding or names is not None else known
+    made = adapted(Adapted(checked(module), transform, names, layer, output, abilities, tokenizer))
+    return Network(
+        made.module,
+        made.transform,
+        None if embedding else made.labels,
+        made.layer,
+        "",
+        made.output,
+        abilities=made.abilities,
+        asked=made.asked,
+    )
 
 
 def _names(labels: Any) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fovea.basics import BadChoice, BadNetwork, nearest, shown
 from fovea.data import Reading
+from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
 from fovea.networks.threads import alone, hooked, in_eval, plain
@@ -26,6 +27,8 @@ ABILITIES = {
     "prototypes": "it compares cells with prototypes",
     "frames": "it takes clips, N,T,C,H,W",
     "embedding": "its output is a vector to compare, without classes",
+    "several": "its classes do not exclude each other: each has a probability by itself",
+    "pixels": "it tells the class of every pixel; a class's score is its mean",
     "complement": "a second classifier sees what the first does not rely on",
     "texts": "it reads texts",
     "spans": "its cells see known spans of words",
@@ -54,6 +57,7 @@ class Runnable:
     output: Callable[[Any], Tensor] | None = None
     origin: Origin | None = None
     abilities: frozenset[str] = frozenset()  # declared beside those of the module itself
+    asked: Asked | None = None  # other targets than classes, such as texts
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what completes its inputs, once made
     _cuts: dict[Any, Any] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int], tuple[Transform, Placement]] = field(default_factory=dict, repr=False)

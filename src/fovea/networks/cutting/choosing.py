@@ -14,8 +14,8 @@ MOST_STRETCH = math.log(4.01)  # a map whose proportions are further from the in
 POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.Dropout, nn.Dropout2d, nn.Identity)
 
 
-def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor) -> Any | None:
-    """The last map still read; when the output is itself spatial (a segmentation, say), the last of the narrowest.
+def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor, narrow: bool = False) -> Any | None:
+    """The last map still read; when the output is itself spatial (`narrow`: a segmentation), the last of the narrowest.
 
     A step is (name, value, is a projection); a projection's output is no token stream (queries, keys, hidden units).
     """
@@ -24,7 +24,7 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
     for name, value, projection in steps:
         if not isinstance(value, Tensor) or not value.requires_grad or len(value) not in samples:
             continue
-        layout = layout_of(value, batch, grids)
+        layout = layout_of(value, batch, grids) or layout_of(value, batch, [(h // 2, w // 2) for h, w in grids])  # merged
         if layout is None or layout.cells < 2 or (layout.kind == "tokens" and projection):
             continue
         if layout.kind == "tokens":
@@ -40,7 +40,7 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
     kept = [(name, one) for name, one, is_read in zip(names, maps, read, strict=True) if is_read]
     if not kept:
         return None
-    if output.ndim >= 3 and output.ndim == batch.ndim and math.prod(output.shape[2:]) > 1:
+    if narrow or (output.ndim >= 3 and output.ndim == batch.ndim and math.prod(output.shape[2:]) > 1):
         cells = [layout.cells for _, one in kept if (layout := layout_of(one, batch))]
         kept = [pair for pair, count in zip(kept, cells, strict=True) if count == min(cells)]
     return kept[-1][0]

@@ -128,7 +128,7 @@ def _last_map(
         and node not in ends
         and not _is_pooling(traced, node)
     ]
-    found: fx.Node | None = choose(steps, network.read(values[nodes[-1]]), batch)
+    found: fx.Node | None = choose(steps, network.read(values[nodes[-1]]), batch, network.can("pixels"))
     return found
 
 

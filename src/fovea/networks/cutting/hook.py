@@ -46,14 +46,15 @@ def _last_watched(network: Runnable, module: nn.Module, batch: Tensor) -> str | 
         return out.clone()  # a later in-place layer must not change what was kept
 
     named = ((name, one) for name, one in module.named_modules() if name and not isinstance(one, POOLS))
+    # twice, so that what is the same for all pictures, as a table of positions, is not taken for a picture's
+    batch = torch.cat([batch, batch]) if batch.is_floating_point() else batch
     given = batch.detach().clone().requires_grad_(batch.is_floating_point())
     with heard((one, partial(keep, name)) for name, one in named):
         output = network.read(replace(network, module=module).answer(given))
     calls = Counter(name for name, *_ in seen)
     once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
-    found: str | None = choose(
-        [step for step in seen if calls[step[0]] in once and step[1].shape != output.shape], output, batch
-    )
+    steps = [step for step in seen if calls[step[0]] in once and step[1].shape != output.shape]
+    found: str | None = choose(steps, output, batch, network.can("pixels"))
     return found
 
 

@@ -1,0 +1,109 @@
+"""What detectors find: boxes with a class and a score each; the score of a class, and of a box that is asked for.
+
+A score is given as log odds, so that what is nearly sure still has a gradient: its sigmoid is the detector's score.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fovea.basics import BadChoice, shown
+from fovea.networks.adapters import Read
+from fovea.pictures import Placement, inwards
+
+FLOOR = -16.0  # log odds of a class that no box is of
+NUMBER = r"\s*-?\d{1,9}(?:\.\d{1,9})?\s*"
+FOUR = re.compile(rf"{NUMBER}(?:[, ]{NUMBER}){{3}}")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All that a detector considers in one picture, its doubtful ones too."""
+
+    boxes: Tensor  # M,4: x0 y0 x1 y1 as shares of the input
+    labels: Tensor  # M
+    odds: Tensor  # M
+
+    @staticmethod
+    def of(boxes: Tensor, labels: Tensor, scores: Tensor) -> "Candidates":
+        return Candidates(boxes.detach(), labels, torch.logit(scores.float(), eps=1e-7))
+
+
+Consider = Callable[[Any], list[Candidates]]  # what a module returns to the candidates of every picture
+
+
+def best_of_classes(considered: list[Candidates], classes: int) -> Tensor:
+    """The score of the best box of every class, N,C."""
+    rows = [picture.odds.new_full((classes,), FLOOR) for picture in considered]
+    return torch.stack(
+        [
+            row.scatter_reduce(0, picture.labels, picture.odds, "amax")
+            for row, picture in zip(rows, considered, strict=True)
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes as targets, x0 y0 x1 y1 in the user's pixels: the score of the nearest that the detector considers."""
+
+    consider: Consider
+    placed = True
+
+    def takes(self, item: Any) -> bool:
+        if isinstance(item, str):
+            return FOUR.fullmatch(item) is not None
+        if isinstance(item, (Tensor, np.ndarray)):
+            return tuple(item.shape) == (4,) and "int" not in str(item.dtype)
+        return isinstance(item, tuple) and len(item) == 4 and all(isinstance(side, (int, float)) for side in item)
+
+    def name(self, item: Any) -> str:
+        return f"box {' '.join(f'{side:g}' for side in _sides(item))}"
+
+    def read(self, items: Sequence[Any], placements: Sequence[Placement | None]) -> Read:
+        wanted = [torch.tensor(_sides(item)).view(1, 4) for item in items]  # in the user's pixels
+
+        def read(out: Any) -> Tensor:
+            considered = self.consider(out)
+            rows = []
+            for picture, placement in zip(considered, _repeated(placements, len(considered)), strict=True):
+                asked = torch.cat([_share(box, placement) for box in wanted]).to(picture.boxes)
+                likeness = (1 + _giou(picture.boxes, asked)) / 2 * picture.odds.detach().sigmoid().unsqueeze(1)  # M,K
+                best = likeness.argmax(0) if len(likeness) else None
+                rows.append(picture.odds[best] if best is not None else asked.new_full((len(asked),), FLOOR))
+            return torch.stack(rows)
+
+        return read
+
+
+def _repeated(placements: Sequence[Placement | None], rows: int) -> list[Placement | None]:
+    """For a batch that is tried again and again, in changed versions."""
+    return [placements[i % len(placements)] for i in range(rows)]
+
+
+def _sides(item: Any) -> tuple[float, ...]:
+    sides = tuple(map(float, re.findall(r"-?[\d.]+", item) if isinstance(item, str) else item))
+    if not sides[0] < sides[2] or not sides[1] < sides[3]:
+        raise BadChoice(f"a box is x0 y0 x1 y1 with x0 < x1 and y0 < y1, in the picture's pixels; got {shown(item)}")
+    return sides
+
+
+def _share(box: Tensor, placement: Placement | None) -> Tensor:
+    if placement is None:
+        raise BadChoice("a box is in a picture's pixels, and this input has none")
+    return inwards(box.tolist(), placement) / torch.tensor(placement.input * 2)
+
+
+def _giou(boxes: Tensor, others: Tensor) -> Tensor:
+    """The generalized IoU of Rezatofighi et al. 2019: M,K. Boxes apart have one too, the lower the further."""
+    a, b = boxes.unsqueeze(1), others.unsqueeze(0)
+    inner = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
+    outer = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1).clamp(min=1e-12)
+    area = [(side[..., 2:] - side[..., :2]).clamp(min=0).prod(-1) for side in (a, b)]
+    union = (area[0] + area[1] - inner).clamp(min=1e-12)
+    return inner / union - (outer - union) / outer
