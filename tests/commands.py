@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from fovea import cli
 
 
-def ran(line: str) -> Result:
+def ran(line: str | list[str]) -> Result:
     """A command that succeeds: what it printed."""
-    done = CliRunner().invoke(cli.app, line.split())
+    done = CliRunner().invoke(cli.app, line.split() if isinstance(line, str) else line)
     assert done.exit_code == 0, (done.output, done.exception)
     return done
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from commands import ran
 from PIL import Image
 
 import fovea
+from commands import ran
 
 transformers = pytest.importorskip("transformers")
 CONFIG = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}

@@ -60,31 +60,32 @@ def toward(network: Network, target: "Given | Each", shown: Sequence[Shown]) -> 
     if asked is None or target is None:
         return network, target
     rows = [_items(row, network) for row in (target.targets if isinstance(target, Each) else [target])]
-    items = {_key(item): item for row in rows for item in row}
-    if not any(_is_asked(item, network) for item in items.values()):
+    items = list(dict.fromkeys(item for row in rows for item in row))
+    wanted = [item for item in items if _is_asked(item, network)]
+    if not wanted:
         return network, target
-    if strange := [item for item in items.values() if not _is_asked(item, network)]:
-        raise BadChoice(f"{strange[0]!r} cannot be asked for beside texts or boxes: explain it by itself")
+    classes = {item: network.index(item) for item in items if item not in wanted}
     placements = tuple(picture.placement for picture in shown)
-    key = "asked", *items, *(placements if asked.placed else ())
+    key = "asked", *wanted, *classes, *(placements if asked.placed else ())
     if key not in network.kept:
-        chosen = list(items.values())
+        read, beside = asked.read(wanted, placements), list(classes.values())
         network.kept[key] = replace(
             network,
-            labels=tuple(map(asked.name, chosen)),
-            output=asked.read(chosen, placements),
+            labels=(*map(asked.name, wanted), *map(network.label, beside)),
+            output=lambda out: torch.cat([read(out), network.read(out)[:, beside]], 1) if beside else read(out),
             abilities=network.abilities - {"embedding"},
             asked=None,
             _cuts={},
         )
-    columns = [[list(items).index(_key(item)) for item in row] for row in rows]
+    columns = [[[*wanted, *classes].index(item) for item in row] for row in rows]
     return network.kept[key], Each(tuple(columns)) if isinstance(target, Each) else columns[0]
 
 
 def _items(target: Any, network: Network) -> list[Any]:
+    """As a list; boxes as tuples."""
     if _is_asked(target, network) or not isinstance(target, (list, tuple, Tensor, np.ndarray)) or not len(target):
-        return [target]
-    return list(target)
+        return [_plain(target)]
+    return [_plain(item) for item in target]
 
 
 def _is_asked(item: Any, network: Network) -> bool:
@@ -94,8 +95,9 @@ def _is_asked(item: Any, network: Network) -> bool:
     return not isinstance(item, str) or not (TOP.fullmatch(item) or item in WORDS or item in (network.labels or ()))
 
 
-def _key(item: Any) -> Any:
-    return tuple(map(float, item)) if isinstance(item, (Tensor, np.ndarray)) and item.ndim else item
+def _plain(item: Any) -> Any:
+    values = item.tolist() if isinstance(item, (Tensor, np.ndarray)) else item
+    return tuple(values) if isinstance(values, list) else values
 
 
 def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:

@@ -55,12 +55,14 @@ def load_folder(name: str, pretrained: bool = True) -> Network:
 
 
 def _loaded(where: str, pretrained: bool, local: bool) -> tuple[Any, Any]:
-    import transformers
+    import transformers as library
+
+    transformers: Any = library
 
     how: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
     config = transformers.AutoConfig.from_pretrained(where, **how)
     kind: Any = getattr(transformers, (config.architectures or [""])[0], None)
-    if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
+    if not hasattr(kind, "_from_config"):
         raise BadNetwork(f"{where} does not say which model of transformers it is (architectures in its config.json)")
     if pretrained:
         with _silent(transformers.utils.logging):

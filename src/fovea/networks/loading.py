@@ -27,7 +27,18 @@ from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import PLAIN
-from fovea.networks.names import FILES, HUBS, OFFLINE, demand_known, every_name, is_file_name, is_known, our_file, ours
+from fovea.networks.names import (
+    FILES,
+    HUBS,
+    OFFLINE,
+    demand_known,
+    every_name,
+    is_file_name,
+    is_known,
+    is_of_transformers,
+    our_file,
+    ours,
+)
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin

@@ -23,7 +23,7 @@ from fovea.networks.running import Runnable
 from fovea.networks.running import as_found as as_found
 from fovea.networks.running import layers as layers
 from fovea.networks.weights import write_weights
-from fovea.pictures import Prepare, Transform
+from fovea.pictures import Prepare
 
 FITS = {
     "crop": "as the network was trained: usually the middle of the picture",
@@ -125,9 +125,9 @@ def wrap(
 ) -> Network:
     """Any module as a network.
 
-    `transform` takes a PIL picture to a C,H,W tensor; a processor of transformers and torchvision's weights (`Weights.DEFAULT`) say it as well, and the classes with it. Models of transformers, CLIP and its like (with a
-    `tokenizer`, where no processor has it), segmentation networks and detectors of torchvision are known, and what they
-    need is filled in (docs/networks.md).
+    `transform` takes a PIL picture to a C,H,W tensor; a processor of transformers, and torchvision's weights with their
+    classes, say it as well. Models of transformers, CLIP and its like (with a `tokenizer`, where no processor has it),
+    segmentation networks and detectors of torchvision are known, and what they need is filled in (docs/networks.md).
 
     `labels` are the class names, or their number where they have no names. Without labels a module that ends in a
     linear layer is taken for a classifier, and its classes are numbers; `embedding` says that it is none, and that what

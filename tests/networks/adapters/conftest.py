@@ -9,7 +9,7 @@ from PIL import Image
 
 SIDES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 PICTURE_SIDE = {**SIDES, "image_size": 64, "patch_size": 16}
-WORDS = "<pad> <unk> <eos> a red bicycle dog the photo of".split()
+WORDS = ["<pad>", "<unk>", "<eos>", "a", "red", "bicycle", "dog", "the", "photo", "of"]
 
 
 @pytest.fixture(autouse=True)

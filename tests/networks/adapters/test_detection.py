@@ -10,8 +10,9 @@ from torchvision.transforms.functional import pil_to_tensor
 import fovea
 
 SMALL = {"weights": None, "weights_backbone": None, "num_classes": 5, "min_size": 96, "max_size": 160}
+FEW = {"rpn_pre_nms_top_n_test": 100, "rpn_post_nms_top_n_test": 60}
 DETECTORS = {
-    "fasterrcnn_mobilenet_v3_large_320_fpn": SMALL,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": SMALL | FEW,
     "retinanet_resnet50_fpn": SMALL,
     "fcos_resnet50_fpn": SMALL,
     "ssdlite320_mobilenet_v3_large": {"weights": None, "weights_backbone": None, "num_classes": 5},
@@ -25,7 +26,7 @@ def detector(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def rcnn() -> Any:
-    return torchvision.models.get_model("fasterrcnn_mobilenet_v3_large_320_fpn", **SMALL)
+    return torchvision.models.get_model("fasterrcnn_mobilenet_v3_large_320_fpn", **SMALL, **FEW)
 
 
 def sharpened(model: nn.Module) -> None:

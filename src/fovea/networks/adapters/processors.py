@@ -1,6 +1,5 @@
 """How pictures come in, as other libraries say it: an image processor of transformers, torchvision's weights."""
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,27 +48,21 @@ def preset(transform: Any) -> Transform:
 
 def from_config(module: nn.Module) -> Transform | None:
     """The image processor that goes with a model of transformers, for the size in its config."""
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING as usual_for
+
     config: Any = module.config
-    config = getattr(config, "vision_config", config)
-    auto = sys.modules.get("transformers.models.auto.image_processing_auto")
-    if auto is None:
-        from transformers.models.auto import image_processing_auto as auto
-    known: Any = next((auto.IMAGE_PROCESSOR_MAPPING[kind] for kind in _kinds(module) if kind in auto.IMAGE_PROCESSOR_MAPPING), None)
+    configs = config, getattr(config, "vision_config", config)
+    known: Any = next((usual_for[type(part)] for part in configs if type(part) in usual_for), None)
     kinds = known.values() if isinstance(known, dict) else known if isinstance(known, tuple) else [known]
     kind = next((kind for kind in kinds if kind is not None), None)
     if kind is None:
         return None
-    usual, side = kind(), getattr(config, "image_size", None)
+    usual, side = kind(), getattr(configs[1], "image_size", None)
     sides = (side, side) if isinstance(side, int) else tuple(side or ())
     if len(sides) != 2:
         return transform_of(usual)[0]
     mean, std = tuple(usual.image_mean), tuple(usual.image_std)
     return Prepare(sides, mean, std, 1.0 if _get(usual, "do_center_crop") else None, _resampling(usual))
-
-
-def _kinds(module: nn.Module) -> list[type]:
-    config: Any = module.config
-    return [type(config), type(getattr(config, "vision_config", config))]
 
 
 def _get(processor: Any, name: str) -> Any:
@@ -99,10 +92,11 @@ def _prepare(processor: Any) -> Prepare | None:
 
 def _sides(size: Any) -> tuple[int, int] | int | None:
     """Height and width, or the short side."""
-    get = size.get if isinstance(size, dict) else lambda name: getattr(size, name, None)
-    if get("height") and get("width"):
-        return int(get("height")), int(get("width"))
-    return int(get("shortest_edge")) if get("shortest_edge") and not get("longest_edge") else None
+    names = "height", "width", "shortest_edge", "longest_edge"
+    sides: list[Any] = [size.get(name) if isinstance(size, dict) else getattr(size, name, None) for name in names]
+    if sides[0] and sides[1]:
+        return int(sides[0]), int(sides[1])
+    return int(sides[2]) if sides[2] and not sides[3] else None
 
 
 def _same(prepare: Prepare, processed: Processed) -> bool:

@@ -24,13 +24,14 @@ def texts(given: Adapted) -> Adapted | None:
     if names is None or given.output is not None:
         return None
     asked = Texts(model, getattr(model, names[1]), given.tokenizer)
-    known = given.labels is not None
+    can = {"embedding"} if given.labels is None else set[str]()
+    can |= {"several"} if hasattr(model, "logit_bias") else set()
     return replace(
         given,
         module=PictureSide(model, names[0]),
         transform=given.transform or (from_config(model) if hasattr(model, "config") else None),
         output=asked.read(given.labels, ()) if given.labels is not None else None,
-        abilities=given.abilities | ({"several"} if hasattr(model, "logit_bias") else set()) | (set() if known else {"embedding"}),
+        abilities=given.abilities | can,
         asked=asked,
     )
 
@@ -95,14 +96,13 @@ class Texts:
         config: Any = getattr(self.model.config, "text_config", self.model.config)
         longest = min(int(getattr(config, "max_position_embeddings", 77)), self.tokenizer.model_max_length)
         padding = "max_length" if getattr(self.tokenizer, "pad_token", None) is not None else False
-        words = self.tokenizer(
-            [text], padding=padding, max_length=longest, truncation=True, return_attention_mask=True, return_tensors="pt"
-        )
+        how = {"padding": padding, "max_length": longest, "truncation": True, "return_attention_mask": True}
+        words = self.tokenizer([text], return_tensors="pt", **how)
         taken = ("input_ids",) if hasattr(self.model, "logit_bias") else ("input_ids", "attention_mask")  # as SigLIP's
         return self.encode(**{name: words[name].to(device) for name in taken})
 
 
 def _vector(out: Any) -> Tensor:
     """An embedding as models return it."""
-    out = getattr(out, "pooler_output", out)
-    return out[0] if isinstance(out, tuple) else out
+    vector: Tensor = getattr(out, "pooler_output", out)
+    return vector

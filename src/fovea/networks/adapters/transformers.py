@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fovea.networks.adapters import Adapted, adapter
 from fovea.networks.adapters.boxes import Boxes, Candidates, best_of_classes

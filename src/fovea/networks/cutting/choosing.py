@@ -24,7 +24,8 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
     for name, value, projection in steps:
         if not isinstance(value, Tensor) or not value.requires_grad or len(value) not in samples:
             continue
-        layout = layout_of(value, batch, grids) or layout_of(value, batch, [(h // 2, w // 2) for h, w in grids])  # merged
+        merged = [(h // 2, w // 2) for h, w in grids]  # tokens, two by two
+        layout = layout_of(value, batch, grids) or layout_of(value, batch, merged)
         if layout is None or layout.cells < 2 or (layout.kind == "tokens" and projection):
             continue
         if layout.kind == "tokens":
