@@ -1,6 +1,7 @@
 """What networks there are, by name. Nothing here imports torch or a hub, so that a wrong name is refused at once."""
 
 import json
+import os
 import re
 from functools import lru_cache
 from importlib.util import find_spec
@@ -63,7 +64,7 @@ def is_file_name(name: str) -> bool:
 
 def is_of_transformers(name: str) -> bool:
     """Whether a model of transformers is meant: a folder that holds one, or transformers/NAME."""
-    return name.startswith(TRANSFORMERS) or Path(name, "config.json").is_file()
+    return name.startswith(TRANSFORMERS) or os.path.isfile(os.path.join(name, "config.json"))
 
 
 def is_known(name: str) -> bool:
@@ -82,7 +83,7 @@ def demand_known(name: str) -> None:
         return
     if is_of_transformers(name):
         return
-    if Path(name).is_dir():
+    if os.path.isdir(name):
         raise BadChoice(f"{name} is a folder without a model of transformers (config.json): name a weights file in it")
     kind, inner = split(name)
     if kind and model.entry(kind).traits["over"] != "timm":
