@@ -10,12 +10,11 @@ import torch
 
 import fovea
 from fovea.basics import BadChoice, write_text
-from fovea.basics import boxes as regions
 from fovea.data import open_data
-from fovea.heatmaps import HeatMaps, Sanity, method
+from fovea.heatmaps import Explained, Sanity, method
 from fovea.networks import Network
 from fovea.patches import LocalizedText, localize_texts
-from fovea.results import FILE, figure, page, page_of, ramp
+from fovea.results import FILE, article_of, figure, page_of, pages
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try
@@ -38,11 +37,11 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     network = fovea.load("efficientnet_lite0").squashed()
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
     steps = len(photographs) + 5
-    parts, first = [], None
+    parts, layer = [], ""
     for i, path in enumerate(photographs):
         maps = fovea.explain(network, path, method=METHODS, target="top2")
-        first = first or maps["l2caf"]
-        parts.append(_section(path, maps))
+        layer = maps["l2caf"].layer
+        parts.append(article_of(Explained(tuple(maps[name][0] for name in METHODS))))
         progress(i + 1, steps)
     parts.append(_patches(network, photographs))
     progress(steps - 4, steps)
@@ -53,7 +52,7 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
     parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
     progress(steps - 1, steps)
     cost = _cost(network)
-    write_text(index, _page(cost, parts, first.layer if first else ""))
+    write_text(index, _page(cost, parts, layer))
     progress(steps, steps)
     return index
 
@@ -63,32 +62,16 @@ def _page(cost: str, parts: list[str], layer: str) -> str:
 <p>EfficientNet-Lite0 with its ImageNet weights, photographs that come with scikit-image,
 everything computed on this machine.</p>
 <p class="dim">The whole photograph is squashed into the network's input; maps are taken at {html.escape(layer)}
-(7 x 7 cells) and drawn on the photograph's own pixels. The white box holds the largest connected part above
-{regions.THRESHOLD:.0%} of the map's range.</p>
-{ramp("does not matter", "matters most")}
+(7 x 7 cells) and drawn on the photograph's own pixels, for the two top classes, by {len(METHODS)} methods.</p>
+<ul class="dim">{"".join(f"<li><b>{name}</b>: {method.entry(name).about}</li>" for name in METHODS)}</ul>
+{pages.legend()}{pages.controls(1, maps=True)}
 """
     ending = f"""
 <section><h2>What it costs</h2>{cost}</section>
 <p class="dim">Made by <code>fovea demo</code>. Your own pictures:
 <code>fovea explain photo.jpg --target top5</code></p>
 """
-    return page("where a network looks", [heading, *parts, ending])
-
-
-def _section(path: Path, maps: dict[str, HeatMaps]) -> str:
-    seen = maps["l2caf"]
-    guesses = "".join(
-        f'<div class="guess"><span>{html.escape(label)}</span>'
-        f'<i style="width: {max(share * 100, 0.5):.1f}%"></i><span>{share:.2f}</span></div>'
-        for label, share in seen.shown[0].predictions
-    )
-    original = figure(seen.shown[0].image(), f"<b>{html.escape(path.name)}</b>")
-    methods = "".join(figure(maps[name][0].over(), f"<b>{name}</b> {method.entry(name).about}") for name in METHODS)
-    apart = "".join(figure(seen[0].over(k), f"<b>{html.escape(seen.title(0, k))}</b> by l2caf") for k in (0, 1))
-    return f"""<section><h2>{html.escape(seen.title())}</h2><p class="dim">l2caf's solver: {seen.solver}</p>
-<div class="row top">{original}<div>{guesses}</div></div>
-<p>Four methods, the class “{html.escape(seen.targets[0][0])}”</p><div class="row">{methods}</div>
-<p>The two top classes apart</p><div class="row">{apart}</div></section>"""
+    return pages.page("where a network looks", [heading, *parts, ending], script=pages.script(), maps=True)
 
 
 def _patches(network: Network, photographs: list[Path]) -> str:

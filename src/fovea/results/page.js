@@ -180,13 +180,13 @@
   });
 
   function filter() {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = (search?.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     let left = 0;
     for (const article of articles) {
       article.hidden = !words.every((word) => article.key.words.includes(word));
       left += !article.hidden;
     }
-    count.value = left === articles.length ? `${left}` : `${left} of ${articles.length}`;
+    count.value = !search ? "" : left === articles.length ? `${left}` : `${left} of ${articles.length}`;
   }
 
   const text = new Intl.Collator(undefined, { numeric: true }).compare;
@@ -208,11 +208,11 @@
     main.style.setProperty("--fade", (fade?.value ?? 100) / 100);
     main.classList.toggle("unboxed", boxes?.checked === false);
   };
-  search.addEventListener("input", filter);
-  sort.addEventListener("change", order);
+  search?.addEventListener("input", filter);
+  sort?.addEventListener("change", order);
   fade?.addEventListener("input", look);
   boxes?.addEventListener("change", look);
   filter(); // a browser that goes back has kept what was typed
-  if (sort.value !== "given") order();
+  if (sort && sort.value !== "given") order();
   look();
 })();

@@ -93,14 +93,15 @@ def _last(name: str) -> str:
 
 
 def controls(count: int, maps: bool) -> str:
-    """Search, sort and the opacity of maps; there where a script runs."""
+    """Search and sort where there is more than one, and the opacity of maps; there where a script runs."""
     orders = "".join(f'<option value="{key}">{words}</option>' for key, words in ORDERS.items())
     fading = """<label>Map <input type="range" name="fade" min="0" max="100" value="100"></label>
 <label><input type="checkbox" name="boxes" checked> boxes</label>"""
-    return f"""<form class="controls" hidden>
-<label><span>Search</span> <input type="search" name="search" placeholder="name or label" autocomplete="off"></label>
-<label><span>Sort by</span> <select name="sort" aria-label="sort by">{orders}</select></label>{fading if maps else ""}
-<output name="count">{count}</output></form>
+    many = f"""<label><span>Search</span>
+<input type="search" name="search" placeholder="name or label" autocomplete="off"></label>
+<label><span>Sort by</span> <select name="sort" aria-label="sort by">{orders}</select></label>"""
+    return f"""<form class="controls" hidden>{many if count > 1 else ""}{fading if maps else ""}
+<output name="count"></output></form>
 """
 
 
