@@ -1,0 +1,43 @@
+"""Every method beside other libraries' own, and why one differs where it does."""
+
+from functools import cache
+
+import pytest
+from peers import DIFFERS, FULL, PEERS, SAME, Subject, agreement, subject
+
+from fovea.basics import DoesNotApply
+
+pytest.importorskip("pytorch_grad_cam")
+pytest.importorskip("torchcam")
+pytest.importorskip("captum")
+small = cache(lambda name: subject(name, side=64))
+large = cache(subject)
+
+
+def compare(method: str, library: str, here: Subject) -> None:
+    try:
+        cosine, correlation = agreement(method, library, here)
+    except (NotImplementedError, DoesNotApply) as reason:
+        pytest.skip(str(reason))
+    same = min(cosine, correlation) >= SAME
+    assert same or (method, library) in DIFFERS, f"{cosine}, {correlation}"
+
+
+@pytest.mark.parametrize("net", ["timm/test_resnet", "timm/test_vit"])
+@pytest.mark.parametrize(("method", "library"), PEERS)
+def test_of_small_networks(method: str, library: str, net: str) -> None:
+    compare(method, library, small(net))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("net", FULL)
+@pytest.mark.parametrize(("method", "library"), PEERS)
+def test_of_networks_that_people_use(method: str, library: str, net: str) -> None:
+    compare(method, library, large(net))
+
+
+@pytest.mark.parametrize(("method", "library"), DIFFERS)
+def test_a_peer_that_differs_is_one_of_several(method: str, library: str) -> None:
+    """Where a peer is not followed, another that is independent agrees."""
+    others = [other for name, other in PEERS if name == method and other != library and (name, other) not in DIFFERS]
+    assert others or method == "scorecam"  # whose two peers differ in what little they do to a mask
