@@ -14,6 +14,8 @@ from fovea.basics import ANY, BOUNDS, BadChoice
 from fovea.cli import app
 from fovea.cli.commands import Asked, Command, command
 from fovea.cli.glossary import OPTIONS, spelled
+from fovea.measures.registry import find
+from fovea.pictures.fits import FIT
 
 SPELLED = {spelled(name): (name, option) for name, option in OPTIONS.items()}
 
@@ -46,6 +48,35 @@ def test_options_are_the_glossarys(name: str) -> None:
         plain = str if option.type in ANY else option.type  # numbers are read by their bounds
         assert kind(parameter) == (list[str] if option.many else Literal[option.choices] if option.choices else plain)
         assert option.type not in ANY or parameter.name in BOUNDS
+
+
+def declares(name: str) -> set[str]:
+    return {spelling for parameter in COMMANDS[name].params for spelling in parameter.opts}
+
+
+def test_whatever_runs_a_network_takes_a_device() -> None:
+    without = {name for name in COMMANDS if "--device" not in declares(name)}
+    assert without == {"models", "methods", "results", "bench lip"}  # which run none
+
+
+def test_pictures_are_fitted_as_asked_and_alike() -> None:
+    """Search takes them as the index tells; a zoom and two streams have windows of their own."""
+    verbs = {name for name in COMMANDS if " " not in name and "pictures" in declares(name) | {"pictures"}}
+    taking = {"explain", "localize", "sanity", "patches", "predict", "prototypes", "index"}
+    assert {name for name in verbs if "--fit" in declares(name)} == taking
+    measures = [name.split()[1] for name in COMMANDS if name.startswith("measure ")]
+    assert {name for name in measures if find(name).fit} == {
+        name for name in measures if "--fit" in declares(f"measure {name}")
+    }
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "auto:1", "cpu:"])
+def test_a_device_is_spelled_as_torch_spells_it(device: str) -> None:
+    done = CliRunner().invoke(app, ["predict", "cat.jpg", "--device", device])
+    assert isinstance(done.exception, BadChoice)
+    assert f"--device: a device is auto, cpu, cuda, mps, xpu, or a numbered one, as cuda:1; got '{device}'" in str(
+        done.exception
+    )
 
 
 def test_help_of_every_command_needs_no_torch() -> None:
@@ -101,11 +132,11 @@ def test_what_is_left_out_is_as_usual(own: tuple[typer.Typer, list[Asked]]) -> N
     assert (asked.one("net"), asked.batch, asked.fit, asked.untrained, asked.time) == (
         "tnet-digits",
         32,
-        None,
+        FIT,
         False,
         True,
     )
-    assert (asked.pictures, asked.method, asked.typed) == (None, None, frozenset())
+    assert (asked.pictures, asked.method, asked.typed, asked.fit_asked) == (None, None, frozenset(), None)
 
 
 def test_lists_are_repeated_or_separated_by_commas(own: tuple[typer.Typer, list[Asked]]) -> None:

@@ -60,8 +60,8 @@ def test_overlay_is_brightest_where_the_map_is() -> None:
 
 def test_title_has_the_label_and_its_probability(lite0: fovea.Network, photographs: Path) -> None:
     seen = fovea.explain(lite0, photographs / "chelsea.png")
-    assert repr(seen[0]).startswith(f"<HeatMap {photographs / 'chelsea.png'}: tiger cat 0.")
-    assert seen.title().startswith("tiger cat 0.")
+    assert repr(seen[0]).startswith(f"<HeatMap {photographs / 'chelsea.png'}: Egyptian cat 0.")
+    assert seen.title().startswith("Egyptian cat 0.")
     assert seen._repr_png_()[:4] == b"\x89PNG"
     x0, y0, x1, y1 = seen.boxes[0, 0].tolist()
     assert 0 <= x0 < 120
@@ -70,11 +70,18 @@ def test_title_has_the_label_and_its_probability(lite0: fovea.Network, photograp
     assert 220 < y1 <= 300
 
 
-def test_maps_of_different_sizes_cannot_be_one(pooled: nn.Module) -> None:
+def test_maps_of_different_sizes_are_no_one_tensor(pooled: nn.Module) -> None:
     net = fovea.wrap(pooled, lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255, labels=5)
-    pictures = [Image.new("RGB", size, "red") for size in ((24, 24), (48, 24))]
-    refused("different sizes", fovea.explain, net, pictures)
-    assert fovea.explain(net, pictures[1]).grid == (6, 12)
+    pictures = [Image.new("RGB", size, "red") for size in ((24, 24), (48, 24), (24, 24))]
+    seen = fovea.explain(net, pictures)
+    refused("different sizes \\(6 x 12, 6 x 6 cells\\)", getattr, seen, "values")
+    assert [heatmap.grid for heatmap in seen] == [(6, 6), (6, 12), (6, 6)]
+    assert torch.allclose(seen[1].values, fovea.explain(net, pictures[1]).values[0], atol=1e-6)
+    assert seen.boxes.shape == (3, 1, 4)
+    assert [row["seen"] for row in map(fovea.HeatMap.to_dict, seen)] == [
+        pytest.approx((0, 0, width, 24), abs=0.1) for width in (24, 48, 24)
+    ]
+    assert seen[::2].values.shape == (2, 1, 6, 6)
 
 
 @pytest.mark.parametrize("count", [2, 7, 17])

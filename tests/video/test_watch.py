@@ -118,7 +118,7 @@ def test_a_network_over_frames(told: bool, path: Path) -> None:
     if not told:
         module.takes_frames = True  # type: ignore[assignment]
     net = fovea.wrap(module, Prepare((16, 16)))
-    (seen,) = fovea.watch(net, path, frames=4, clip_network=told)
+    (seen,) = fovea.watch(net, path, frames=4, clip_network=told, fit="squash")
     frames = torch.stack([net.squashed().prepare(image)[0] for image in read_clip(path, 4).frames])
     wanted = fovea.explain(net, frames.unsqueeze(0))  # 1,T,C,H,W
     assert tuple(seen.map.values.shape) == (1, 4, 1, 4, 4)

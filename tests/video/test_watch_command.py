@@ -119,8 +119,8 @@ def test_several_methods_and_targets(run: Run, folder: Path) -> None:
     assert "l2caf: cat" in Path("out/explain/index_files/clip.js").read_text()
 
 
-def test_clips_are_squashed_and_pictures_cropped_unless_told(run: Run, folder: Path) -> None:
-    """Of 64 x 48 the crop leaves out 8 columns on either side: no box reaches there."""
+def test_clips_and_pictures_are_fitted_alike(run: Run, folder: Path) -> None:
+    """Of 64 x 48 the crop, the user's own, leaves out 8 columns on either side: no box reaches there."""
 
     def lefts(*options: str) -> dict[str, int]:
         assert (
@@ -133,9 +133,8 @@ def test_clips_are_squashed_and_pictures_cropped_unless_told(run: Run, folder: P
         boxes = {Path(row["name"]).suffix: row["maps"][0]["boxes"] for row in saved().results}
         return {".mp4": boxes[".mp4"][0][0][0], ".png": boxes[".png"][0][0]}
 
-    assert lefts() == {".mp4": 0, ".png": 8}
-    assert lefts("--fit", "squash") == {".mp4": 0, ".png": 0}
-    assert lefts("--fit", "crop") == {".mp4": 8, ".png": 8}
+    assert lefts() == lefts("--fit", "crop") == {".mp4": 8, ".png": 8}
+    assert lefts("--fit", "squash") == lefts("--fit", "whole") == {".mp4": 0, ".png": 0}
 
 
 def test_a_network_over_frames(run: Run, folder: Path) -> None:

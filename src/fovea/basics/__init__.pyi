@@ -10,6 +10,7 @@ from .boxes import union as union
 from .boxes import whole_pixels as whole_pixels
 from .database import Database as Database
 from .database import Format as Format
+from .devices import spelled_device as spelled_device
 from .errors import BadChoice as BadChoice
 from .errors import BadNetwork as BadNetwork
 from .errors import BadPicture as BadPicture

@@ -70,6 +70,7 @@ BOUNDS = {
     "every": Bound(1, 1_000_000),
     "frames": Bound(1, 100_000),
     "glimpses": Bound(0, 1000),
+    "k": Bound(1, 100_000),
     "limit": Bound(1, 10**9),
     "max_pixels": Bound(1, 10**10),
     "most": Bound(1, 10_000),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fovea.basics import FoveaError, write_text
-from fovea.cli import explain, localize, measure, patches, prototypes, search, train, zoom  # noqa: F401  they declare
+from fovea.cli import explain, localize, measure, patches, predict, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, say_page
 from fovea.cli.ending import DEBUG, STATUS, run
@@ -76,14 +76,14 @@ def methods(asked: Asked) -> None:
     say.print("all: every one that applies to the network; your own: package.module:name (docs/extending.md)")
 
 
-@command("demo", options=("out",), usual={"out": Path("out/demo")}, help={"out": "Folder for the page."})
+@command("demo", options=("device", "out"), usual={"out": Path("out/demo")}, help={"out": "Folder for the page."})
 def demo(asked: Asked) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
     folder = asked.folder()
     with bar("making the page") as advance:
         from fovea.cli.demo import make
 
-        page = make(folder, advance)
+        page = make(folder, advance, asked.device)
     say_page(page)
 
 

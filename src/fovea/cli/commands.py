@@ -69,26 +69,22 @@ class Asked:
         chosen = name or self.one("net")
         untrained = self.values.get("untrained") or False
         with bar(f"loading {chosen}"):
-            from fovea.networks import loading, placed
+            from fovea.networks import device_of, loading, placed
 
+            device = device_of(self.values.get("device") or "auto")  # refused before weights are read
             network = loading.load(chosen, self.values.get("weights"), pretrained=not untrained)
-            network = network.fitted(self.values.get("fit") or "crop")
-            return placed(network, device_of(self.values.get("device") or "auto"))
+            return placed(network, device).fitted(self.fit_asked)
+
+    @property
+    def fit_asked(self) -> str | None:
+        """--fit where it was typed: what is usual is the network's to say."""
+        return self.values["fit"] if "fit" in self.typed else None
 
     def dataset(self, labels: "Sequence[str] | None" = None) -> "DataSet":
         """--data, --split and --limit; `labels` are the network's."""
         from fovea.data import open_data
 
         return open_data(self.values["data"], self.values.get("split"), labels).first(self.values.get("limit"))
-
-
-def device_of(asked: str) -> str:
-    """auto: the GPU where there is one."""
-    if asked != "auto":
-        return asked
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input
 METHODS = ["cam", "gradcam", "gradcam-abs", "l2caf"]
 
 
-def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
+def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None, device: str = "auto") -> Path:
     """Write `out`/index.html, self-contained, and return its path."""
     if (out / FILE).exists():
         raise BadChoice(f"{out} holds results, whose page would be lost: name another folder")
     index = page_of(out)
-    network = fovea.load("efficientnet_lite0").squashed()
+    network = fovea.load("efficientnet_lite0").to(device)
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
     steps = len(photographs) + 5
     parts, layer = [], ""
@@ -45,9 +45,9 @@ def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: N
         progress(i + 1, steps)
     parts.append(_patches(network, photographs))
     progress(steps - 4, steps)
-    parts.append(_texts())
+    parts.append(_texts(device))
     progress(steps - 3, steps)
-    parts.append(_zoom())
+    parts.append(_zoom(device))
     progress(steps - 2, steps)
     parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
     progress(steps - 1, steps)
@@ -94,10 +94,10 @@ AnchorNet is built so that a cell sees its own patch alone:
 <code>fovea localize photo.jpg --net anchornet-imagenette</code>.</p></section>"""
 
 
-def _zoom() -> str:
+def _zoom(device: str) -> str:
     """TNet on canvases that are drawn here, from digits that come with scikit-learn and that it was not trained on."""
     canvases = open_data(CANVASES)
-    answers = fovea.zoom(fovea.load("tnet-digits"), [sample.source.read() for sample in canvases.samples])
+    answers = fovea.zoom(fovea.load("tnet-digits").to(device), [sample.source.read() for sample in canvases.samples])
     figures = "".join(
         figure(one.draw(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
         for sample, one in zip(canvases.samples, answers, strict=True)
@@ -110,9 +110,9 @@ quarter of its resolution, then two windows at half and two at full resolution, 
 <p class="dim">Your own: <code>fovea zoom scene.jpg --glimpses 4</code></p></section>"""
 
 
-def _texts() -> str:
+def _texts(device: str) -> str:
     """The spans of AnchorNet-T's three branches."""
-    found = localize_texts(fovea.load("anchornet_text-mr"), SENTENCES)
+    found = localize_texts(fovea.load("anchornet_text-mr").to(device), SENTENCES)
     parts = "".join(_text(one) for one in found)
     return f"""<section><h2>The words that speak for it</h2>
 <p>AnchorNet-T has read 8,500 sentences of film reviews. Its three branches see 3, 5 and 7 words in a row;

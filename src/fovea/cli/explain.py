@@ -35,8 +35,6 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
         f"commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
         "target": "A class name or index, top1 (default of pictures), top5, output (no class; default of clips), pair "
         "(two by two). Repeat.",
-        "fit": "How a picture comes in: the network's own crop (default of pictures), squashed whole (default of "
-        "clips), or whole in its proportions.",
         "out": OUT,
     },
     epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
@@ -68,6 +66,7 @@ def explain(asked: Asked) -> None:
 def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path]) -> None:
     from fovea.heatmaps import explain_batches
     from fovea.heatmaps.methods import chosen
+    from fovea.networks import input_of
     from fovea.results import Step
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
@@ -77,6 +76,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
     target: Any = None if not asked.target else asked.target[0] if len(asked.target) == 1 else list(asked.target)
     net, layer = asked.one("net"), asked.layer
     settings = {"net": net, "layer": layer, "methods": [found.name for found in methods], "target": asked.target}
+    settings["input"] = input_of(network)
 
     def steps() -> "Sequence[Step[Any]] | Any":
         if takes_clips(network) and stills:
@@ -87,8 +87,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
             )
         if clips:
             how = Watching(asked.frames, asked.every, layer=layer, batch=asked.batch, max_pixels=asked.max_pixels)
-            fitted = network.fitted(asked.fit or "squash")
-            for step in watch_batches(fitted, clips, methods, target, how):
+            for step in watch_batches(network, clips, methods, target, how):
                 for note in (note for result in step.results for note in result.to_dict()["notes"]):
                     warn.print(f"note: {note}")
                 yield step
@@ -120,11 +119,8 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     from fovea.results import Step
     from fovea.streams import look_batches
 
-    if asked.layer is not None or asked.fit is not None:
-        option = "--layer" if asked.fit is None else "--fit"
-        raise BadChoice(
-            f"{option}: a two-stream network looks at its own two maps, of its own two windows; leave it out"
-        )
+    if asked.layer is not None:
+        raise BadChoice("--layer: a two-stream network looks at its own two maps; leave it out")
     if len(asked.method or ()) > 1 or len(asked.target or ()) > 1:
         raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
     how, target = asked.one("method") or "gradcam", asked.one("target")
@@ -138,7 +134,7 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
 @command(
     "sanity",
     arguments=("pictures",),
-    options=("net", "method", "weights", "device", "out", "json"),
+    options=("net", "method", "fit", "weights", "device", "out", "json"),
     usual={"method": (DEFAULT,), "out": Path("out/sanity.png")},
     help={"method": "The method to check.", "out": "Where the picture goes."},
 )
@@ -148,12 +144,13 @@ def sanity(asked: Asked) -> None:
     drawable("--out", asked.out)
     from fovea.heatmaps.sanity import sanity as check
     from fovea.measures.figures import Figures
+    from fovea.networks import input_of
 
     network = asked.network()
     with bar("explaining copies with random weights") as advance:
         result = check(network, asked.pictures, asked.one("method"), progress=advance)
     result.save(asked.out)
-    settings = {"net": asked.one("net"), "method": asked.one("method")}
+    settings = {"net": asked.one("net"), "method": asked.one("method"), "input": input_of(network)}
     write(Figures("sanity", settings, result.rows, result.true.skipped), asked.json)
     say.print(str(result))
     say.print(str(asked.out))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fovea.basics import ANY, BOUNDS, BadChoice, replaceable
+from fovea.basics import ANY, BOUNDS, BadChoice, replaceable, spelled_device
 from fovea.heatmaps import methods
+from fovea.pictures.fits import FIT, FITS
 
 DRAWN = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".pdf")  # what Pillow and matplotlib both write
 
@@ -52,6 +53,14 @@ def drawable(option: str, path: Path, ends: Sequence[str] = (*DRAWN, ".gif", ".b
     writable(option, path)
     if path.suffix.lower() not in ends:
         raise BadChoice(f"{option} {path} is no name for a picture: one ends in {', '.join(ends)}")
+
+
+def device(option: str, given: str) -> None:
+    """As it is spelled; whether there is one is known with torch."""
+    try:
+        spelled_device(given)
+    except BadChoice as error:
+        raise BadChoice(f"{option}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -129,10 +138,11 @@ OPTIONS = {
     "weights": Option("Your own weights for --net.", Path, metavar="FILE"),
     "untrained": flag("Random weights instead of trained ones."),
     "fit": Option(
-        "How a picture comes in: the network's own crop of its middle, squashed, or whole in its proportions, padded.",
-        choices=("crop", "squash", "whole"),
+        f"How a picture comes in. {'; '.join(f'{name}: {words}' for name, words in FITS.items())}.",
+        usual=FIT,
+        choices=tuple(FITS),
     ),
-    "device": Option("The GPU where there is one, or one of the two.", usual="auto", choices=("auto", "cpu", "cuda")),
+    "device": Option("cpu, cuda, cuda:1, mps; auto: the GPU where there is one.", usual="auto", check=device),
     "classes": number("Outputs of the last layer."),
     "option": Option("For whoever builds the network, as se=local. Repeat.", metavar="KEY=VALUE", many=True),
     "layer": Option("Where to look, e.g. layer4; the last feature map if not given."),

@@ -28,7 +28,7 @@ AROUND = 300  # characters shown on either side of the span of a long text
     "localize",
     arguments=("given?",),
     options=(
-        "net", *CHOICES, "out", "files", "json", "why", "data", "split", "class_", "limit", "batch", "device",
+        "net", *CHOICES, "out", "files", "json", "why", "data", "split", "class_", "limit", "batch", "fit", "device",
         "max_pixels", "weights", "untrained",
     ),
     usual={"net": None, "out": "out/localize"},
@@ -62,11 +62,13 @@ def localize(asked: Asked) -> None:
         raise BadChoice("nothing was given: name pictures, sounds or .txt files, or write a sentence in quotes")
     refuse_unused(media.present or ["pictures"], single)
     networks = _networks(asked, media.present)
+    from fovea.networks import input_of
     from fovea.results import Step
 
     nets = {medium: network.name for medium, network in networks.items()}
     steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in networks.items()))
-    writer = asked.writer("localize", {"net": nets, **single})
+    inputs = {medium: input_of(network) for medium, network in networks.items() if medium == "pictures"}
+    writer = asked.writer("localize", {"net": nets, **single, "input": inputs.get("pictures")})
     show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
 
 

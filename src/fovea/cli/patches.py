@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fovea.basics import BadChoice
-from fovea.cli.commands import Asked, command, device_of
+from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, tell_skipped, write
 from fovea.cli.glossary import writable
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 @command(
     "patches",
     arguments=("pictures?",),
-    options=("source", "data", "out", "split", "limit", "batch", "device", "fresh", "sheet", "json"),
+    options=("source", "data", "out", "split", "limit", "batch", "fit", "device", "fresh", "sheet", "json"),
     required=("source",),
+    usual={"fit": "squash"},
     help={
         "pictures": "Files, folders or 'globs': no labels needed.",
         "data": "Or a data set, as cub100:split=train.",
@@ -35,17 +36,19 @@ def patches(asked: Asked) -> None:
     if asked.pictures and asked.split:
         raise BadChoice("--split is of a data set, and pictures have none: leave it out")
     from fovea.measures.figures import Figures
+    from fovea.networks import device_of
     from fovea.patches import pictures_of
     from fovea.patches.patching import extract, open_source
 
-    with bar(f"opening {asked.one('source')}"):
-        source = open_source(asked.one("source"), device_of(asked.device))
+    line = asked.one("source") + (f",fit={asked.fit_asked}" if asked.fit_asked else "")
+    with bar(f"opening {line}"):
+        source = open_source(line, device_of(asked.device))
     given = pictures_of(asked.pictures).first(asked.limit) if asked.pictures else asked.dataset()
     with bar(f"looking for patches in {given.name}", resumes=True) as advance:
         found = extract(given, source, asked.out, asked.batch, asked.fresh, progress=advance)
     tell_skipped(found.skipped)
     rows = [{"name": name, "patches": len(patches.boxes)} for name, patches in found.items()]
-    settings = {"source": asked.one("source"), "data": given.name, "file": found.file.name}
+    settings = {"source": line, "data": given.name, "file": found.file.name}
     write(Figures("patches", settings, rows, found.skipped), asked.json)
     number = sum(len(patches.boxes) for patches in found.values())
     before = f", {found.already} pictures already there" if found.already else ""

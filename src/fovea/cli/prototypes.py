@@ -10,7 +10,20 @@ USUAL = "protopnet-cub100"
 @command(
     "prototypes",
     arguments=("pictures?",),
-    options=("net", "data", "out", "files", "json", "class_", "nearest", "top", "batch", "device", "max_pixels"),
+    options=(
+        "net",
+        "data",
+        "out",
+        "files",
+        "json",
+        "class_",
+        "nearest",
+        "top",
+        "batch",
+        "fit",
+        "device",
+        "max_pixels",
+    ),
     usual={"net": (USUAL,), "out": "out/prototypes"},
     help={
         "pictures": "Say of these (files, folders or 'globs') what they look like; none: show the prototypes.",
@@ -26,12 +39,13 @@ def prototypes(asked: Asked) -> None:
     if asked.pictures and asked.class_:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
     from fovea.data import open_data
+    from fovea.networks import input_of
     from fovea.prototypes import likeness, page
 
     network = asked.network()
     where = asked.data or _trained_on(asked.one("net"))
     data = open_data(where)
-    writer = asked.writer("prototypes", {"net": network.name, "data": shortened(where)})
+    writer = asked.writer("prototypes", {"net": network.name, "data": shortened(where), "input": input_of(network)})
     if asked.pictures:
         with bar("comparing") as advance:
             answers = likeness.looks_like(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fovea.basics import write_json
-from fovea.cli.commands import Asked, command, device_of
+from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, say_page, warn, write
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @command(
     "index",
     arguments=("pictures",),
-    options=("net", "weights", "features", "out", "json", "batch", "fresh", "device", "max_pixels"),
+    options=("net", "weights", "features", "out", "json", "batch", "fresh", "fit", "device", "max_pixels"),
     usual={"out": Path("out/index.fovea")},
     help={"out": "The index: a file, or a folder for index.fovea."},
     epilog="Examples:  fovea index photos/ --out photos.fovea  |  fovea index birds/ --net efficientnet_lite0-cub100",
@@ -27,12 +27,12 @@ def index(asked: Asked) -> None:
     """Index pictures by what a network knows them by; again, it takes up what is new, changed or gone, and goes on
     where it was stopped."""
     start = time.perf_counter()
-    keys = ("weights", "features", "batch", "fresh", "max_pixels")
+    keys = ("weights", "features", "batch", "fresh", "max_pixels", "device")
     with bar("indexing", resumes=True) as advance:
         from fovea import retrieval
         from fovea.measures.figures import Figures
 
-        options = {key: asked.values[key] for key in keys} | {"device": device_of(asked.device)}
+        options = {key: asked.values[key] for key in keys} | {"fit": asked.fit_asked}
         found = retrieval.index(asked.one("net"), asked.pictures, asked.out, **options, progress=advance)
     _tell(found.skipped, "cannot be read")
     counts = {name: getattr(found, name) for name in ("pictures", "added", "changed", "already", "dropped")}
@@ -63,7 +63,7 @@ def search(asked: Asked) -> None:
         from fovea.results import PAGE
         from fovea.retrieval import Searches, open_index
 
-        opened = open_index(asked.index, asked.one("net"), asked.values["folder"], device_of(asked.device))
+        opened = open_index(asked.index, asked.one("net"), asked.values["folder"], asked.device)
     writer = asked.writer("search", opened.settings, Searches.writer)
     loaded = time.perf_counter() - start
     if opened.unfinished:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast, overload
@@ -16,12 +16,26 @@ from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.cost import announce_cost
 from fovea.heatmaps.diagnosis import diagnose
 from fovea.heatmaps.fused import fused
-from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
+from fovea.heatmaps.heatmap import Explained, HeatMap, HeatMaps, concat
 from fovea.heatmaps.look import Finding, Look, mark, without_lost
 from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
-from fovea.networks import Inputs, Network, NetworkLike, as_network, cut, groups, labeled, predictions, switched, turn
+from fovea.networks import (
+    Group,
+    Inputs,
+    Network,
+    NetworkLike,
+    as_network,
+    cut,
+    groups,
+    in_order,
+    input_of,
+    labeled,
+    predictions,
+    switched,
+    turn,
+)
 from fovea.networks.cutting import Cut, Opened
 from fovea.pictures import MAX_PIXELS, Shown, tell_skipped
 from fovea.results import Step
@@ -63,6 +77,7 @@ def explain(
     device: str | torch.device | None = ...,
     differentiable: bool = ...,
     max_pixels: int = ...,
+    fit: str | None = ...,
 ) -> HeatMaps: ...
 
 
@@ -78,6 +93,7 @@ def explain(
     device: str | torch.device | None = ...,
     differentiable: bool = ...,
     max_pixels: int = ...,
+    fit: str | None = ...,
 ) -> ByMethod: ...
 
 
@@ -92,6 +108,7 @@ def explain(  # a public door: what may be asked for is all here
     device: str | torch.device | None = None,
     differentiable: bool = False,
     max_pixels: int = MAX_PIXELS,
+    fit: str | None = None,
 ) -> HeatMaps | ByMethod:
     """Where the network looks for a target: one HeatMap per picture; by method name when several methods are given.
 
@@ -101,8 +118,9 @@ def explain(  # a public door: what may be asked for is all here
     applies to this network (`.refused` says why others do not). `target`: a class name or index, 'top1', 'top5',
     'output' (the whole output, for embeddings), 'pair' (pictures two by two: where are they alike), a callable, a list
     of these for every picture, or a tensor of class indices, one row per picture. By default the top class, or the
-    whole output of an embedding. A picture that cannot be read is left out, with a warning and an entry in `.skipped`;
-    if none can, the error is raised.
+    whole output of an embedding. `fit`: how a picture of other proportions than the network's input comes in, 'crop',
+    'squash' or 'whole' (Network.fitted says what is usual). A picture that cannot be read is left out, with a warning
+    and an entry in `.skipped`; if none can, the error is raised.
     """
     if len(positional) > 2:
         raise TypeError(f"explain takes a network and pictures, all else by name; got {len(positional)} values more")
@@ -110,26 +128,28 @@ def explain(  # a public door: what may be asked for is all here
         warnings.warn("method and target are given by name now: method=, target=", DeprecationWarning, stacklevel=2)
         method, target = positional[0], positional[1] if len(positional) > 1 else target
     demand_kinds(explain, locals(), but="method")
-    network = as_network(net, device)
+    network = as_network(net, device).fitted(fit)
     alone = not isinstance(method, (list, tuple)) and method != ALL
     methods = chosen(method)
-    steps, skipped, joined = [], list[tuple[str, str]](), ByMethod()
+    results, skipped, joined = list[Explained](), list[tuple[str, str]](), ByMethod()
     for step in explain_batches(network, pictures, methods, target, layer, batch, differentiable, max_pixels):
         skipped += step.skipped
-        steps += [step.maps] if step.maps else []
-        joined.refused |= step.maps.refused
-    tell_skipped(bool(steps), skipped)
-    for name in (name for name in steps[0] if name not in joined.refused):
-        settings = {"net": network.name, "method": name, "layer": steps[0][name].layer}
-        joined[name] = replace(concat([maps[name] for maps in steps]), skipped=tuple(skipped), settings=settings)
+        results += step.results
+        joined.refused |= step.refused
+    tell_skipped(bool(results), skipped)
+    for name in (found.name for found in methods if found.name not in joined.refused):
+        parts = [part for result in results for part in result.parts if isinstance(part, HeatMap)]
+        maps = concat([part.alone() for part in parts if part.method == name])
+        settings = {"net": network.name, "method": name, "layer": maps.layer, "input": input_of(network)}
+        joined[name] = replace(maps, skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
 
 
 @dataclass(frozen=True)
 class ExplainStep(Step[Explained]):
-    """One batch explained; `maps` are the same by method, for all of its pictures at once."""
+    """Some pictures explained; `refused` are methods that were left out, and why."""
 
-    maps: ByMethod
+    refused: dict[str, str]
 
 
 @bounded
@@ -148,21 +168,29 @@ def explain_batches(
     targeting.check(target, network)
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
-    pairs = isinstance(target, str) and target == "pair"
-    for group in groups(network, pictures, batch + batch % 2 if pairs else batch, max_pixels):
-        if pairs and group.total % 2:
-            raise BadChoice(f"target 'pair' takes pictures two by two; got {group.total}")
-        if pairs and group.skipped:
-            raise BadPicture(f"target 'pair' needs every picture: {group.skipped[0][1]}")
-        maps = ByMethod()
-        if group.batch is not None:
-            rows = _rows(target, group.places, group.total)
-            maps, _ = look_at(network, group.batch, group.shown, methods, rows, layer, differentiable)
-            methods = [method for method in methods if method.name not in maps.refused]
+    pairs, refused = isinstance(target, str) and target == "pair", dict[str, str]()
+
+    def explained(group: Group, tensors: Tensor) -> list[Explained]:
+        rows, left = _rows(target, group.places, group.total), [each for each in methods if each.name not in refused]
+        maps, _ = look_at(network, tensors, group.shown, left, rows, layer, differentiable)
+        refused.update(maps.refused)
         for name, reason in maps.refused.items():
             announce(f"{name} is left out: {reason}")
-        results = [Explained(heatmaps) for heatmaps in zip(*maps.values(), strict=True)]
-        yield ExplainStep(results, group.skipped, group.done, group.total, maps)
+        return [Explained(heatmaps) for heatmaps in zip(*maps.values(), strict=True)]
+
+    fitted, size = (network.of_one_size(), batch + batch % 2) if pairs else (network, batch)
+    found = groups(fitted, pictures, size, max_pixels)
+    for step in in_order(_in_pairs(found) if pairs else found, explained):
+        yield ExplainStep(*step, dict(refused))
+
+
+def _in_pairs(found: Iterable[Group]) -> Iterator[Group]:
+    for group in found:
+        if group.total % 2:
+            raise BadChoice(f"target 'pair' takes pictures two by two; got {group.total}")
+        if group.skipped:
+            raise BadPicture(f"target 'pair' needs every picture: {group.skipped[0][1]}")
+        yield group
 
 
 def _refuse_streams(network: Network) -> None:
@@ -310,7 +338,7 @@ def _heatmaps(
     losses = [finding.loss for finding in findings if finding.loss is not None]
     live = values.requires_grad
     return HeatMaps(
-        values=values if live else values.detach().nan_to_num(0.0, 0.0, 0.0),
+        cells=values if live else values.detach().nan_to_num(0.0, 0.0, 0.0),
         shown=shown,
         targets=tuple(tuple(aim.names[i] for aim in aims) for i in range(len(shown))),
         method=method,

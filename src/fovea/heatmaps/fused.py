@@ -40,7 +40,7 @@ def fused(module: ACoL, opened: Opened, first: Mapping[str, HeatMaps], target: A
             words.append([row[k] and other[0] for row, other in zip(heatmaps.diagnosis, second.diagnosis, strict=True)])
         note = "; ".join(filter(None, (heatmaps.note, "the maximum of two classifiers' maps")))
         diagnosis = tuple(zip(*words, strict=True))
-        both[name] = replace(heatmaps, values=torch.stack(columns, 1), note=note, diagnosis=diagnosis, loss=None)
+        both[name] = replace(heatmaps, cells=torch.stack(columns, 1), note=note, diagnosis=diagnosis, loss=None)
     return both
 
 

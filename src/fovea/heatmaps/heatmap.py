@@ -37,9 +37,10 @@ FRAMES = 12  # of a clip given as a tensor, on a page
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeatMaps(Results["HeatMap"]):
-    """One HeatMap per picture. `.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells."""
+    """One HeatMap per picture. `.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells; `.cells` is
+    the same, or one tensor per picture where their grids differ."""
 
-    values: Tensor = field()  # hides the one of Results
+    cells: Tensor | tuple[Tensor, ...]
     shown: tuple[Shown, ...]  # N
     targets: tuple[tuple[str, ...], ...]  # N of K
     method: str
@@ -74,7 +75,7 @@ class HeatMaps(Results["HeatMap"]):
             return HeatMap(self, range(len(self))[index])
         return replace(
             self,
-            values=self.values[index],
+            cells=self.cells[index],
             shown=self.shown[index],
             targets=self.targets[index],
             loss=None if self.loss is None else self.loss[index],
@@ -84,8 +85,21 @@ class HeatMaps(Results["HeatMap"]):
         )
 
     @property
+    def values(self) -> Tensor:
+        if isinstance(self.cells, Tensor):
+            return self.cells
+        if len({cells.shape for cells in self.cells}) == 1:
+            return torch.stack(self.cells)
+        grids = sorted({" x ".join(map(str, heatmap.grid)) for heatmap in self})
+        raise BadChoice(
+            f"the pictures have maps of different sizes ({', '.join(grids)} "
+            "cells), which are no one tensor: take each picture's (maps[0].values), or explain with fit='squash'"
+        )
+
+    @property
     def grid(self) -> tuple[int, ...]:
-        return tuple(self.values.shape[3 if self.frames else 2 :])
+        """Rows and columns of the cells; of the first picture where they differ."""
+        return tuple(self.cells[0].shape[2 if self.frames else 1 :])
 
     def numpy(self) -> NDArray[np.float32]:
         values: NDArray[np.float32] = self.values.detach().float().cpu().numpy()
@@ -93,7 +107,7 @@ class HeatMaps(Results["HeatMap"]):
 
     def map(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map, a value per cell."""
-        values = self.values[picture, frame, target] if self.frames else self.values[picture, target]
+        values = self.cells[picture][frame, target] if self.frames else self.cells[picture][target]
         cells: NDArray[np.float32] = values.detach().float().cpu().numpy()
         return cells
 
@@ -121,7 +135,7 @@ class HeatMaps(Results["HeatMap"]):
 
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
         """The boxes at another share of each map's range."""
-        leading = self.values.shape[: 3 if self.frames else 2]
+        leading = len(self), *self.cells[0].shape[: 2 if self.frames else 1]
         boxes = [self.box(i[0], i[-1], i[1] if self.frames else 0, threshold) for i in np.ndindex(*leading)]
         return np.array(boxes).reshape(*leading, -1)
 
@@ -153,6 +167,10 @@ class HeatMap(Shows):
     maps: HeatMaps = field(repr=False)  # of all the pictures that were explained with it
     place: int
 
+    def alone(self) -> HeatMaps:
+        """Of this picture only."""
+        return self.maps[self.place : self.place + 1]
+
     @property
     def shown(self) -> Shown:
         return self.maps.shown[self.place]
@@ -172,7 +190,11 @@ class HeatMap(Shows):
 
     @property
     def values(self) -> Tensor:
-        return self.maps.values[self.place]
+        return self.maps.cells[self.place]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(self.values.shape[2 if self.maps.frames else 1 :])
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -221,7 +243,7 @@ class HeatMap(Shows):
         return self.boxes_at()
 
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
-        boxes: NDArray[np.int64] = self.maps[self.place : self.place + 1].boxes_at(threshold)[0]
+        boxes: NDArray[np.int64] = self.alone().boxes_at(threshold)[0]
         return boxes
 
     def map(self, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
@@ -329,7 +351,7 @@ class HeatMap(Shows):
             tail = f".frame{frame}" if self.maps.frames else ""
             base = f"{stem}.{plain(self.method)}.{names.take(self.targets[target], str(target))}{tail}"
             written.append({"values": f"{base}.npy"})
-            if len(self.maps.grid) == 2:
+            if len(self.grid) == 2:
                 write_picture(folder / f"{base}.png", self.draw(target, frame))  # first: its file may be gone
                 written[-1]["overlay"] = f"{base}.png"
             write_values(folder / f"{base}.npy", self.map(target, frame))
@@ -388,16 +410,12 @@ class Explained(Shows):
 
 def concat(parts: Sequence[HeatMaps]) -> HeatMaps:
     """The maps of several batches as one."""
-    grids = {part.grid for part in parts}
-    if len(grids) > 1:
-        raise BadChoice(
-            f"the pictures give maps of different sizes ({', '.join(map(str, sorted(grids)))}): "
-            "explain them one by one, or use a transform with a fixed size"
-        )
+    whole = [part.cells for part in parts if isinstance(part.cells, Tensor)]
+    alike = len(whole) == len(parts) and len({part.shape[1:] for part in whole}) == 1
     losses = [part.loss for part in parts]
     return replace(
         parts[0],
-        values=torch.cat([part.values for part in parts]),
+        cells=torch.cat(whole) if alike else tuple(cells for part in parts for cells in part.cells),
         shown=tuple(shown for part in parts for shown in part.shown),
         targets=tuple(names for part in parts for names in part.targets),
         diagnosis=tuple(words for part in parts for words in part.diagnosis),

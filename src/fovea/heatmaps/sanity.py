@@ -85,12 +85,15 @@ def sanity(
     pictures: Inputs,
     method: MethodLike = DEFAULT,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    device: str | torch.device | None = None,
+    fit: str | None = None,
 ) -> Sanity:
     """Randomize the logits layer, then all layers, of copies of the network (never the network itself), and compare.
 
     The class explained is the one that the network as trained puts first, in every copy.
     """
-    network, method = as_network(net), find(method)
+    network, method = as_network(net, device).fitted(fit), find(method)
     if isinstance(pictures, Iterator):
         pictures = list(pictures)
     true, total = explain(network, pictures, method=method), len(COPIES) + 1

@@ -18,7 +18,18 @@ from fovea.data import DataSet, Sample, open_clips, open_data, open_sounds, pars
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
-from fovea.networks import Group, Network, NetworkLike, as_network, groups_for, input_of, loading, ours, placed
+from fovea.networks import (
+    Group,
+    Network,
+    NetworkLike,
+    as_network,
+    device_of,
+    groups_for,
+    input_of,
+    loading,
+    ours,
+    placed,
+)
 from fovea.pictures import Placement, Shown
 
 Fit = Literal["crop", "squash", "whole"]
@@ -103,10 +114,11 @@ class Run:
         `classes` and `options` are for whoever builds a network by name.
         """
         given, made = self.given, isinstance(net, Network)
+        where = None if made and given.device is None else device_of(self.device)  # refused before weights are read
         network = self._by_name(net, classes, options) if isinstance(net, (str, Path)) else as_network(net)
+        network = network if where is None else placed(network, where)
         fit = given.fit or (None if made else self.declared.fit)
-        network = network.fitted(fit) if fit else network
-        return network if made and given.device is None else placed(network, self.device)
+        return network.fitted(fit) if fit else network
 
     def _by_name(self, name: str | Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
         """A run's weights.safetensors is called as the run's folder."""
@@ -124,7 +136,7 @@ class Run:
     @property
     def device(self) -> str:
         asked = self.given.device or (self.declared.usual or {}).get("device", "auto")
-        return str(asked) if asked != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        return str(device_of(asked))
 
     @cached_property
     def opened(self) -> Any:

@@ -14,6 +14,7 @@ from .cutting import Cut as Cut
 from .cutting import cut as cut
 from .cutting.parts import Head as Head
 from .cutting.parts import root as root
+from .devices import device_of as device_of
 from .devices import placed as placed
 from .geometry import Field as Field
 from .heads import new_head as new_head
@@ -23,6 +24,7 @@ from .inputs import Inputs as Inputs
 from .inputs import as_taken as as_taken
 from .inputs import groups as groups
 from .inputs import groups_for as groups_for
+from .inputs import in_order as in_order
 from .layout import Layout as Layout
 from .layout import layout_of as layout_of
 from .layout import stretch as stretch
@@ -48,6 +50,9 @@ from .network import wrap as wrap
 from .normalization import WHITE as WHITE
 from .normalization import Normalization as Normalization
 from .normalization import normalization_of as normalization_of
+from .predicting import Prediction as Prediction
+from .predicting import Predictions as Predictions
+from .predicting import predict_steps as predict_steps
 from .registry import described as described
 from .registry import is_untrained as is_untrained
 from .registry import model as model

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fovea.networks.checking import cuttable
-from fovea.networks.network import Network, as_found, layers
+from fovea.networks.running import Runnable, as_found, layers
 from fovea.networks.threads import alone, heard
 
+N = TypeVar("N", bound=Runnable)
 POINTWISE = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def labeled(network: Network, batch: Tensor, parts: Sequence[nn.Module] | None = None) -> Network:
+def labeled(network: N, batch: Tensor, parts: Sequence[nn.Module] | None = None) -> N:
     """The network with numbers for class names if it has no labels and plainly is a classifier, else as it is.
 
     Plainly a classifier is what is not declared an embedding, and whose last layer that runs is linear, or a 1x1
@@ -30,7 +32,7 @@ def labeled(network: Network, batch: Tensor, parts: Sequence[nn.Module] | None =
     return network if count is None else replace(network, labels=tuple(map(str, range(count))))
 
 
-def _classes(network: Network, batch: Tensor) -> int | None:
+def _classes(network: Runnable, batch: Tensor) -> int | None:
     name, output = last_to_run(network, batch)
     if name is None or output.ndim != 2 or output.shape[1] < 2:
         return None
@@ -49,7 +51,7 @@ def has_weights(layer: nn.Module, axes: int = 1) -> bool:
 
 
 def last_to_run(
-    network: Network, batch: Tensor, counts: Callable[[nn.Module], bool] = has_weights
+    network: Runnable, batch: Tensor, counts: Callable[[nn.Module], bool] = has_weights
 ) -> tuple[str | None, Tensor]:
     """The name of the last layer that runs, of those that count; and the output."""
     cuttable(network.module)
@@ -61,7 +63,7 @@ def last_to_run(
     return (ran[-1] if ran else None), output
 
 
-def predictions(network: Network, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
+def predictions(network: Runnable, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
     """The best labels with their probabilities; nothing for a network without labels."""
     several = network.can("several")
     if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not several):

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds
 from fovea.data import DataSet
 from fovea.networks.checking import refuse_tensor
-from fovea.networks.network import Network
+from fovea.networks.running import Runnable
 from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Readable, Shown, decoded, gather
 
 THREADS = 4  # that decode a data set
 KEPT = 4_000_000  # pixels of a data set's picture that stays in memory until its batch is done
 Inputs = Given | Tensor | Iterable[Given | Tensor]
+WINDOW = 4  # batches whose pictures are read before those of one shape come together
+Row = tuple[int, Picture, list[tuple[Tensor, Placement]]]
 T = TypeVar("T")
 
 
@@ -30,14 +32,16 @@ class Group:
     skipped: list[tuple[str, str]]
     done: int
     total: int
+    last: bool = True  # of its window: all inputs before the next group's have come
 
     def of(self, items: Sequence[T]) -> list[T]:
         """The items, one for each input given, that belong to this batch: the samples of a data set, say."""
         return [items[place] for place in self.places]
 
 
-def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: int = MAX_PIXELS) -> Iterator[Group]:
-    """At most `size` inputs at a time; pictures of different shapes after the transform come one by one.
+def groups(network: Runnable, given: "Inputs | DataSet", size: int, max_pixels: int = MAX_PIXELS) -> Iterator[Group]:
+    """At most `size` inputs at a time, all of one shape after the transform; where shapes differ, those that are alike
+    in a window of inputs come together, and `in_order` puts what is made of them in order again.
 
     Of a data set, `places` tell which samples they are; its pictures are decoded in threads and kept in `shown`.
     """
@@ -63,7 +67,7 @@ def groups(network: Network, given: "Inputs | DataSet", size: int, max_pixels: i
         yield batches[0]
 
 
-def groups_for(networks: Sequence[Network], data: DataSet, size: int) -> Iterator[list[Group]]:
+def groups_for(networks: Sequence[Runnable], data: DataSet, size: int) -> Iterator[list[Group]]:
     """The same pictures for several networks, one Group each: decoded once, and prepared once for those that take them
     alike."""
     demand_bounds({"batch": size})
@@ -71,42 +75,68 @@ def groups_for(networks: Sequence[Network], data: DataSet, size: int) -> Iterato
 
 
 def _prepared(
-    networks: Sequence[Network],
+    networks: Sequence[Runnable],
     sources: Sequence[Readable],
     size: int,
     threads: int,
     read: Callable[[Readable], Image.Image],
 ) -> Iterator[list[Group]]:
-    kinds: list[Network] = []  # those that take pictures differently
+    kinds: list[Runnable] = []  # those that take pictures differently
     for network in networks:
         kinds += [] if any(network.transform == kind.transform for kind in kinds) else [network]
     kind_of = [next(i for i, k in enumerate(kinds) if k.transform == network.transform) for network in networks]
-    for start in range(0, len(sources), size):
-        part, skipped = sources[start : start + size], list[tuple[str, str]]()
+    window = size * (WINDOW if any(isinstance(k.transform, Prepare) and k.transform.step for k in kinds) else 1)
+    for start in range(0, len(sources), window):
+        part, skipped = sources[start : start + window], list[tuple[str, str]]()
         made = decoded(
-            part, lambda image: (_kept(image), [as_taken(kind, image) for kind in kinds]), skipped, threads, read
+            part,
+            lambda image: (_kept(image, KEPT * size // window), [as_taken(kind, image) for kind in kinds]),
+            skipped,
+            threads,
+            read,
         )
-        rows = [(start + i, _picture(part[i], image), taken) for i, (image, taken) in made]
-        alike = all(len({taken[i][0].shape for *_, taken in rows}) < 2 for i in range(len(kinds)))
-        for first, some in enumerate([rows] if alike else [[row] for row in rows]):
-            left, places = [] if first else skipped, [place for place, *_ in some]
+        alike: dict[tuple[torch.Size, ...], list[Row]] = {}
+        for i, (image, taken) in made:
+            shapes = tuple(tensor.shape for tensor, _ in taken)
+            alike.setdefault(shapes, []).append((start + i, _picture(part[i], image), taken))
+        batches = [rows[i : i + size] for rows in alike.values() for i in range(0, len(rows), size)] or [[]]
+        done = start
+        for number, rows in enumerate(batches, 1):
+            last = number == len(batches)
+            done = start + len(part) if last else done + len(rows)
             yield [
                 Group(
-                    torch.stack([taken[i][0] for *_, taken in some]).to(network.device, network.dtype)
-                    if some
+                    torch.stack([taken[i][0] for *_, taken in rows]).to(network.device, network.dtype)
+                    if rows
                     else None,
-                    [Shown(picture.name, taken[i][1], picture) for _, picture, taken in some],
-                    places,
-                    left,
-                    start + len(part),
+                    [Shown(picture.name, taken[i][1], picture) for _, picture, taken in rows],
+                    [place for place, *_ in rows],
+                    skipped if number == 1 else [],
+                    done,
                     len(sources),
+                    last,
                 )
                 for i, network in zip(kind_of, networks, strict=True)
             ]
 
 
-def _kept(image: Image.Image) -> Image.Image | None:
-    return image if image.width * image.height <= KEPT else None
+def in_order(
+    found: Iterable[Group], answers: Callable[[Group, Tensor], Iterable[T]]
+) -> Iterator[tuple[list[T], list[tuple[str, str]], int, int]]:
+    """What is made of every group's inputs, one answer each, in the order of the inputs; what was left out, how many
+    are done, and of how many."""
+    made, skipped = dict[int, T](), list[tuple[str, str]]()
+    for group in found:
+        skipped += group.skipped
+        if group.batch is not None:
+            made.update(zip(group.places, answers(group, group.batch), strict=True))
+        if group.last:
+            yield [made[place] for place in sorted(made)], skipped, group.done, group.total
+            made, skipped = {}, []
+
+
+def _kept(image: Image.Image, most: int) -> Image.Image | None:
+    return image if image.width * image.height <= most else None
 
 
 def _picture(source: Readable, image: Image.Image | None) -> Picture:
@@ -115,7 +145,7 @@ def _picture(source: Readable, image: Image.Image | None) -> Picture:
     return source if isinstance(source, Picture) else Picture(source.name, source.read if image is None else image)
 
 
-def as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
+def as_taken(network: Runnable, image: Image.Image) -> tuple[Tensor, Placement]:
     """`network.prepare`, where a transform of the user's own fails on a picture only for that picture."""
     try:
         return network.prepare(image)
@@ -127,7 +157,7 @@ def as_taken(network: Network, image: Image.Image) -> tuple[Tensor, Placement]:
         raise BadPicture(f"the transform failed: {said}", passing=memory) from None
 
 
-def _with_batch_axis(given: Tensor, network: Network) -> Tensor:
+def _with_batch_axis(given: Tensor, network: Runnable) -> Tensor:
     """Add the batch axis when one sample was given."""
     refuse_tensor(given)
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -7,36 +7,71 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, demand_kinds, nearest, shown, within
+from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_kinds, nearest, shown, within
 from fovea.data import Reading
 from fovea.networks import geometry
 from fovea.networks.adapters import Adapted, adapted
 from fovea.networks.adapters.processors import transform_of
 from fovea.networks.checking import checked
 from fovea.networks.cutting import cut
+from fovea.networks.devices import placed
 from fovea.networks.geometry import Geometry
+from fovea.networks.inputs import Group, Inputs, groups, in_order
+from fovea.networks.predicting import BATCH, Predictions, predict
 from fovea.networks.running import ABILITIES as ABILITIES
 from fovea.networks.running import Origin as Origin
 from fovea.networks.running import Runnable
 from fovea.networks.running import as_found as as_found
 from fovea.networks.running import layers as layers
 from fovea.networks.weights import write_weights
-from fovea.pictures import Prepare
+from fovea.pictures import MAX_PIXELS, Prepare
+from fovea.pictures.fits import FIT, FITS
 
-FITS = {
-    "crop": "as the network was trained: usually the middle of the picture",
-    "squash": "the whole picture, squashed into the input",
-    "whole": "the whole picture in its proportions, padded with the mean color",
-}
 MOST_LABELS = 1_000_000
+STEPS = (32, 16, 8, 14)  # pixels, tried in this order: strides of most networks, then patches of transformers
+WINDOWED = ("streams", "glimpses")  # abilities of networks that cut windows of their own out of the input
+GRIDDED = (*WINDOWED, "branches", "frames", "sounds", "texts")  # and of others whose input has one size
 BRANCHED = ("branches", "spans", "sounds")  # abilities of networks that return `branches`, each with its evidence
 
 
 class Network(Runnable):
     """`.module` with `.transform` (picture to tensor, or text to words' numbers) and `.labels`; calling it gives the
     output of a batch."""
+
+    def __call__(self, batch: Any) -> Tensor:
+        """The output, in eval mode, for a batch of tensors, or for pictures or texts, which are prepared first."""
+        if isinstance(batch, Tensor) or isinstance(self.transform, Reading):
+            return super().__call__(batch)
+        run = super().__call__
+
+        def answered(group: Group, tensors: Tensor) -> Tensor:
+            if group.skipped:
+                raise BadPicture(group.skipped[0][1])
+            return run(tensors)
+
+        steps = in_order(groups(self.fitted(), batch, BATCH), answered)
+        rows = [row for found, *_ in steps for row in found]
+        if not rows:
+            raise BadChoice("no picture was given")
+        return torch.stack(rows)
+
+    def predict(
+        self, pictures: Inputs, k: int = 5, *, batch: int = BATCH, fit: str | None = None, max_pixels: int = MAX_PIXELS
+    ) -> Predictions:
+        """The `k` best labels of every picture, with their probabilities: `net.predict("cat.jpg")[0].label`.
+
+        Pictures and `fit` are as for `fovea.explain`; one that cannot be read is left out, with a warning and an entry
+        in `.skipped`.
+        """
+        demand_kinds(Network.predict, locals())
+        return predict(self.fitted(fit), pictures, k, batch, max_pixels)
+
+    def to(self, device: str | torch.device) -> "Network":
+        """The network on a device, itself: it is not copied. 'auto' is the GPU where there is one."""
+        return placed(self, device)
 
     def geometry(self, layer: str | None = None, branch: int | None = None) -> Geometry:
         """What cells can see of the network's input: those of a layer, or of the map that `explain` looks at.
@@ -64,19 +99,69 @@ class Network(Runnable):
         demand_kinds(Network.region, locals())
         return self.geometry(layer, branch).region(cell)
 
-    def fitted(self, fit: str) -> "Network":
-        """The same network with pictures of other proportions than its input's taken otherwise: FITS."""
+    def fitted(self, fit: str | None = None) -> "Network":
+        """The same network with pictures of other proportions than its input's taken otherwise: FITS.
+
+        None is for the verbs: as was asked for before; else FIT where the network was trained on crops, and as it is
+        where it was trained on squashed pictures, has windows of its own, or a transform of the user's.
+        """
         demand_kinds(Network.fitted, locals())
-        if fit not in FITS:
-            raise BadChoice(f"no fit {fit!r}{nearest(fit, FITS)} (there are: {', '.join(FITS)})")
-        if fit == "crop" or (fit == "squash" and not isinstance(self.transform, Prepare)):
-            return self
-        if not isinstance(self.transform, Prepare):
+        if fit not in (None, *FITS):
+            raise BadChoice(f"no fit {fit!r}{nearest(str(fit), FITS)} (there are: {', '.join(FITS)})")
+        trained, windowed = self.trained or self.transform, any(map(self.can, WINDOWED))
+        if not isinstance(trained, Prepare):
+            if fit != "whole":
+                return self  # as far as it is known
             raise BadChoice(
                 f"fit={fit!r}: this network's transform is not fovea's own, so how pictures come in is up to it; give "
                 "fovea.wrap a transform that pads, or fovea.pictures.transforms.Prepare"
             )
-        return replace(self, transform=replace(self.transform, crop=None, whole=fit == "whole"), _placements={})
+        if fit is None and (self.fit or windowed):
+            return self
+        fit = fit or (FIT if trained.crop is not None else "crop")
+        wanted = trained
+        if fit != "crop":
+            wanted = replace(trained, crop=None, whole=fit == "whole", step=self.step() if fit == "whole" else 0)
+        if wanted == self.transform:
+            return self if self.fit else replace(self, fit=fit)
+        if windowed:
+            raise BadChoice(
+                f"fit={fit!r}: {self.name or 'this network'} has windows of its own, and takes pictures as it was "
+                "trained; leave the fit out"
+            )
+        return replace(self, transform=wanted, trained=trained, fit=fit, _placements={})
+
+    def step(self) -> int:
+        """By how many pixels the sides of its input may differ from its own, found by running it; 0: not at all."""
+        if not isinstance(self.transform, Prepare) or any(map(self.can, GRIDDED)):
+            return 0
+        key = (self.transform.size, *map(id, layers(self.module)))  # a replaced layer makes another network
+        if key not in self._steps:
+            found = next((step for step in STEPS if self._takes(step)), 0)
+            self._steps.clear()
+            self._steps[key] = found
+        return self._steps[key]
+
+    def _takes(self, step: int) -> bool:
+        """Whether it gives as many numbers for an input that is a step lower and a step wider."""
+        assert isinstance(self.transform, Prepare)
+        (height, width), channels = self.transform.size, len(self.transform.mean)
+        if 4 * step > min(height, width):
+            return False
+        try:
+            with torch.no_grad():
+                own, other = (
+                    self(torch.zeros(1, channels, *size)) for size in ((height, width), (height - step, width + step))
+                )
+        except Exception:  # whatever its layers say of a size that they were not made for
+            return False
+        return own.shape == other.shape and bool(other.isfinite().all())
+
+    def of_one_size(self) -> "Network":
+        """The same network where all inputs must be alike, as those of a pair: padded where pictures are whole."""
+        if not isinstance(self.transform, Prepare) or not self.transform.step:
+            return self
+        return replace(self, transform=replace(self.transform, step=0), _placements={})
 
     def squashed(self) -> "Network":
         """The same network, pictures squashed whole into the input instead of cropped (the localization protocol)."""
@@ -97,7 +182,9 @@ class Network(Runnable):
             except (TypeError, ValueError) as error:
                 raise BadNetwork(f"only a network whose options are numbers and texts is saved: {error}") from None
         if isinstance(self.transform, Prepare):
-            about["fovea.transform"] = json.dumps(asdict(self.transform))
+            about["fovea.transform"] = json.dumps(
+                {key: value for key, value in asdict(self.transform).items() if key != "step"}
+            )
         write_weights(Path(path), self.module, about, half)
 
 
@@ -159,6 +246,7 @@ def wrap(
         made.output,
         abilities=made.abilities,
         asked=made.asked,
+        fit="given" if transform is not None and transform is processor else "",
     )
 
 

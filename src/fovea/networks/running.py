@@ -18,7 +18,7 @@ from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
 from fovea.networks.threads import alone, hooked, in_eval, plain
-from fovea.pictures import Given, Placement, Transform, gather, placement_of
+from fovea.pictures import Placement, Transform, placement_of
 
 ABILITIES = {
     "branches": "its branches' cells see known patches: it localizes by its own evidence",
@@ -58,10 +58,13 @@ class Runnable:
     origin: Origin | None = None
     abilities: frozenset[str] = frozenset()  # declared beside those of the module itself
     asked: Asked | None = None  # other targets than classes, such as texts
+    fit: str = ""  # of FITS, or "given": by the user's own transform; nothing where nobody has said
+    trained: Transform | None = None  # as it was before another fit was asked for
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what completes its inputs, once made
     _cuts: dict[Any, Any] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int], tuple[Transform, Placement]] = field(default_factory=dict, repr=False)
     _classes: dict[Any, int | None] = field(default_factory=dict, repr=False)  # of one without labels, once it has run
+    _steps: dict[Any, int] = field(default_factory=dict, repr=False)  # of its input's size, once it was tried
 
     def __repr__(self) -> str:
         size = getattr(self.transform, "size", None)
@@ -69,15 +72,10 @@ class Runnable:
         parts = [classes, *([f"{size[1]} x {size[0]} pixels"] if size else []), str(self.device)]
         return f"<Network {self.name or type(self.module).__name__}: {', '.join(parts)}>"
 
-    def __call__(self, batch: "Tensor | Given | Iterable[Given]") -> Tensor:
-        """The output, in eval mode, for a batch of tensors, or for pictures or texts, which are prepared first."""
+    def __call__(self, batch: Any) -> Tensor:
+        """The output, in eval mode, for a batch of tensors, or for texts, which are prepared first."""
         if isinstance(self.transform, Reading) and not isinstance(batch, Tensor):
             batch = self.transform.batch(batch)
-        elif not isinstance(batch, Tensor):
-            ready = [self.prepare(picture.read())[0] for picture in gather(batch)]
-            if not ready:
-                raise BadChoice("no picture was given")
-            batch = torch.stack(ready)
         refuse_tensor(batch)
         batch = batch.to(self.device, self.dtype if batch.is_floating_point() else None)
         parts = layers(self.module)

@@ -44,7 +44,7 @@ def blank(network: Network) -> torch.Tensor:
 def input_of(network: Network) -> str:
     """How pictures of other proportions than the network's come in."""
     if getattr(network.transform, "whole", False):
-        return "whole, padded"
+        return "whole, in its proportions" if getattr(network.transform, "step", 0) else "whole, padded"
     return "squashed" if getattr(network.transform, "crop", 0) is None else "cropped"
 
 

@@ -1,7 +1,8 @@
 """A classifier that reads only the localized patches: its answers to them, added up for every picture."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -9,7 +10,18 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadNetwork, demand_bounds, demand_kinds, finite
-from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, normalization_of
+from fovea.networks import (
+    Group,
+    Inputs,
+    Network,
+    NetworkLike,
+    as_found,
+    as_network,
+    groups,
+    in_order,
+    input_of,
+    normalization_of,
+)
 from fovea.patches.lip import for_test
 from fovea.patches.localized import Box, on_picture
 from fovea.patches.scales import Choice, Look, look
@@ -83,29 +95,28 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
     batch: int = 16,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
+    fit: str | None = None,
 ) -> PatchAnswers:  # a public door: every option by its name
     """Localize patches by one network, classify them by another, add up what it says of them.
 
     Patches are cut out of the picture as the localizer takes it. Those of one size run together, whichever pictures of
-    the batch they are of. `settings` gives LIP's for a side and an input's size.
+    the batch they are of. `settings` gives LIP's for a side and an input's size; `fit` is the localizer's, as for
+    `explain`.
     """
     demand_bounds({"batch": batch, "max_pixels": max_pixels, "side": side})
     demand_kinds(classify_patches, locals())
-    finder, judge = as_network(localizer, device), as_network(classifier, device)
+    finder, judge = as_network(localizer, device).fitted(fit), as_network(classifier, device)
     if judge.can("texts") or judge.can("sounds"):
         raise BadChoice(f"{judge.name or 'the classifier'} takes no pictures, so no patches: name one that does")
 
-    def steps() -> Iterator[Step[PatchAnswer]]:
-        for group in groups(finder, pictures, batch, max_pixels):
-            answers: list[PatchAnswer] = []
-            if group.batch is not None:
-                tensors = group.batch.to(finder.device, finder.dtype)
-                seen = look(finder, tensors, method=method, side=side, shown=group.shown)
-                answers = _answers(finder, judge, group, seen, settings, tensors)
-            yield Step(answers, group.skipped, group.done, group.total)
+    def answered(group: Group, tensors: Tensor) -> list[PatchAnswer]:
+        seen = look(finder, tensors, method=method, side=side, shown=group.shown)
+        return _answers(finder, judge, group, seen, settings, tensors)
 
+    steps = starmap(Step, in_order(groups(finder, pictures, batch, max_pixels), answered))
     about = {"localizer": finder.name, "classifier": judge.name, "method": method, "side": side}
-    return PatchAnswers.of(steps(), "classify_patches", about)
+    about["input"] = input_of(finder)
+    return PatchAnswers.of(steps, "classify_patches", about)
 
 
 def _answers(

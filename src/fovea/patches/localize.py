@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -9,7 +10,18 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, bounded, demand_bounds, demand_kinds
 from fovea.heatmaps.methods import find
-from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
+from fovea.networks import (
+    Group,
+    Inputs,
+    Network,
+    NetworkLike,
+    as_found,
+    as_network,
+    groups,
+    in_order,
+    input_of,
+    predictions,
+)
 from fovea.patches.lip import Settings, for_test
 from fovea.patches.localized import BranchAnswer, LocalizedPicture, Patch, on_picture
 from fovea.patches.media import medium_of, refuse_unused
@@ -65,23 +77,25 @@ def localize(  # a public door: what may be asked for is all here, by name
     batch: int = 16,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
+    fit: str | None = None,
 ) -> Results[Any]:  # a public door: every option by its name
     """The patches that speak for what a picture is taken for, or for a class `target`: LIP on its heatmap.
 
     At most `count` patches (K), any two of which overlap by an IoU below `overlap` (T), among the best `share` of the
     cells (P); unless given, as the paper tests: patches that together are no larger than the picture, 0.5, 0.05.
     `branch` has AnchorNet localize by the branch with that side. For other networks `method` names the heatmap, l2caf
-    unless given, and `side` is the patches' side in pixels of the network's input. One LocalizedPicture per picture.
+    unless given, and `side` is the patches' side in pixels of the network's input. `fit` is as for
+    `explain`. One LocalizedPicture per picture.
 
     A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
     `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans.
     """
     demand_kinds(localize, locals())
-    network = as_network(net, device)
+    network = as_network(net, device).fitted(fit)
     options = LocalizeOptions(count, overlap, share, branch, target, method, side)
     medium = medium_of(network)
     refuse_unused([medium], asdict(options))
-    about = {"net": network.name, **asdict(options)}
+    about = {"net": network.name, **asdict(options), "input": input_of(network)}
     given: Any = pictures
     if medium == "texts":
         return localize_texts(network, given, target, branch)
@@ -97,18 +111,16 @@ def localize_steps(
     """Batch after batch, so that a folder of any size needs the memory of one."""
     if options.method is not None and network.can("branches"):
         raise BadChoice(f"method is for networks without branches; {network.name or 'this one'} has its own evidence")
-    wanted: int | None = None
-    for group in groups(network, pictures, batch, max_pixels):
-        found: list[LocalizedPicture] = []
-        if group.batch is not None:
-            tensors = group.batch.to(network.device, network.dtype)
-            if options.target is not None and wanted is None:
-                wanted = network.index(options.target, outputs_of(network, tensors))
-            label = None if wanted is None else torch.full((len(tensors),), wanted, device=tensors.device)
-            method = options.method or "l2caf"
-            seen = look(network, tensors, label, options.branch, method, options.side, group.shown)
-            found = _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
-        yield Step(found, group.skipped, group.done, group.total)
+
+    def found(group: Group, tensors: Tensor) -> list[LocalizedPicture]:
+        label = None
+        if options.target is not None:
+            wanted = network.index(options.target, outputs_of(network, tensors))
+            label = torch.full((len(tensors),), wanted, device=tensors.device)
+        seen = look(network, tensors, label, options.branch, options.method or "l2caf", options.side, group.shown)
+        return _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
+
+    yield from starmap(Step, in_order(groups(network, pictures, batch, max_pixels), found))
 
 
 def outputs_of(network: Network, batch: Tensor) -> int:

@@ -28,6 +28,8 @@ from fovea.patches.sources import Finder, Opening, Scored, patch_source
 from fovea.patches.sources.maps import boxes_of_map
 from fovea.pictures import Picture, Prepare
 
+Fit = Literal["crop", "squash", "whole"]  # how pictures come to its network: squashed unless it says otherwise
+
 
 @dataclass(frozen=True)
 class Patches:
@@ -170,7 +172,7 @@ def open_source(text: str, device: str | torch.device = "cpu") -> Opened:
         raise BadChoice(f"{kind} takes no network; got {net!r} in {text!r}")
     values, common = _typed(opening, options), signature(Shape).parameters
     shape = Shape(**{key: value for key, value in values.items() if key in common})
-    network = _loaded(net, device) if net else None
+    network = _loaded(net, device, values.get("fit", "squash")) if net else None
     given = {key: value for key, value in values.items() if key in opening.options}
     find = opening.function(**given) if network is None else opening.function(network=network, **given)
     if not callable(find):
@@ -209,6 +211,7 @@ def without_folders(text: str) -> str:
 def _typed(opening: Opening, given: Mapping[str, str]) -> dict[str, Any]:
     """The options of the source itself and those of every source, each of its type."""
     types = {**opening.options, **{key: option.annotation for key, option in signature(Shape).parameters.items()}}
+    types |= {"fit": Fit} if opening.needs_network else {}
     for key in given:
         if key not in types:
             raise BadChoice(
@@ -217,7 +220,7 @@ def _typed(opening: Opening, given: Mapping[str, str]) -> dict[str, Any]:
     return {key: value_of(f"{opening.kind}: {key}=", text, types[key]) for key, text in given.items()}
 
 
-def _loaded(net: str, device: str | torch.device) -> Network:
+def _loaded(net: str, device: str | torch.device, fit: str) -> Network:
     if is_untrained(net):
         raise BadChoice(
             f"{net} has no trained weights, so its patches would be anywhere: train it and name its .safetensors file, "
@@ -227,4 +230,4 @@ def _loaded(net: str, device: str | torch.device) -> Network:
     if not isinstance(network.transform, Prepare):
         raise BadChoice(f"{net} does not take pictures, so it finds no patches in them")
     network.module.to(device)
-    return network.squashed()  # the whole picture is seen
+    return network.fitted(fit).of_one_size()

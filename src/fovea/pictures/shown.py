@@ -46,7 +46,9 @@ def about(shown: Shown) -> dict[str, Any]:
 
 
 def facts(shown: Shown) -> dict[str, Any]:
+    """Its size, the box of it that the network was shown, and what it is taken for."""
     return {
         "size": list(shown.placement.picture) if shown.placement else None,
+        "seen": [round(side, 2) for side in shown.placement.window] if shown.placement else None,
         "predictions": [{"label": label, "probability": finite(share)} for label, share in shown.predictions],
     }

@@ -1,8 +1,9 @@
 """From the user's picture to the network's input, and the way back for coordinates."""
 
+import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,6 +16,7 @@ from fovea.pictures.placement import Placement
 
 Transform = Callable[[Image.Image], Tensor]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+LONGEST = 2.0  # how many times as long as the network's own a side of the input becomes at most
 TRIES = 24  # of a transform that draws random numbers, to see whether they change anything
 CANNOT_FOLLOW = (
     "cannot follow where this transform puts pixels (it turns, warps or recolors them); "
@@ -32,7 +34,8 @@ class Placing(Protocol):
 @dataclass(frozen=True)
 class Prepare:
     """Resize the middle (`crop`: the share of the short side kept), or squash the whole picture in (`crop=None`);
-    `whole` keeps its proportions then, and pads it with the mean color."""
+    `whole` keeps its proportions then, and pads it with the mean color, or, with a `step`, makes the input's sides
+    differ by whole steps of so many pixels, to the picture's proportions at about as many pixels."""
 
     size: tuple[int, int]  # height, width
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
@@ -40,12 +43,15 @@ class Prepare:
     crop: float | None = 0.875
     interpolation: Interpolation = "bicubic"
     whole: bool = False
+    step: int = 0  # 0: all inputs have one size
 
     def __call__(self, image: Image.Image) -> Tensor:
         return self.normalize(self.pixels(image))
 
     def pixels(self, image: Image.Image) -> Tensor:
         """What is left to do is the same for every pixel, so this may be kept, in a byte a value (C,H,W)."""
+        if self.step:
+            return self.sized(*image.size).pixels(image)
         height, width = self.size
         resampling = Image.Resampling[self.interpolation.upper()]
         if self.whole:
@@ -65,6 +71,8 @@ class Prepare:
         return (pixels.float() / 255 - mean) / std
 
     def placement(self, width: int, height: int) -> Placement:
+        if self.step:
+            return self.sized(width, height).placement(width, height)
         h, w = self.size
         if self.whole:
             inner, corner = self._inside(width, height)
@@ -74,6 +82,22 @@ class Prepare:
             return Placement((width, height), (w, h), (width / w, height / h), (0.0, 0.0))
         scale = self.crop * min(width / w, height / h)
         return Placement((width, height), (w, h), (scale, scale), ((width - scale * w) / 2, (height - scale * h) / 2))
+
+    def sized(self, width: int, height: int) -> "Prepare":
+        """With the size that a picture of this one has as an input: whole steps from the network's own, which squashes
+        it by less than a step; one that is very long is padded as well."""
+        if not self.step:
+            return self
+        h, w = self.size
+        stretch = math.sqrt(width / height * h / w)
+        bounded = min(max(stretch, 1 / LONGEST), LONGEST)
+        sides = tuple(
+            side + self.step * round((wanted - side) / self.step)
+            for side, wanted in ((h, h / bounded), (w, w * bounded))
+        )
+        return replace(
+            self, size=(max(sides[0], self.step), max(sides[1], self.step)), whole=bounded != stretch, step=0
+        )
 
     def _inside(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The whole picture in its proportions: its size in the input, and where it begins there."""

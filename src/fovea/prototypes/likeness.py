@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,7 +15,7 @@ from fovea.basics import BadChoice, BadPicture, Bound, bounded
 from fovea.basics import boxes as regions
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
-from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups
+from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order, input_of
 from fovea.pictures import MAX_PIXELS, Picture, Placement, Shown, box_on_pixels
 from fovea.prototypes.figure import Box, Shelf
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
@@ -58,7 +59,7 @@ def nearest(
 ) -> Results[Prototype]:
     """What prototypes were projected on, and the `count` pictures of the data, their own left out, that have the most
     similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given."""
-    network = as_network(net, device)
+    network = as_network(net, device).fitted("crop")  # as it was trained, and its prototypes placed
     module = prototypes_of(network)
     total = module.owner.numel()
     numbers = list(range(total)) if prototypes is None else list(prototypes)
@@ -136,26 +137,29 @@ def looks_like(
     batch: int = 64,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
+    fit: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Results[LooksLike]:  # a public door: every option by its name
     """What each picture is taken for, and the `count` prototypes that contribute the most to that answer; of those that
     were projected on one cell, the first.
 
-    `data` is what the network was trained on: the prototypes' own patches are read from it.
+    `data` is what the network was trained on: the prototypes' own patches are read from it. `fit` is as for `explain`.
     """
-    network = as_network(net, device)
+    fitted = as_network(net, device).fitted(fit)
+    network = fitted.fitted("crop")  # as it was trained, and its prototypes placed
     module = prototypes_of(network)
     steps: list[Step[LooksLike]] = []
     shelf = Shelf(data)
-    for group in groups(network, pictures, batch, max_pixels):
-        answers: list[LooksLike] = []
-        if group.batch is not None:
-            with as_found(network), torch.no_grad():
-                out = module(group.batch)
-            answers = [_answer(network, out, i, shown, count, shelf) for i, shown in enumerate(group.shown)]
-        steps.append(Step(answers, group.skipped, group.done, group.total))
-        progress(group.done, group.total)
-    results = Results.of(steps, "prototypes", {"net": network.name, "data": data.name})
+
+    def answered(group: Group, tensors: Tensor) -> list[LooksLike]:
+        with as_found(network), torch.no_grad():
+            out = module(tensors)
+        return [_answer(network, out, i, shown, count, shelf) for i, shown in enumerate(group.shown)]
+
+    for step in starmap(Step, in_order(groups(fitted, pictures, batch, max_pixels), answered)):
+        steps.append(step)
+        progress(step.done, step.total)
+    results = Results.of(steps, "prototypes", {"net": network.name, "data": data.name, "input": input_of(fitted)})
     numbers = sorted({reason.prototype for answer in results for reason in answer.reasons})
     own = projected_on(network, data, numbers, batch)
     known = (

@@ -52,25 +52,28 @@ def index(
     fresh: bool = False,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
+    fit: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Indexed:
     """Embeddings of every picture of folders, globs and files, in one file that `open_index` opens.
 
     Of a classifier they are its pooled features, of any other network its output (`features` says otherwise), scaled
-    to unit length. Run again, it adds new pictures, drops those that are gone or were not given, and looks again at
-    those that changed; stopped at any moment, it goes on from the last finished batch. `out` may be a folder. `fresh`
-    forgets what the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes,
-    or the next time where the reason may have passed.
+    to unit length. `fit` is as for `explain`, with all inputs of one size; unless given, as before where the index is
+    there. Run again, it adds new pictures, drops those that are gone or were not given, and looks again at those that
+    changed; stopped at any moment, it goes on from the last finished batch. `out` may be a folder. `fresh` forgets what
+    the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes, or the next
+    time where the reason may have passed.
     """
     demand_bounds({"batch": batch, "max_pixels": max_pixels})
     net, pictures = _in_order(net, pictures)
     demand_kinds(index, locals())
     path = file_of(out)
     folder, names = files_of(pictures)
-    network = known(net, weights, features, device)
+    network = known(net, weights, features, device, fit)
     with writing(path, fresh) as store:
         held = store.read()
         if held.about is not None:
+            network = network.taking(held.about.identity.transform) if fit is None else network
             refuse_another(network, held.about, path)
         moved = _moved(held, folder, names)
         todo = [file for name in names if (file := File(name, folder, max_pixels)).differs(moved.rows.get(name))]

@@ -1,16 +1,30 @@
 """Which network an index is of: as it loads again, and what its embeddings hang on."""
 
 import re
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
-from fovea.basics import BadNetwork
+from fovea.basics import BadChoice, BadNetwork
 from fovea.networks import FILES as WEIGHTS
-from fovea.networks import OFFLINE, Network, NetworkLike, as_found, as_network, blank, hash_of, load, ours, placed
+from fovea.networks import (
+    OFFLINE,
+    Network,
+    NetworkLike,
+    as_found,
+    as_network,
+    blank,
+    device_of,
+    hash_of,
+    load,
+    ours,
+    placed,
+)
 from fovea.networks.embedding import embedding
 from fovea.pictures import Prepare
+from fovea.pictures.fits import FITS
 from fovea.retrieval.store import About, Identity
 
 TOLD = {"weights": "weights", "transform": "transform", "features": "features", "dimensions": "width of embedding"}
@@ -29,16 +43,30 @@ class Known:
     def name(self) -> str:
         return self.network.name or "the network"
 
+    def taking(self, transform: str) -> "Known":
+        """The same network with pictures fitted as an index tells its transform, where one of FITS does that."""
+        if self.identity.transform == transform or not isinstance(self.network.transform, Prepare):
+            return self
+        with suppress(BadChoice):  # of one that takes pictures in its own way only
+            fitted = (self.network.fitted(fit).of_one_size() for fit in FITS)
+            found = next((network for network in fitted if _told(network) == transform), None)
+            if found is not None:
+                return replace(self, network=found, identity=self.identity.model_copy(update={"transform": transform}))
+        return self
+
 
 def known(
     net: NetworkLike,
     weights: str | Path | None = None,
     features: str | None = None,
     device: str | None = None,
+    fit: str | None = None,
 ) -> Known:
+    by_name = isinstance(net, (str, Path))
+    where = device_of(device or "auto") if device is not None or by_name else None
     network = load(net, weights) if isinstance(net, (str, Path)) else as_network(net)
-    if device is not None or isinstance(net, (str, Path)):
-        placed(network, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    network = (network if where is None else placed(network, where)).fitted(fit)
+    network = network.of_one_size()  # two pictures are compared cell by cell
     own, which = embedding(network, features)
     with as_found(own), torch.no_grad():
         dimensions = own(blank(own)).flatten(1).shape[1]
@@ -51,7 +79,10 @@ def known(
     if isinstance(net, (str, Path)):
         return Known(own, identity, _place(net), None if weights is None else str(Path(weights).resolve()))
     name = _named(network)
-    if name is not None and known(name, None, which, str(network.device)).identity != identity:
+    if (
+        name is not None
+        and known(name, None, which, str(network.device)).taking(identity.transform).identity != identity
+    ):
         name = None  # it was changed since it was loaded
     return Known(own, identity, name, None)
 
@@ -96,7 +127,8 @@ def _named(network: Network) -> str | None:
 
 def _told(network: Network) -> str:
     if isinstance(network.transform, Prepare):
-        return ", ".join(f"{key} {value}" for key, value in asdict(network.transform).items())
+        parts = {key: value for key, value in asdict(network.transform).items() if key != "step"}  # there is none here
+        return ", ".join(f"{key} {value}" for key, value in parts.items())
     return re.sub(r" at 0x[0-9a-f]+", "", repr(network.transform))  # where in memory it is does not matter
 
 

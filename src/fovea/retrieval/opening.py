@@ -127,6 +127,7 @@ def open_index(
     assert held.about is not None  # where pictures are
     identity = held.about.identity
     network = named_by(held.about, file, device) if net is None else known(net, None, identity.features, device)
+    network = network.taking(identity.transform)
     refuse_another(network, held.about, file)
     names = tuple(sorted(kept))
     lost = tuple((name, row.reason) for name, row in sorted(held.lost.items()))

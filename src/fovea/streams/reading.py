@@ -118,7 +118,7 @@ class Streams:
         assert steps.maps is not None
         indices = targets.tolist()
         whole = HeatMaps(
-            values=steps.maps,
+            cells=steps.maps,
             shown=tuple(patches),
             targets=tuple((self.network.label(index),) for index in indices),
             method=SELF_ATTENTION,
@@ -126,7 +126,7 @@ class Streams:
             diagnosis=((None,),) * len(indices),
             classes=tuple((index,) for index in indices),
         )
-        return [replace(whole, values=one.unsqueeze(1)) for one in steps.maps.unbind(1)]  # N*K,1,h,w
+        return [replace(whole, cells=one.unsqueeze(1)) for one in steps.maps.unbind(1)]  # N*K,1,h,w
 
 
 def _opened(features: Tensor, output: Tensor, head: Head) -> Opened:

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice, FoveaError, of_environment
+from fovea.basics import FoveaError, of_environment
+from fovea.networks import device_of
 
 
 def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
     """One process, or as many as torchrun started; the precision's own state is needed for checkpoints."""
     world, local = of_environment("WORLD_SIZE", 1, 1), of_environment("LOCAL_WORLD_SIZE", 1, 1)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadChoice("--device cuda: no GPU can be used here; leave it out to train on the CPU")
-    cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    where = device_of(device)
+    cuda = where.type == "cuda"
     if precision == "auto":
         precision = "bf16" if cuda and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     plugin: Precision
@@ -32,8 +32,8 @@ def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
         kind: Any = {"bf16": "bf16-mixed", "fp16": "16-mixed"}[precision]
         plugin = MixedPrecision(kind, device="cuda" if cuda else "cpu")
     fabric = Fabric(
-        accelerator="cuda" if cuda else "cpu",
-        devices=local,
+        accelerator=where.type,
+        devices=local if where.index is None else [where.index],
         num_nodes=max(world // local, 1),
         strategy="ddp" if world > 1 else "auto",
         plugins=plugin,

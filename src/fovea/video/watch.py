@@ -15,7 +15,7 @@ from torch import Tensor
 from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds, demand_kinds
 from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
 from fovea.heatmaps.methods import Method, find
-from fovea.networks import DoesNotRun, Network, NetworkLike, as_found, as_network, labeled, predictions
+from fovea.networks import DoesNotRun, Network, NetworkLike, as_found, as_network, input_of, labeled, predictions
 from fovea.pictures import (
     MAX_PIXELS,
     MEND,
@@ -83,7 +83,7 @@ def watch(  # a public door: what may be asked for is all here
     layer: Layer = None,
     batch: int = 16,
     device: str | torch.device | None = None,
-    fit: str = "squash",
+    fit: str | None = None,
     crop: bool | None = None,
     clip_network: bool = False,
     max_pixels: int = MAX_PIXELS,
@@ -94,8 +94,8 @@ def watch(  # a public door: what may be asked for is all here
     A network over frames (N,T,C,H,W; `clip_network`, or `takes_frames = True` on the module) sees them together, each
     explained while the others pass unfiltered. To any other network every frame is a picture. `target` is the whole
     output unless given; 'top1' is the class that the mean of all frames' logits puts first, so that one class is
-    followed through the clip. Frames are squashed whole into the network's input; `fit="crop"` keeps its own crop,
-    which of a wide frame leaves out the sides. A clip that cannot be read is left out, as a picture is by `explain`.
+    followed through the clip. `fit` is as for `explain`: of a wide frame, 'crop' leaves out the sides. A clip that
+    cannot be read is left out, as a picture is by `explain`.
     """
     demand_kinds(watch, locals(), but="method")
     if crop is not None:
@@ -110,7 +110,8 @@ def watch(  # a public door: what may be asked for is all here
     tell_skipped(bool(watched), skipped)
     for note in (note for clip in watched for note in clip.notes):
         warn(note, stacklevel=2)
-    return WatchedClips(watched, skipped, "watch", {"net": network.name, "method": find(method).name})
+    settings = {"net": network.name, "method": find(method).name, "input": input_of(network)}
+    return WatchedClips(watched, skipped, "watch", settings)
 
 
 def watch_batches(
@@ -298,7 +299,7 @@ def _as_clip(heatmaps: HeatMaps, reel: Reel, best: tuple[tuple[str, float], ...]
              for k in range(heatmaps.values.shape[1])]  # fmt: skip
     return replace(
         heatmaps,
-        values=heatmaps.values.unsqueeze(0),
+        cells=heatmaps.values.unsqueeze(0),
         shown=(shown,),
         targets=heatmaps.targets[:1],
         loss=None if heatmaps.loss is None else heatmaps.loss.unsqueeze(0),

@@ -23,6 +23,7 @@ from fovea.networks.running import Runnable, layers, turn
 from fovea.networks.threads import alone, drawn
 
 __all__ = ["Cut", "Opened", "cut"]
+MOST = 24  # that are kept: an input of another shape has one of its own
 
 
 def cut(
@@ -37,7 +38,7 @@ def cut(
         with alone(network.device):
             known = network._cuts.get(key)  # another thread may have made it by now
             if known is None or not known.current():
-                if len(network._cuts) > 8:
+                if len(network._cuts) > MOST:
                     network._cuts.clear()
                 known = network._cuts[key] = _made(network, batch, layer, parts)
     return known
