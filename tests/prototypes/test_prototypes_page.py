@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +162,19 @@ def test_the_page_of_prototypes(network: Network, data: DataSet, tmp_path: Path)
 
 def test_a_sheet_of_many_has_the_first_of_each_class(network: Network, data: DataSet) -> None:
     found = prototyping.nearest(network, data, count=1)
-    assert prototype_sheet(found.items * ROWS).size == prototype_sheet(found[::2]).size
+    many = [replace(one, number=4 * i + one.number, own=None) for i in range(ROWS) for one in found]
+    assert prototype_sheet(many).size == prototype_sheet(many[:4:2]).size
+
+
+def test_each_patch_is_shown_once(network: Network, data: DataSet, tmp_path: Path) -> None:
+    first, second, *others = prototyping.nearest(network, data, count=1)
+    assert first.own is not None
+    same = replace(second, own=first.own)
+    apart, together = (prototype_sheet([first, other]).height for other in (second, same))
+    assert together < apart
+    text = page.write_prototypes(Results([first, same, *others]), tmp_path).read_text()
+    assert "prototypes 0, 1" in text
+    assert text.count("the prototype</b>") == 3
 
 
 def test_the_page_of_answers(network: Network, data: DataSet, tmp_path: Path) -> None:
@@ -171,7 +184,8 @@ def test_the_page_of_answers(network: Network, data: DataSet, tmp_path: Path) ->
         found = prototyping.looks_like(network, [tmp_path / "new.png", tmp_path / "bad.png"], data, count=3)
     assert [name.endswith("bad.png") for name, _ in found.skipped] == [True]
     text = page.write_answers(found, tmp_path / "out").read_text()
-    assert text.count("data:image/jpeg;base64,") == 3 * 4
+    places = {(one.box, one.own.number, one.own.box) for one in found[0].reasons if one.own}
+    assert text.count("data:image/jpeg;base64,") == 2 * len({box for box, *_ in places}) + 2 * len(places)
     (row,) = found.save(tmp_path / "out", files=True)
     assert row["label"] == "cherry"
     assert row["reasons"][0]["contribution"] == pytest.approx(found[0].reasons[0].contribution)

@@ -14,7 +14,7 @@ from fovea.results import Results, breaking, page, strip
 from fovea.results import figure as figure_of
 
 PAGE = "prototypes.html"
-STYLE = """.strip { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 14px;
+STYLE = """.strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 14px;
 margin: 14px 0 24px; align-items: end } .strip img { width: auto; max-width: 100% }
 figcaption { overflow-wrap: anywhere; min-height: 3em }
 .own { border-right: 1px solid var(--line); padding-right: 14px } .same { color: var(--bar); font-weight: 600 }"""
@@ -29,7 +29,7 @@ def write_prototypes(found: Results[Prototype], folder: Path, before: Rows = ())
     for prototype in found:
         classes.setdefault(prototype.label, []).append(prototype)
     sections = [
-        f"<section><h2>{html.escape(label)}</h2>{''.join(map(_prototype, members))}</section>"
+        f"<section><h2>{html.escape(label)}</h2>{''.join(map(_prototype, figure.by_patch(members)))}</section>"
         for label, members in classes.items()
     ]
     lead = (
@@ -57,16 +57,17 @@ def _write(folder: Path, title: str, lead: str, sections: Sequence[str], setting
     return folder / PAGE
 
 
-def _prototype(prototype: Prototype) -> str:
-    shelf = prototype.shelf
-    words = f"<b>prototype {prototype.number}</b><br>weight {prototype.weight:.2f}"
-    if prototype.own is None:
+def _prototype(group: Sequence[Prototype]) -> str:
+    first = group[0]
+    shelf, weights = first.shelf, ", ".join(f"{each.weight:.2f}" for each in group)
+    words = f"<b>{figure.numbers_of([each.number for each in group])}</b><br>weight {weights}"
+    if first.own is None:
         own = f'<p class="dim">{words}, not projected on a picture</p>'
     else:
-        own = figure_of(shelf.whole(prototype.own), f"{words}, {breaking(prototype.own.name)}")
-        own += figure_of(shelf.part(prototype.own), "<b>the prototype</b><br>itself", "own")
-    for patch in prototype.nearest:
-        kind = ' class="same"' if patch.label == prototype.label else ""
+        own = figure_of(shelf.whole(first.own), f"{words}, {breaking(first.own.name)}")
+        own += figure_of(shelf.part(first.own), "<b>the prototype</b><br>itself", "own")
+    for patch in first.nearest:
+        kind = ' class="same"' if patch.label == first.label else ""
         words = f"<span{kind}>{breaking(patch.label)}</span><br>similarity {patch.similarity:.2f}"
         own += figure_of(shelf.part(patch), words)
     return f'<div class="strip">{own}</div>'
@@ -77,18 +78,22 @@ def _answer(answer: LooksLike) -> str:
         image = answer.image()
     except BadPicture as reason:  # gone since it was compared
         return f'<section><p class="dim">{html.escape(str(reason))}</p></section>'
-    reasons = "".join(_reason(image, reason, answer.shelf) for reason in answer.reasons)
+    parts = "".join(_part(image, part, answer.shelf) for part in figure.by_part(answer.reasons))
     return f"""<section><h2>{html.escape(answer.label)} {answer.probability:.2f}</h2>
-<p class="dim">{html.escape(Path(answer.name).name)}; {answer.shares()}</p>{reasons}</section>"""
+<p class="dim">{html.escape(Path(answer.name).name)}; {answer.shares()}</p>{parts}</section>"""
 
 
-def _reason(image: Image.Image, reason: Likeness, shelf: figure.Shelf) -> str:
-    this = figure_of(figure.boxed(image, reason.box), f"<b>{reason}</b><br>similarity x weight")
-    this += figure_of(figure.cropped(image, reason.box), "<b>this</b><br>looks like", "own")
-    if reason.own is None:
-        which = f"prototype {reason.prototype} of {html.escape(reason.label)}"
-        that = f'<p class="dim">{which}, not projected on a picture</p>'
-    else:
-        that = figure_of(shelf.part(reason.own), f"<b>that</b><br>prototype {reason.prototype}")
-        that += figure_of(shelf.whole(reason.own), f"<b>{breaking(reason.label)}</b><br>{breaking(reason.own.name)}")
-    return f'<div class="strip">{this}{that}</div>'
+def _part(image: Image.Image, part: Sequence[Sequence[Likeness]], shelf: figure.Shelf) -> str:
+    """A part of the picture beside all the patches that it looks like."""
+    box = part[0][0].box
+    row = figure_of(figure.boxed(image, box), "<b>this part</b><br>of the picture")
+    row += figure_of(figure.cropped(image, box), "<b>looks like</b><br>similarity x weight", "own")
+    for patch in part:
+        words = f"<b>{figure.numbers_of([each.prototype for each in patch])}</b><br>{figure.added(patch)}"
+        own, name = patch[0].own, breaking(patch[0].label)
+        if own is None:
+            row += f'<p class="dim">{words}<br>of {name}, not projected on a picture</p>'
+        else:
+            row += figure_of(shelf.part(own), words)
+            row += figure_of(shelf.whole(own), f"<b>{name}</b><br>{breaking(own.name)}", "own")
+    return f'<div class="strip">{row}</div>'

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from fovea.basics import boxes as regions
 from fovea.pictures import on_pixels, spread
@@ -14,7 +14,7 @@ from fovea.results import drawing, marks
 if TYPE_CHECKING:
     from fovea.video.watched import Watched
 
-TILE, GAP, TEXT = (320, 240), 6, 13  # pixels: that a frame fits in, between things, of letters
+TILE, GAP = (320, 240), 6  # pixels: that a frame fits in, between things
 COLUMNS, MOST = 6, 18  # frames in a row, and in a strip
 COARSE = 4  # pixels of a frame to one of the map that is colored
 
@@ -23,23 +23,21 @@ def draw(watched: "Watched", target: int) -> Image.Image:
     places = spread(range(len(watched)), MOST)
     strip = drawing.in_rows([_block(watched, place, target) for place in places], COLUMNS, 2 * GAP)
     strip = drawing.grid([[strip], [drawing.legend(strip.width, 16)]], GAP)
-    maps = watched.map
-    words = [watched.net, f"{maps.method}, {maps.solver}" if maps.solver else maps.method]
-    words += ["under each frame the class's probability there"] if watched.shares and watched.share else []
+    words = [watched.net, watched.map.method]
     words += [f"{len(places)} of {len(watched)} explained frames"] if len(places) < len(watched) else []
-    words += [reason] if (reason := maps.diagnosis[0][target]) else []
+    words += [reason] if (reason := watched.map.diagnosis[0][target]) else []
+    words += [drawing.UNSEEN] if watched.map[0].crops else []
     return drawing.titled(strip, f"{Path(watched.name).name}: {watched.title(target)}", " · ".join(filter(None, words)))
 
 
 def _block(watched: "Watched", place: int, target: int) -> Image.Image:
+    """A frame and its map under when it is, which it is and what is said of it."""
     image = drawing.fitted(watched.map.shown[0].image(place), TILE, 2)
     shown = annotated(watched, image, watched.values[place, target])
-    words = f"{watched.times[place]:.2f} s · frame {watched.numbers[place]}"
-    words += f" · {watched.shares[place][target]:.2f}" if watched.shares and watched.shares[place] else ""
-    caption = Image.new("RGB", (image.width, TEXT + 6), "white")
-    words = drawing.shortened(words, TEXT, image.width)
-    ImageDraw.Draw(caption).text((0, 2), words, fill="black", font=drawing.font(TEXT))
-    return drawing.grid([[image], [shown], [caption]], GAP)
+    when = f"{watched.times[place]:.2f} s · frame {watched.numbers[place]}"
+    words = [(when, 13, "black"), (watched.said(place, target), 12, drawing.GRAY)]
+    lines = [(drawing.shortened(line, size, image.width), size, ink) for line, size, ink in words if line]
+    return drawing.headed(drawing.grid([[image], [shown]], GAP), lines, 0, 4, 2)
 
 
 def annotated(watched: "Watched", image: Image.Image, cells: NDArray[np.float32]) -> Image.Image:

@@ -219,8 +219,11 @@ def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target:
     mean = (summed / len(numbers)).unsqueeze(0)  # 1,C
     watched = []
     for name in parts[0]:
-        heatmaps = _as_clip(concat([part[name] for part in parts]), reel, predictions(network, mean)[0])
-        watched.append(_watched(network, heatmaps, reel, _shares(mean, heatmaps), tuple(shares[name])))
+        each = concat([part[name] for part in parts])
+        heatmaps = _as_clip(each, reel, predictions(network, mean)[0])
+        answers = tuple(best for shown in each.shown for best in shown.predictions[:1])
+        clip = _watched(network, heatmaps, reel, _shares(mean, heatmaps), tuple(shares[name]))
+        watched.append(replace(clip, answers=answers))
     return watched
 
 

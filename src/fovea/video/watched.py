@@ -35,6 +35,7 @@ class Watched(Shows):
     end: float  # when the last of them is over
     notes: tuple[str, ...] = ()  # what the reader should know: frames that could not be decoded
     alone: bool = True  # its clip was explained by one method
+    answers: tuple[tuple[str, float], ...] = ()  # T: what each frame alone is taken for; empty where it is nothing
 
     strip = formerly("strip", "draw")
 
@@ -128,10 +129,24 @@ class Watched(Shows):
             "probability": None if share is None else finite(share),
             **facts(heatmaps.shown[0]),
             "rate": self.rate,
-            "frames": [{"number": number, "time": time} for number, time in zip(self.numbers, self.times, strict=True)],
+            "frames": [self._frame(place) for place in range(len(self))],
             "notes": list(self.notes),
             "maps": [self._row(target) for target in range(len(heatmaps.targets[0]))],
         }
+
+    def _frame(self, place: int) -> dict[str, Any]:
+        label, share = self.answers[place] if self.answers else (None, None)
+        about = {"label": label, "probability": None if share is None else finite(share)} if self.answers else {}
+        return {"number": self.numbers[place], "time": self.times[place], **about}
+
+    def said(self, place: int, target: int) -> str:
+        """What an explained frame alone says of the target, and what it is taken for where that is something else."""
+        name, words = self.map.targets[0][target], []
+        if self.shares and self.shares[place]:
+            words = [f"{name} {self.shares[place][target]:.2f}"]
+        if self.answers and self.answers[place][0] != name:
+            words.append("says {} {:.2f}".format(*self.answers[place]))
+        return " · ".join(words).replace("_", " ")
 
     def _row(self, target: int) -> dict[str, Any]:
         """As of a picture, with a loss, a probability and boxes for each frame."""
