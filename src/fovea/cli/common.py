@@ -195,30 +195,24 @@ class Lines:
     """One line per result, its parts below those of the lines before: name, label, probability, box, what else."""
 
     folder: Path | None = None  # which all names begin with
-    name: int = 0  # width
-    label: int = 0
+    widths: tuple[int, ...] = (0, 0, 0, 0, 0)
 
     def of(self, results: "Sequence[Result]") -> list[str]:
-        parts = [(brief(self._inside(result.name), NAME), brief(result.label, LABEL), result) for result in results]
-        self.name = max([self.name, *(cell_len(name) for name, _, _ in parts)])
-        self.label = max([self.label, *(cell_len(label) for _, label, _ in parts)])
-        return [
-            f"{set_cell_size(name, self.name)}  {set_cell_size(label, self.label)}  {_facts(result)}".rstrip()
-            for name, label, result in parts
-        ]
+        rows = [self._parts(result) for result in results]
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.widths)
+        self.widths = tuple(
+            max([most, *map(cell_len, column)]) for most, column in zip(self.widths, columns, strict=True)
+        )
+        return ["  ".join(map(set_cell_size, row, self.widths)).rstrip() for row in rows]
 
-    def _inside(self, name: str) -> str:
-        inside = self.folder is not None and Path(name).is_relative_to(self.folder)
-        return str(Path(name).relative_to(self.folder)) if inside and self.folder else name
+    def _parts(self, result: "Result") -> tuple[str, ...]:
+        from fovea.results import first_box
 
-
-def _facts(result: "Result") -> str:
-    from fovea.results import first_box
-
-    share = "    " if result.probability is None else f"{result.probability:.2f}"
-    box = " ".join(["box", *(f"{side:.0f}" for side in first_box(result.boxes))])
-    words = result.view().words
-    return "  ".join(filter(None, (share, box if box != "box" else "", words)))
+        inside = self.folder is not None and Path(result.name).is_relative_to(self.folder)
+        name = str(Path(result.name).relative_to(self.folder or "")) if inside else result.name
+        share = "" if result.probability is None else f"{result.probability:.2f}"
+        box = " ".join(f"{side:.0f}" for side in first_box(result.boxes))
+        return brief(name, NAME), brief(result.label, LABEL), share, f"box {box}" if box else "", result.view().words
 
 
 def brief(text: str, most: int) -> str:

@@ -115,11 +115,12 @@
     return [...groups].map(([target, tiles]) => make("div", "", ...(said ? [] : [make("h4", "", target)]), tiles));
   }
 
-  function figure(panel) {
-    const picture = panel.film ? make("video") : make("img");
-    if (panel.film) Object.assign(picture, { controls: true, preload: "none", src: panel.film, poster: panel.src });
-    else Object.assign(picture, { src: panel.src, alt: "" });
-    return make("figure", "", picture, make("figcaption", "", panel.caption));
+  // A figure, but for the first, which is there already; the same as a film, if any; and what it is.
+  function figure(panel, number) {
+    const parts = [];
+    if (number > 0) parts.push(Object.assign(make("img"), { src: panel.src, alt: "" }));
+    if (panel.film) parts.push(Object.assign(make("video"), { controls: true, preload: "metadata", src: panel.film }));
+    return make("figure", "", ...parts, make("figcaption", "", panel.caption));
   }
 
   function fill(article, content) {
@@ -140,8 +141,7 @@
       body.querySelector(".photo").append(...guesses(content.predictions));
       body.append(make("div", "maps", ...targets(content, article)));
     } else {
-      body.append(...content.panels.slice(1).map(figure));
-      body.prepend(...content.panels.slice(0, 1).filter((panel) => panel.film).map(figure));
+      body.append(...content.panels.map(figure).filter((shown) => shown.textContent || shown.children.length > 1));
     }
   }
 

@@ -100,9 +100,13 @@ def controls(count: int, maps: bool) -> str:
     many = f"""<label><span>Search</span>
 <input type="search" name="search" placeholder="name or label" autocomplete="off"></label>
 <label><span>Sort by</span> <select name="sort" aria-label="sort by">{orders}</select></label>"""
-    return f"""<form class="controls" hidden>{many if count > 1 else ""}{fading if maps else ""}
+    return (
+        ""
+        if count < 2 and not maps
+        else f"""<form class="controls" hidden>{many if count > 1 else ""}{fading if maps else ""}
 <output name="count"></output></form>
 """
+    )
 
 
 def legend() -> str:

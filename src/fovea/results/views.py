@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from fovea.pictures import Placement, on_pixels
 
 FOLDER = "index_files"  # beside index.html, as browsers call what they save with a page
 PHOTOGRAPH, FIGURE = (480, 480), (1600, 6000)  # pixels, at most; a tall figure is read by scrolling
-QUALITY = 82  # of JPEG
+QUALITIES = 82, 65, 45, 30  # of JPEG: the first that keeps a photograph
+BYTES = 64_000  # below this
 CELLS = 16_000  # values of all maps of a result together; finer maps are kept coarser
 
 
@@ -114,6 +116,16 @@ def _smaller(image: Image.Image, room: tuple[int, int]) -> Image.Image:
     return image if shrink == 1 else image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
+def _jpeg(image: Image.Image, most: int | None) -> bytes:
+    """Coarser where it would take more bytes, as noise does."""
+    for quality in QUALITIES:
+        buffer = BytesIO()
+        image.save(buffer, "jpeg", quality=quality)
+        if most is None or buffer.tell() <= most:
+            break
+    return buffer.getvalue()
+
+
 def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
     """Into the folder beside the page; the names of what was written."""
     place, names = folder / FOLDER, dict[str, Any]()
@@ -121,7 +133,7 @@ def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
     bases = [stem if number == 0 else f"{stem}.{number + 1}" for number in range(len(pictures))]
     for base, picture, panel in zip(bases, pictures, view.panels, strict=True):
         with whole(place / f"{base}.jpg") as part:
-            picture.save(part, "jpeg", quality=QUALITY)
+            part.write_bytes(_jpeg(picture, BYTES if view.overlays else None))
         films.append(f"{base}.mp4" if panel.film is not None else "")
         if panel.film is not None:
             panel.film(place / films[-1])
