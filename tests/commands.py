@@ -1,12 +1,23 @@
 """fovea's commands, run in this process."""
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from fovea import cli
+
+
+def all_commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        if hasattr(found, "list_commands"):
+            yield from all_commands(found, f"{name} ")
+        else:
+            yield before + name, found
 
 
 def ran(line: str | list[str]) -> Result:

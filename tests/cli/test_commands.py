@@ -139,8 +139,12 @@ def test_what_is_left_out_is_as_usual(own: tuple[typer.Typer, list[Asked]]) -> N
     assert (asked.pictures, asked.method, asked.typed, asked.fit_asked) == (None, None, frozenset(), None)
 
 
-def test_lists_are_repeated_or_separated_by_commas(own: tuple[typer.Typer, list[Asked]]) -> None:
+def test_lists_are_repeated_or_separated_by_commas(
+    own: tuple[typer.Typer, list[Asked]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, seen = own
+    monkeypatch.chdir(tmp_path)
+    Path("a.jpg").touch()
     words = "a.jpg b.jpg --method cam,gradcam --method l2caf --glimpses 0,2 --class a,b --no-time --untrained"
     assert run(app, *words.split())[0] == 0
     (asked,) = seen

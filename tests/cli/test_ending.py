@@ -166,8 +166,8 @@ def test_bars_steer_nothing() -> None:
     console = Plain()
     console.file, console._force_terminal = io.StringIO(), True
     with Progress(TextColumn("{task.description}", markup=False), console=console, auto_refresh=False) as progress:
-        told = Bar(progress, progress.add_task("x", total=None))
-        told.tell(EVIL)
+        progress.add_task("x", total=None)
+        Bar("x", live=progress).tell(EVIL)
         progress.refresh()
     assert SHOWN in console.file.getvalue()
     assert "\x1b]0;" not in console.file.getvalue()

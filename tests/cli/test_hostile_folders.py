@@ -19,7 +19,7 @@ import typer
 from PIL import Image
 
 import fovea
-from commands import Run
+from commands import Run, all_commands
 from fovea.cli import app, main
 from fovea.results import read, writing
 
@@ -66,15 +66,6 @@ WORDS: dict[str, tuple[str, int]] = {
     "bench patches": ("--data {data} --net {judge} --localizer {finder} --rounds 1 --json f.json", 0),
 }
 OTHERS = {"measure clips", "measure sounds"}  # which take other data
-
-
-def all_commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    for name in group.list_commands(None):
-        found = group.get_command(None, name)
-        if hasattr(found, "list_commands"):
-            yield from all_commands(found, f"{name} ")
-        else:
-            yield before + name, found
 
 
 GIVEN = {"pictures", "given", "data", "recipe"}
@@ -247,6 +238,7 @@ def test_where_it_goes_is_checked_before_the_work(
     Path("link").symlink_to("nowhere")
     Path("r.toml").write_text(RECIPE.format(data="nowhere"))
     monkeypatch.setattr("fovea.networks.loading.load", None)  # whoever begins to work fails otherwise
+    monkeypatch.setattr("fovea.cli.commands.refuse", lambda values: None)  # what else is wrong may be told first
     words, _ = WORDS.get(name, ("", 0))
     given = dict.fromkeys(("data", "judge", "finder", "tnet", "two", "proto", "good", "index"), "x")
     command, *rest = name.split()

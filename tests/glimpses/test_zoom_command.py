@@ -62,8 +62,11 @@ def test_a_folder(run: Run, weights: Path) -> None:
 
 def test_nothing_that_can_be_read(run: Run, weights: Path) -> None:
     code, out, err = run("photo/a.png", "--net", weights)
-    assert (code, "zoom: 0 done, 1 skipped" in out) == (1, True)
+    assert (code, out) == (1, "")
     assert "no file or folder 'photo/a.png'" in err
+    Path("photos/b.png").write_bytes(b"no picture")
+    code, out, err = run("photos/b.png", "--net", weights)
+    assert (code, "zoom: 0 done, 1 skipped" in out) == (1, True)
 
 
 def test_wrong_usage(run: Run, weights: Path) -> None:

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from fovea import BadChoice, FoveaError, cli
 from fovea.basics import BadPicture
 from fovea.basics.database import writing
-from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data
-from fovea.patches import cache, default_file, pictures_of
+from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data, pictures_of
+from fovea.patches import cache, default_file
 from fovea.patches.patching import Patches, extract, open_source
 from fovea.patches.sheet import sheet
 

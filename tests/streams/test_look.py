@@ -216,6 +216,8 @@ def test_wrong_choices(pooled: nn.Module) -> None:
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fovea.networks.loading.load", lambda *_, **__: made(boxes=(BOX, (0.0, 0.0, 32.0, 8.0))))
+    monkeypatch.setattr("fovea.networks.demand_known", lambda name: None)
+    monkeypatch.setattr("fovea.networks.labels_of", lambda name: None)
     Path("photos").mkdir()
     for name in "ab":
         planted_image().save(f"photos/{name}.png")
@@ -261,5 +263,7 @@ def test_the_command_refuses(run: Run, monkeypatch: pytest.MonkeyPatch, pooled: 
         assert (code, words in err) == (2, True), err
     assert not Path("out").exists()
     monkeypatch.setattr("fovea.networks.loading.load", lambda *_, **__: fovea.wrap(pooled, labels=5))
+    monkeypatch.setattr("fovea.networks.demand_known", lambda name: None)
+    monkeypatch.setattr("fovea.networks.labels_of", lambda name: None)
     code, _, err = run("photos/a.png", "--truth", "1")
     assert (code, "--truth is of two-stream networks" in err) == (2, True)

@@ -36,6 +36,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     }
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fovea.networks.loading.load", lambda name, *_, **__: nets[name])
+    monkeypatch.setattr("fovea.networks.demand_known", lambda name: None)
+    monkeypatch.setattr("fovea.networks.labels_of", lambda name: None)
     return Run("explain", monkeypatch, capsys)
 
 

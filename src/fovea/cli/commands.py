@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 from fovea.basics import ANY, BadChoice
 from fovea.cli.common import bar, warn
 from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, fillable, spelled
+from fovea.cli.refusals import refuse
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
@@ -182,7 +183,9 @@ def build(declared: Declaration, run: Callable[[Asked], None], words: str) -> Ca
     parameters = declared.parameters()
 
     def call(**given: Any) -> None:
-        run(declared.asked(given))
+        asked = declared.asked(given)
+        refuse(asked.values)
+        run(asked)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

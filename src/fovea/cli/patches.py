@@ -35,9 +35,9 @@ def patches(asked: Asked) -> None:
         raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=train: one of the two")
     if asked.pictures and asked.split:
         raise BadChoice("--split is of a data set, and pictures have none: leave it out")
+    from fovea.data import pictures_of
     from fovea.measures.figures import Figures
     from fovea.networks import device_of
-    from fovea.patches import pictures_of
     from fovea.patches.patching import extract, open_source
 
     line = asked.one("source") + (f",fit={asked.fit_asked}" if asked.fit_asked else "")

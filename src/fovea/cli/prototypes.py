@@ -3,6 +3,7 @@
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, finish, say, say_page, shortened
+from fovea.cli.refusals import demand_classes
 
 USUAL = "protopnet-cub100"
 
@@ -38,6 +39,7 @@ def prototypes(asked: Asked) -> None:
     asked.folder()
     if asked.pictures and asked.class_:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
+    demand_classes(asked.values, "class_")
     from fovea.data import open_data
     from fovea.networks import input_of
     from fovea.prototypes import likeness, page

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fovea.basics import BOUNDS, REFERENCE, BadChoice, Entry, Registry, nearest
-from fovea.data.options import numbers, parsed, typed, value_of
+from fovea.data.options import COMMON, numbers, parsed, typed, value_of
 from fovea.data.places import find, plain
 from fovea.data.samples import DataSet, Sample
 
@@ -94,6 +94,19 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     data = _accepted(chosen.entry, data, holds)
     data = data if kept is None else data.only(numbers(kept))
     return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
+
+
+def demand_layout(given: str) -> None:
+    """Refuses a set that is not there, or has not the options asked for; nothing of it is opened."""
+    name, options = parsed(given)
+    chosen, _ = _found(name, options.get("layout"))
+    typed(chosen.entry.name, chosen.open, {key: value for key, value in options.items() if key not in COMMON})
+
+
+def is_laid_out(folder: Path) -> bool:
+    """Whether a folder is a set of some layout, at least one folder per class."""
+    known = (layout.get(entry.name) for entry in _in_turn() if "recognizes" in entry.traits)
+    return any(each.inside(folder) for each in known)
 
 
 def held_by(given: str | Path) -> str:

@@ -18,6 +18,9 @@ PIXELS = Bound(-1e6, 1e6, real=True)
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
 
 
+UNLABELED = ("",)  # the labels of a set that has none
+
+
 class Source(Protocol):
     """Where a picture's pixels come from; cheap to copy to another process."""
 
@@ -133,6 +136,10 @@ class DataSet:
     name: str
     samples: tuple[Sample, ...] = field(repr=False)
     labels: tuple[str, ...] = ()
+
+    @property
+    def labeled(self) -> bool:
+        return self.labels != UNLABELED
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -40,6 +40,7 @@ from .matching import match_by_trying as match_by_trying
 from .matching import width_of as width_of
 from .names import FILES as FILES
 from .names import OFFLINE as OFFLINE
+from .names import class_index as class_index
 from .names import demand_known as demand_known
 from .names import labels_of as labels_of
 from .names import ours as ours

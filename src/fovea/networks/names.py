@@ -3,12 +3,14 @@
 import json
 import os
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from fovea.basics import REFERENCE, BadChoice, nearest
+from fovea.basics import REFERENCE, BadChoice, nearest, shown
 from fovea.data import imagenet_labels
 from fovea.networks.facts import facts
 from fovea.networks.registry import model, split
@@ -111,3 +113,28 @@ def labels_of(name: str) -> tuple[str, ...] | None:
         return imagenet_labels()
     path = our_file(name) if name in ours() else Path(name)
     return facts(path).labels if path.is_file() and path.suffix == ".safetensors" else None
+
+
+def class_index(label: str | int, labels: Sequence[str] | None, classes: int | None = None) -> int:
+    """The class that a name or a number stands for, of a network with these labels and so many outputs."""
+    if isinstance(label, bool) or not isinstance(label, (str, Integral)):
+        raise BadChoice(f"a class is a name or a number; got {shown(label)}")
+    count = classes if classes is not None else len(labels or ())
+    named = isinstance(label, str) and labels is not None and label in labels
+    if not isinstance(label, str) or (not named and re.fullmatch(r"-?[0-9]{1,18}", label)):
+        number = int(label)
+        if not 0 <= number < count:
+            raise BadChoice(f"class {shown(number)} does not exist: the network has classes 0 to {count - 1}")
+        return number
+    if labels is None:
+        raise BadChoice(
+            f"class {shown(label)}: this network has no labels; give a class index, or wrap it with labels="
+        )
+    hits = [i for i, name in enumerate(labels) if name.lower() == label.lower()]
+    if not hits:
+        raise BadChoice(f"no class {shown(label)} among the network's {len(labels)}{nearest(label, labels)}")
+    if len(hits) > 1:
+        raise BadChoice(f"{label!r} names classes {' and '.join(map(str, hits))}: give the index")
+    if hits[0] >= count:
+        raise BadChoice(f"{label!r} is label {hits[0]}, but the network has only {count} outputs")
+    return hits[0]

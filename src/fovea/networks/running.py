@@ -1,11 +1,9 @@
 """A module that can be asked: its inputs made, its output read, and itself left as it was found."""
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ from fovea.data import Reading
 from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
+from fovea.networks.names import class_index
 from fovea.networks.threads import alone, hooked, in_eval, plain
 from fovea.pictures import Placement, Transform, placement_of
 
@@ -150,29 +149,7 @@ class Runnable:
 
     def index(self, label: str | int, classes: int | None = None) -> int:
         """The class that a name or a number stands for."""
-        if isinstance(label, bool) or not isinstance(label, (str, Integral)):
-            raise BadChoice(f"a class is a name or a number; got {shown(label)}")
-        count = classes if classes is not None else len(self.labels or ())
-        named = isinstance(label, str) and self.labels is not None and label in self.labels
-        if not isinstance(label, str) or (not named and re.fullmatch(r"-?[0-9]{1,18}", label)):
-            number = int(label)
-            if not 0 <= number < count:
-                raise BadChoice(f"class {shown(number)} does not exist: the network has classes 0 to {count - 1}")
-            return number
-        if self.labels is None:
-            raise BadChoice(
-                f"class {shown(label)}: this network has no labels; give a class index, or wrap it with labels="
-            )
-        hits = [i for i, name in enumerate(self.labels) if name.lower() == label.lower()]
-        if not hits:
-            raise BadChoice(
-                f"no class {shown(label)} among the network's {len(self.labels)}{nearest(label, self.labels)}"
-            )
-        if len(hits) > 1:
-            raise BadChoice(f"{label!r} names classes {' and '.join(map(str, hits))}: give the index")
-        if hits[0] >= count:
-            raise BadChoice(f"{label!r} is label {hits[0]}, but the network has only {count} outputs")
-        return hits[0]
+        return class_index(label, self.labels, classes)
 
 
 def layers(module: nn.Module) -> list[nn.Module]:

@@ -3,6 +3,10 @@ from .classify import added as added
 from .classify import judged as judged
 from .classify import patches as patches
 from .classify import translated as translated
+from .lines import demand_source as demand_source
+from .lines import kinds as kinds
+from .lines import parsed as parsed
+from .lines import without_folders as without_folders
 from .lip import Settings as Settings
 from .lip import for_test as for_test
 from .lip import for_training as for_training
@@ -17,11 +21,7 @@ from .media import refuse_unused as refuse_unused
 from .media import sort_out as sort_out
 from .opening import Opened as Opened
 from .opening import Shape as Shape
-from .opening import parsed as parsed
-from .opening import without_folders as without_folders
 from .patching import default_file as default_file
-from .patching import kinds as kinds
-from .patching import pictures_of as pictures_of
 from .scales import SIDE as SIDE
 from .scales import Anchored as Anchored
 from .scales import Choice as Choice

@@ -5,25 +5,23 @@
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
 from numbers import Real
-from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from PIL import Image
 
-from fovea.basics import REFERENCE, SHARE, BadChoice, Bound, importable, nearest
+from fovea.basics import REFERENCE, SHARE, BadChoice, Bound, nearest
 from fovea.data import Box, value_of
-from fovea.heatmaps import method, names
-from fovea.networks import FILES as WEIGHTS
-from fovea.networks import Network, hash_of, is_untrained
+from fovea.heatmaps import method
+from fovea.networks import Network, hash_of
 from fovea.networks import loading as zoo
+from fovea.patches.lines import demand_kind, demand_trained, parsed
 from fovea.patches.sources import Finder, Opening, Scored, patch_source
 from fovea.patches.sources.maps import boxes_of_map
 from fovea.pictures import Picture, Prepare
@@ -140,11 +138,6 @@ def _checked(kind: str, found: Any, pictures: int) -> Sequence[Scored]:
     return checked
 
 
-def kinds() -> list[str]:
-    """Every source by name: the heatmaps of every method, then those that are declared."""
-    return [*names(), *patch_source]
-
-
 def _opening(kind: str) -> Opening:
     if REFERENCE.fullmatch(kind) and kind not in patch_source:
         module, _, name = kind.partition(":")
@@ -153,12 +146,7 @@ def _opening(kind: str) -> Opening:
         kind = name if name in method and method.entry(name).module == module else kind  # a method of the user's own
     if kind in method:
         return boxes_of_map(kind)
-    if kind not in patch_source and not REFERENCE.fullmatch(kind):
-        known = kinds()
-        raise BadChoice(
-            f"no patch source {kind!r}{nearest(kind, known)} (there are: {', '.join(known)}; your own: "
-            "package.module:name)"
-        )
+    demand_kind(kind)
     return patch_source.get(kind)
 
 
@@ -180,34 +168,6 @@ def open_source(text: str, device: str | torch.device = "cpu") -> Opened:
     return Opened(text, kind, network, find, shape)
 
 
-def parsed(text: str) -> tuple[str, str, dict[str, str]]:
-    """'KIND:NET,key=value,key=value' in its parts; the network's name or file comes first, and may be left out."""
-    kind, _, rest = text.partition(":")
-    own = re.match(rf"{REFERENCE.pattern}(?=:|$)", text)
-    if own is not None and kind not in kinds() and importable(kind):
-        kind, rest = own[0], text[own.end() + 1 :]
-    pieces = [piece.strip() for piece in rest.split(",") if piece.strip()]
-    first_is_net = bool(pieces) and ("=" not in pieces[0] or Path(pieces[0]).suffix.lower() in WEIGHTS)
-    net = pieces.pop(0) if first_is_net else ""
-    options: dict[str, str] = {}
-    for piece in pieces:
-        key, equals, value = (part.strip() for part in piece.partition("="))
-        if not equals or not key:
-            raise BadChoice(f"a patch source is written KIND:NET,key=value,key=value; got {piece!r} in {text!r}")
-        if key in options:
-            raise BadChoice(f"{key} is given twice in {text!r}")
-        options[key] = value
-    return kind.strip(), net, options
-
-
-def without_folders(text: str) -> str:
-    """The line with the last part alone of its network's path."""
-    kind, net, options = parsed(text)
-    name = Path(net).name if Path(net).suffix.lower() in WEIGHTS else net
-    pieces = [*filter(None, [name]), *(f"{key}={value}" for key, value in options.items())]
-    return f"{kind}:{','.join(pieces)}" if pieces else kind
-
-
 def _typed(opening: Opening, given: Mapping[str, str]) -> dict[str, Any]:
     """The options of the source itself and those of every source, each of its type."""
     types = {**opening.options, **{key: option.annotation for key, option in signature(Shape).parameters.items()}}
@@ -221,12 +181,7 @@ def _typed(opening: Opening, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _loaded(net: str, device: str | torch.device, fit: str) -> Network:
-    if is_untrained(net):
-        raise BadChoice(
-            f"{net} has no trained weights, so its patches would be anywhere: train it and name its .safetensors file, "
-            "or name one that comes with fovea ('fovea models')"
-        )
-    network = zoo.load(net)
+    network = zoo.load(demand_trained(net))
     if not isinstance(network.transform, Prepare):
         raise BadChoice(f"{net} does not take pictures, so it finds no patches in them")
     network.module.to(device)

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadPicture, bounded
-from fovea.data import DataSet, Sample
+from fovea.data import DataSet, Sample, pictures_of
 from fovea.networks import Matching, Network, groups, match
 from fovea.patches.localize import NOTE, LocalizeOptions
 from fovea.patches.localized import on_picture
-from fovea.patches.patching import pictures_of
 from fovea.patches.reasons import BranchWhy, ClassReport, PatchOf, PictureReport
 from fovea.patches.scales import branches_of, look, seen_by_branches
 from fovea.pictures import Given, Shown

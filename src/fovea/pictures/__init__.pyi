@@ -21,6 +21,7 @@ from .footage import survey as survey
 from .gathering import Given as Given
 from .gathering import Picture as Picture
 from .gathering import expand as expand
+from .gathering import files_of as files_of
 from .gathering import gather as gather
 from .gathering import is_picture_name as is_picture_name
 from .gathering import read as read

@@ -110,7 +110,8 @@ def files_of(given: str | os.PathLike[str], wanted: Callable[[Path], bool]) -> t
             hits = (hit for hit in _matches(path) if hit.is_file() and wanted(hit))
             return sorted(hits), f"no pictures match {str(given)!r}"
         with os.scandir(path.parent) if path.parent.is_dir() else nullcontext(()) as entries:
-            near = nearest(path.name, [entry.name for entry in islice(entries, NEAR)])
+            some = (entry.name for entry in entries if wanted(Path(entry.name)) or entry.is_dir())
+            near = nearest(path.name, list(islice(some, NEAR)))
         return [], f"no file or folder {str(given)!r}{near}"
     except OSError as error:
         raise BadPicture(f"{str(given)!r} cannot be opened: {error.strerror}") from None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds, demand_kinds, nearest
+from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds, demand_kinds
 from fovea.networks import NetworkLike
 from fovea.pictures import MAX_PIXELS, Given, Picture, gather
 from fovea.results import Step
@@ -18,7 +18,7 @@ from fovea.retrieval.alike import OWN, PAIR, Neighbor
 from fovea.retrieval.indexing import embeddings
 from fovea.retrieval.knowing import Known, known, named_by, readable, refuse_another
 from fovea.retrieval.search import Search, Searches
-from fovea.retrieval.store import About, file_of, read
+from fovea.retrieval.store import About, demand_index, file_of, read
 
 COUNT = 8  # neighbors, where nothing is asked for
 
@@ -117,9 +117,7 @@ def open_index(
     `folder` is where the pictures are now, if that is neither where they were nor the same place beside the index.
     """
     file = file_of(path)
-    if not file.is_file():
-        near = [other.name for other in file.parent.iterdir()] if file.parent.is_dir() else []
-        raise BadChoice(f"no index {str(file)!r}{nearest(file.name, near)}; 'fovea index DIR --out {file}' makes one")
+    demand_index(file)
     held = read(file)
     kept = held.kept
     if not kept:

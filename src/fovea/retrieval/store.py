@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, Json, PlainValidator
 
-from fovea.basics import Count, Database, Format, Record, Text
+from fovea.basics import BadChoice, Count, Database, Format, Record, Text, nearest
 from fovea.basics.database import reading
 from fovea.basics.database import writing as written
 
@@ -112,6 +112,13 @@ class Store:
         """All of it or nothing; on the disk when this returns."""
         packed = (row.packed(name) for name, row in rows.items())
         self.database.write(json.dumps(about.model_dump()).encode(), packed, map(os.fsencode, dropped))
+
+
+def demand_index(path: str | os.PathLike[str]) -> None:
+    file = file_of(path)
+    if not file.is_file():
+        near = [other.name for other in file.parent.iterdir()] if file.parent.is_dir() else []
+        raise BadChoice(f"no index {str(file)!r}{nearest(file.name, near)}; 'fovea index DIR --out {file}' makes one")
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:
