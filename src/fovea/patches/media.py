@@ -3,15 +3,13 @@
 import glob
 import os
 import re
-import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fovea.basics import BadChoice, BadText, FoveaError, contents, nearest
+from fovea.basics import BadChoice, BadText, contents, nearest
 from fovea.pictures import is_picture_name
-from fovea.results import Results, Step, T
 
 if TYPE_CHECKING:
     from fovea.networks import Network
@@ -71,18 +69,6 @@ def refuse_unused(media: Collection[Medium], options: Mapping[str, Any]) -> None
         if value is not None and not any(name in TAKES[medium] for medium in media):
             takers = [medium for medium, names in TAKES.items() if name in names]
             raise BadChoice(f"{name} is for {' and '.join(takers)}, not for {' or '.join(media)}; leave {name} out")
-
-
-def collected(steps: Iterable[Step[T]], kind: str, bad: type[FoveaError], settings: Mapping[str, Any]) -> Results[T]:
-    """One result per text or sound; what cannot be read is warned about, and refused where there is nothing else."""
-    done = list(steps)
-    skipped = [pair for step in done for pair in step.skipped]
-    found = [result for step in done for result in step.results]
-    if not found:
-        raise bad(skipped[0][1] if skipped else f"no {kind} was given")
-    if skipped:
-        warnings.warn(f"{len(skipped)} {kind}(s) skipped: {skipped[0][1]}", stacklevel=4)
-    return Results(found, skipped, "localize", settings)
 
 
 def medium_of(network: "Network") -> Medium:

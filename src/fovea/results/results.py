@@ -5,19 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import whole_pixels
-from fovea.pictures import tell_skipped
+from fovea.pictures import Shown, tell_skipped
 from fovea.results.views import Panel, View
 from fovea.results.writing import Skipped, Writer, write_page, write_picture
-
-if TYPE_CHECKING:
-    from fovea.pictures import Shown
 
 
 @runtime_checkable
@@ -182,7 +179,7 @@ class Shows:
 class ShowsBoxes(Shows):
     """A result with the picture that its boxes are of."""
 
-    shown: "Shown"
+    shown: Shown
 
     @property
     def name(self) -> str:
