@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from fovea.basics import DoesNotApply, Listener, listening
-from fovea.heatmaps import Aim, Look, cost, method, names, usual
+from fovea.heatmaps import Aim, Look, cost, method, methods, names, usual
 from fovea.heatmaps.methods import find
 
 
@@ -56,14 +56,20 @@ def test_it_runs_where_it_is_named_or_all_are_asked_for() -> None:
     assert find("slow").costly
 
 
-def test_all_methods_but_those_that_do_not_apply(stacked: nn.Module, batch: Tensor) -> None:
+def test_all_methods_but_those_that_do_not_apply(
+    stacked: nn.Module, batch: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["gradcam", "cam", "layercam"])
     net, lines = fovea.wrap(stacked, labels=5), list[str]()
     with listening(Listener(lines.append, lambda words: None)):
         maps = fovea.explain(net, batch, method="all", batch=1)
-    assert [*maps] == [name for name in names() if name != "cam"]
+    assert list(maps) == ["gradcam", "layercam"]
     assert maps.refused.keys() == {"cam"}
-    assert [line for line in lines if "left out" in line] == [f"cam is left out: {maps.refused['cam']}"]
+    assert lines == [f"cam is left out: {maps.refused['cam']}"]
     assert torch.equal(maps["gradcam"].values, fovea.explain(net, batch, method="gradcam", batch=1).values)
+    monkeypatch.setattr(methods, "names", lambda: ["cam"])
+    with pytest.raises(DoesNotApply, match="cam: cam needs a head"):
+        fovea.explain(net, batch, method="all")
 
 
 def test_one_that_was_named_is_refused(stacked: nn.Module, batch: Tensor) -> None:

@@ -33,7 +33,7 @@ def announce_cost(method: Method, look: Look, targets: int) -> None:
 def _seconds(method: Method, look: Look) -> float:
     """One pass of one picture."""
     device, opened = look.output.device, look.opened
-    most = MOST_ROWS if device.type == "cuda" else 1
+    most = MOST_ROWS.get(device.type, 64)
     if method.through == "head" and not opened.whole:
         given, run = opened.features.detach(), opened.head
         rows = most * look.steps if opened.free else len(given)

@@ -11,7 +11,7 @@ from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
 from fovea.networks.cutting import Opened
 
-MOST_ROWS = 64  # of changed inputs that pass the network at once
+MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at once: what memory is quickest with
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Look:
     @property
     def at_once(self) -> int:
         """How many versions of the batch pass the network at once."""
-        return max(MOST_ROWS // (len(self.output) * self.steps), 1)
+        return max(MOST_ROWS.get(self.output.device.type, 64) // (len(self.output) * self.steps), 1)
 
     @property
     def steps(self) -> int:

@@ -6,12 +6,13 @@ import pytest
 from peers import DIFFERS, FULL, PEERS, SAME, Subject, agreement, subject
 
 from fovea.basics import DoesNotApply
+from fovea.heatmaps.methods import find
 
 pytest.importorskip("pytorch_grad_cam")
 pytest.importorskip("torchcam")
 pytest.importorskip("captum")
 small = cache(lambda name: subject(name, side=64))
-large = cache(subject)
+large = cache(lambda name, costly: subject(name, 96, 1) if costly else subject(name))
 
 
 def compare(method: str, library: str, here: Subject) -> None:
@@ -33,7 +34,7 @@ def test_of_small_networks(method: str, library: str, net: str) -> None:
 @pytest.mark.parametrize("net", FULL)
 @pytest.mark.parametrize(("method", "library"), PEERS)
 def test_of_networks_that_people_use(method: str, library: str, net: str) -> None:
-    compare(method, library, large(net))
+    compare(method, library, large(net, find(method).costly))
 
 
 @pytest.mark.parametrize(("method", "library"), DIFFERS)

@@ -29,7 +29,7 @@ def one_mask_after_the_other(module: Any, picture: Tensor, target: Any) -> Tenso
 def test_the_paper_s_equations_whatever_fits_at_once(
     target: Any, most: int, pooled: nn.Module, batch: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look, "MOST_ROWS", most)
+    monkeypatch.setattr(look, "MOST_ROWS", {"cpu": most})
     rows = list[int]()
     handle = pooled.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
     seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, method="scorecam", target=target)
