@@ -102,8 +102,9 @@ class Network(Runnable):
     def fitted(self, fit: str | None = None) -> "Network":
         """The same network with pictures of other proportions than its input's taken otherwise: FITS.
 
-        None is for the verbs: as was asked for before; else FIT where the network was trained on crops, and as it is
-        where it was trained on squashed pictures, has windows of its own, or a transform of the user's.
+        None is for the verbs: as was asked for before; else FIT where the network was trained on crops, squashed where
+        it takes inputs of one size only, which is better than padded; and as it is where it was trained on squashed
+        pictures, has windows of its own, or a transform of the user's.
         """
         demand_kinds(Network.fitted, locals())
         if fit not in (None, *FITS):
@@ -118,7 +119,8 @@ class Network(Runnable):
             )
         if fit is None and (self.fit or windowed):
             return self
-        fit = fit or (FIT if trained.crop is not None else "crop")
+        if fit is None:
+            fit = "crop" if trained.crop is None else FIT if FIT != "whole" or self.step() else "squash"
         wanted = trained
         if fit != "crop":
             wanted = replace(trained, crop=None, whole=fit == "whole", step=self.step() if fit == "whole" else 0)

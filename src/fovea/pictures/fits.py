@@ -5,4 +5,4 @@ FITS = {
     "squash": "the whole picture, squashed into the input",
     "whole": "the whole picture in its proportions, in an input of these where the network takes one, else padded",
 }
-FIT = "whole"  # where nobody says otherwise: docs/decisions.md has the figures
+FIT = "whole"  # where nobody says otherwise and the network takes such inputs, else squash: docs/decisions.md

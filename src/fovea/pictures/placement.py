@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+NEAR = 1e-6  # of a cell, which is none of it
 # pixels: on a larger picture a map is as fine as this where boxes are found, and as that where it is only drawn
 FINE, DRAWN = 32_000_000, 1_440_000
 
@@ -110,9 +111,12 @@ def _of_centers(pixels: int, cells: int, start: float, stop: float) -> NDArray[n
 
 
 def weights(pixels: int, cells: int, length: int, scale: float, offset: float) -> NDArray[np.float32]:
-    """How much each cell of an axis counts at each of the user's pixels."""
+    """How much each cell of an axis counts at each of the user's pixels; cells of padding alone count nowhere."""
     inside = (np.arange(pixels) + 0.5 - offset) / scale  # in input pixels
-    return _between(inside / length * cells - 0.5, cells, (inside < 0) | (inside > length))
+    start, stop = (min(max(end, 0.0), length) for end in sorted((-offset / scale, (pixels - offset) / scale)))
+    first, last = math.floor(start / length * cells + NEAR), math.ceil(stop / length * cells - NEAR) - 1
+    place = (inside / length * cells - 0.5).clip(min(first, cells - 1), max(last, 0))
+    return _between(place, cells, (inside < 0) | (inside > length))
 
 
 def _between(place: NDArray[np.floating], cells: int, outside: NDArray[np.bool_]) -> NDArray[np.float32]:

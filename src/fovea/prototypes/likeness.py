@@ -137,15 +137,14 @@ def looks_like(
     batch: int = 64,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
-    fit: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Results[LooksLike]:  # a public door: every option by its name
     """What each picture is taken for, and the `count` prototypes that contribute the most to that answer; of those that
     were projected on one cell, the first.
 
-    `data` is what the network was trained on: the prototypes' own patches are read from it. `fit` is as for `explain`.
+    `data` is what the network was trained on: the prototypes' own patches are read from it.
     """
-    fitted = as_network(net, device).fitted(fit)
+    fitted = as_network(net, device).fitted()
     network = fitted.fitted("crop")  # as it was trained, and its prototypes placed
     module = prototypes_of(network)
     steps: list[Step[LooksLike]] = []

@@ -65,7 +65,10 @@ def known(
     by_name = isinstance(net, (str, Path))
     where = device_of(device or "auto") if device is not None or by_name else None
     network = load(net, weights) if isinstance(net, (str, Path)) else as_network(net)
-    network = (network if where is None else placed(network, where)).fitted(fit)
+    network, asked = network if where is None else placed(network, where), fit or network.fit
+    network = network.fitted(fit)
+    if not asked and isinstance(network.transform, Prepare) and network.transform.step:
+        network = network.fitted("squash")
     network = network.of_one_size()  # two pictures are compared cell by cell
     own, which = embedding(network, features)
     with as_found(own), torch.no_grad():
