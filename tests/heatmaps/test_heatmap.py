@@ -84,6 +84,19 @@ def test_maps_of_different_sizes_are_no_one_tensor(pooled: nn.Module) -> None:
     assert seen[::2].values.shape == (2, 1, 6, 6)
 
 
+def test_overlays_at_the_pictures_own_size_on_request(pooled: nn.Module, tmp_path: Path) -> None:
+    def small(image: Image.Image) -> Tensor:
+        return torch.from_numpy(np.array(image.resize((24, 24)))).permute(2, 0, 1) / 255
+
+    Image.new("RGB", (1500, 1000), "blue").save(tmp_path / "large.png")
+    maps = fovea.explain(fovea.wrap(pooled, small, labels=5), tmp_path / "large.png")
+    assert maps[0].over(size="full").size == (1500, 1000)
+    for files, width in ((True, 1200), ("full", 1500)):
+        (row,) = maps.save(tmp_path / str(files), files=files)
+        overlay = Image.open(tmp_path / str(files) / row["files"]["maps"][0]["overlay"])
+        assert width < overlay.width < 1.2 * width  # with the color bar
+
+
 @pytest.mark.parametrize("count", [2, 7, 17])
 def test_the_sheet_has_every_map_once_and_wraps(pooled: nn.Module, count: int) -> None:
     net = fovea.wrap(pooled, lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255, labels=5)

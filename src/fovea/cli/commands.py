@@ -62,7 +62,7 @@ class Asked:
         """Of what goes to --out; where that was not typed, of a folder that no other run has."""
         from fovea.results import Writer
 
-        files = self.values.get("files") or False
+        files: Any = "full" if self.values.get("full_size") else self.values.get("files") or False
         return (kind or Writer)(self.folder(), what, settings, files, fresh="out" not in self.typed)
 
     def network(self, name: str | None = None) -> "Network":

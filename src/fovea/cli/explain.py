@@ -26,7 +26,7 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     arguments=("pictures",),
     options=(
         "net", "method", "target", "layer", "fit", "frames", "every", "truth", "batch", "max_pixels", "weights",
-        "untrained", "device", "out", "files",
+        "untrained", "device", "out", "files", "full_size",
     ),
     usual={"out": Path("out/explain")},
     help={

@@ -211,6 +211,7 @@ OPTIONS = {
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),
+    "full_size": flag("As --files, with overlays at the pictures' own size."),
     "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
     "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=drawable),
     "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),

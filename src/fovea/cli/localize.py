@@ -28,8 +28,8 @@ AROUND = 300  # characters shown on either side of the span of a long text
     "localize",
     arguments=("given?",),
     options=(
-        "net", *CHOICES, "out", "files", "json", "why", "data", "split", "class_", "limit", "batch", "fit", "device",
-        "max_pixels", "weights", "untrained",
+        "net", *CHOICES, "out", "files", "full_size", "json", "why", "data", "split", "class_", "limit", "batch", "fit",
+        "device", "max_pixels", "weights", "untrained",
     ),
     usual={"net": None, "out": "out/localize"},
     help={

@@ -279,20 +279,18 @@ class HeatMap(Shows):
 
         `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at.
         """
+        sides = self.maps.box(self.place, target, frame) if box else np.zeros(4)
         image, placement = self.shown.image(frame), self.shown.placement
         drawn = drawing.blend(image, self.seen(target, frame), placement.window if placement else None, size)
-        sides = self.maps.box(self.place, target, frame) if box else np.zeros(4)
         if sides.any():
             marks.draw_box(drawn, sides.tolist(), image.size)
         return drawn
 
     def draw(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
         """The same under the label and its probability, with a color bar."""
-        drawn = self.over(target, frame, box, size)
-        words = [self.diagnosis[target] or self.method] + [drawing.UNSEEN] * self.crops
-        below, scale = " · ".join(words), drawing.scale_of(drawn)
-        barred = drawing.with_bar(drawn, self.seen(target, frame))
-        return drawing.titled(barred, drawing.spaced(self.title(target)), below, scale)
+        drawn = drawing.with_bar(self.over(target, frame, box, size), self.seen(target, frame))
+        below = " · ".join([self.diagnosis[target] or self.method] + [drawing.UNSEEN] * self.crops)
+        return drawing.titled(drawn, drawing.spaced(self.title(target)), below, drawing.scale_of(drawn))
 
     def to_dict(self) -> dict[str, Any]:
         share = None if self.probability is None else finite(self.probability)
@@ -343,7 +341,7 @@ class HeatMap(Shows):
         ]
         return View(tuple(panels), tuple(overlays), self.shown.predictions)
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+    def files(self, folder: Path, stem: str, size: drawing.Size = None) -> dict[str, Any]:
         """The values and the picture of every map, in the order of `rows`."""
         names, written = Names(), []
         for place in np.ndindex(*self.values.shape[: 2 if self.maps.frames else 1]):
@@ -352,7 +350,8 @@ class HeatMap(Shows):
             base = f"{stem}.{plain(self.method)}.{names.take(self.targets[target], str(target))}{tail}"
             written.append({"values": f"{base}.npy"})
             if len(self.grid) == 2:
-                write_picture(folder / f"{base}.png", self.draw(target, frame))  # first: its file may be gone
+                drawn = self.draw(target, frame, size=size)  # first: its file may be gone
+                write_picture(folder / f"{base}.png", drawn)
                 written[-1]["overlay"] = f"{base}.png"
             write_values(folder / f"{base}.npy", self.map(target, frame))
         return {"maps": written}
@@ -404,8 +403,8 @@ class Explained(Shows):
             return replace(views[0], overlays=tuple(chain(*(view.overlays for view in views))))
         return replace(views[0], panels=tuple(chain(*(view.panels for view in views))))
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        return {"maps": [names for part in self.parts for names in part.files(folder, stem)["maps"]]}
+    def files(self, folder: Path, stem: str, size: drawing.Size = None) -> dict[str, Any]:
+        return {"maps": [names for part in self.parts for names in part.files(folder, stem, size)["maps"]]}
 
 
 def concat(parts: Sequence[HeatMaps]) -> HeatMaps:

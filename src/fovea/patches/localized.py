@@ -109,9 +109,9 @@ class LocalizedPicture(ShowsBoxes):
             "note": self.note or None,
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+    def files(self, folder: Path, stem: str, size: drawing.Size = None) -> dict[str, Any]:
         names: dict[str, Any] = {"overlay": f"{stem}.patches.png", "evidence": f"{stem}.evidence.npy"}
-        write_picture(folder / names["overlay"], self.draw())
+        write_picture(folder / names["overlay"], self.draw(size=size))
         write_values(folder / names["evidence"], self.heatmap)
         names["crops"] = [f"{stem}.patch{number}.png" for number in range(1, len(self.patches) + 1)]
         image = self.shown.image()

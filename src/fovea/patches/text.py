@@ -166,7 +166,7 @@ class LocalizedText(Shows):
             "cut": self.cut,
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+    def files(self, folder: Path, stem: str, size: drawing.Size = None) -> dict[str, Any]:
         write_picture(folder / f"{stem}.words.png", self.draw())
         write_text(folder / f"{stem}.html", pages.page("words that speak for the answer", [self.html()], STYLE))
         return {"picture": f"{stem}.words.png", "page": f"{stem}.html"}

@@ -1,4 +1,5 @@
 from .drawing import COLORS as COLORS
+from .drawing import Size as Size
 from .drawing import spaced as spaced
 from .pages import breaking as breaking
 from .pages import figure as figure

@@ -13,6 +13,7 @@ from fovea.basics import boxes as regions
 COLORS, GRAY = "viridis", "#555555"  # of maps, and of what is said beside
 OPACITY = 0.8  # of a map's color where it is largest
 UNSEEN = "hatched: not seen by the network"
+BAND = 512  # rows of pixels that are colored at once
 SMALLEST, LARGEST = 320, 1200  # longer side of what is drawn: a thumbnail is enlarged, a poster shrunk
 
 Place = tuple[float, float, float, float]  # x0 y0 x1 y1
@@ -32,9 +33,13 @@ def blend(
     drawn = enlarged(image, size)
     levels = Image.fromarray((regions.normalized(values) * 255).round().astype(np.uint8))
     heat = levels.resize(drawn.size, Image.Resampling.BILINEAR)
-    share = heat.point((255 * opacity(np.linspace(0, 1, 256))).round().astype(int).tolist())
-    heat.putpalette(_colors().astype(np.uint8).tobytes())
-    drawn.paste(heat.convert("RGB"), mask=share)
+    shares = (255 * opacity(np.linspace(0, 1, 256))).round().astype(int).tolist()
+    palette = _colors().astype(np.uint8).tobytes()
+    for top in range(0, drawn.height, BAND):  # a picture of 24 megapixels is not held four times
+        part = heat.crop((0, top, drawn.width, min(top + BAND, drawn.height)))
+        opaque = part.point(shares)
+        part.putpalette(palette)
+        drawn.paste(part.convert("RGB"), (0, top), opaque)
     if window is not None and crops(window, image.size):
         across, down = drawn.width / image.width, drawn.height / image.height
         hatch(drawn, (window[0] * across, window[1] * down, window[2] * across, window[3] * down))
@@ -111,6 +116,7 @@ def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
     """Beside its colors as they are on white, with a few round values of the map."""
     clipped = np.clip(np.nan_to_num(values), 0, None)
     low, high = float(clipped.min()), float(clipped.max())
+    low = 0.0 if low < high / 50 else low  # so near that 0 is read there
     scale = scale_of(image)
     edge, letters = round(9 * scale), font(round(12 * scale))
     marks = ticks(low, high, most=max(1, min(5, round(image.height / scale / 50))))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from PIL import Image
 
 from fovea.basics import whole_pixels
 from fovea.pictures import Shown, tell_skipped
+from fovea.results.drawing import Size
 from fovea.results.views import Panel, View
 from fovea.results.writing import Skipped, Writer, write_page, write_picture
 
@@ -47,8 +48,9 @@ class Result(Protocol):
         """What a page shows of it."""
         ...
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
-        """Write this result's pictures and values under names that begin with `stem`; names by what they hold."""
+    def files(self, folder: Path, stem: str, size: Size = None) -> dict[str, Any]:
+        """Write this result's pictures and values under names that begin with `stem`; names by what they hold. Overlays
+        are of this size."""
         ...
 
 
@@ -115,11 +117,11 @@ class Results(Sequence[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.items)
 
-    def save(self, folder: str | Path, files: bool = False) -> list[dict[str, Any]]:
+    def save(self, folder: str | Path, files: bool | Literal["full"] = False) -> list[dict[str, Any]]:
         """A page (index.html, with its pictures in a folder beside it) and results.json; the rows come back.
 
-        `files` asks for loose pictures and arrays of values, too. What the folder held of other pictures, verbs and
-        settings stays.
+        `files` asks for loose pictures and arrays of values, too; "full" for overlays at the pictures' own size.
+        What the folder held of other pictures, verbs and settings stays.
         """
         with self.writer(Path(folder), self.what, self.settings, files) as writer:
             writer.add(self.items, self.skipped)
@@ -170,7 +172,7 @@ class Shows:
         """In a line: the label, its probability, and what else there is to say."""
         return ", ".join(filter(None, (said(self), self.view().words)))
 
-    def files(self: Any, folder: Path, stem: str) -> dict[str, Any]:
+    def files(self: Any, folder: Path, stem: str, size: Size = None) -> dict[str, Any]:
         kind, end = self.saved_as
         write_picture(folder / f"{stem}.{end}", self.draw(), quality=88)  # of a .jpg
         return {kind: f"{stem}.{end}"}

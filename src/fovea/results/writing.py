@@ -38,6 +38,7 @@ from fovea.basics import (
 )
 from fovea.pictures import tell_skipped
 from fovea.results import pages, views
+from fovea.results.drawing import Size
 
 if TYPE_CHECKING:
     from fovea.results.results import Result
@@ -138,13 +139,14 @@ def write_values(path: Path, values: Any) -> None:
 class Writer:
     """A folder that fills as results come; results.json and index.html are written now and then, and at the end.
 
-    `files`: loose pictures and values, too. `fresh`: where the folder is there already, one beside it, folder-2, ….
+    `files`: loose pictures and values, too; "full": with overlays at the pictures' own size. `fresh`: where the folder
+    is there already, one beside it, folder-2, ….
     """
 
     folder: Path
     what: str
     settings: Mapping[str, Any]
-    files: bool = False
+    files: bool | Literal["full"] = False
     fresh: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)  # of this run
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -183,7 +185,8 @@ class Writer:
                 key = _key(row, self.run)
                 row["stem"] = self._claim(result, key)
                 row["files"] = {"view": views.write(result.view(), self.folder, row["stem"])}
-                row["files"] |= result.files(self.folder, row["stem"]) if self.files else {}
+                size: Size = "full" if self.files == "full" else None
+                row["files"] |= result.files(self.folder, row["stem"], size) if self.files else {}
             except BadPicture as reason:
                 self.skipped.append((result.name, str(reason)))
                 continue

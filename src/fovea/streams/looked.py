@@ -9,7 +9,7 @@ from PIL import Image
 from fovea.basics import finite
 from fovea.heatmaps import HeatMap
 from fovea.pictures import Shown, facts
-from fovea.results import Panel, ShowsBoxes, View, formerly, write_picture, write_values
+from fovea.results import Panel, ShowsBoxes, Size, View, formerly, write_picture, write_values
 from fovea.streams import figure
 
 Box = tuple[float, float, float, float]
@@ -112,11 +112,11 @@ class Looked(ShowsBoxes):
             "patches": [patch.to_dict() for patch in self.patches],
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+    def files(self, folder: Path, stem: str, size: Size = None) -> dict[str, Any]:
         """The strip, the global stream's map, the patches, and the values of every step."""
         names: dict[str, Any] = {"strip": f"{stem}.strip.png", "global": f"{stem}.global.png"}
         write_picture(folder / names["strip"], self.draw())
-        write_picture(folder / names["global"], self.whole.draw(box=False))
+        write_picture(folder / names["global"], self.whole.draw(box=False, size=size))
         write_values(folder / f"{stem}.global.npy", self.whole.map())
         names |= {"values": f"{stem}.global.npy", "patches": []}
         for number, (patch, crop) in enumerate(zip(self.patches, self.crops(), strict=True), 1):

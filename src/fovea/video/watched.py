@@ -14,7 +14,7 @@ from PIL import Image
 from fovea.basics import Names, finite, plain
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import Frames, facts
-from fovea.results import CalledBoxes, Panel, Results, Shows, View, formerly, renamed, write_picture, write_values
+from fovea.results import CalledBoxes, Panel, Results, Shows, Size, View, formerly, renamed, write_picture, write_values
 from fovea.video import film, strip
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
@@ -167,7 +167,7 @@ class Watched(Shows):
             "note": heatmaps.note or None,
         }
 
-    def files(self, folder: Path, stem: str) -> dict[str, Any]:
+    def files(self, folder: Path, stem: str, size: Size = None) -> dict[str, Any]:
         """STEM.strip.png and STEM.film.mp4, or one of each per map where there are several; the values."""
         names, written = Names(), []
         short = self.alone and len(self.map.targets[0]) == 1
