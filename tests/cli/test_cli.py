@@ -1,4 +1,6 @@
+import re
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -291,10 +293,16 @@ def test_version(run: Run) -> None:
 def test_models(run: Run) -> None:
     status, out, _ = run("models", "efficientnet_lite0")
     assert status == 0
-    assert "  efficientnet_lite0\n" in out
+    assert "  efficientnet_lite0: classifies photographs: 1000 classes (tench, goldfish, great white shark, …)\n" in out
     assert "  timm/tf_efficientnet_lite0\n" in out
     status, out, _ = run("models")
     assert status == 0
     assert "offline, with ImageNet weights (3)" in out
+    hints = re.findall(r"fovea (models [\w']\S*)", out)
+    assert len(hints) == 4
+    for hint in hints:  # every command that it prints works, and shows more
+        status, more, _ = run(*shlex.split(hint))
+        assert status == 0
+        assert more.count("\n") > 5
     status, _, err = run("models", "nosuchthing")
     assert (status, err) == (2, "error: no network matches 'nosuchthing'; 'fovea models' lists them\n")

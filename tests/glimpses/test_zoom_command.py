@@ -43,7 +43,10 @@ def test_a_folder(run: Run, weights: Path) -> None:
     assert "c.png is empty" in err
     assert "note on 1 result(s): the last windows are 21 x 14 pixels, enlarged to 77 x 77" in err
     found = kept()
-    assert found["settings"] == {"net": "tnet", "glimpses": 3}
+    note = "tnet knows only: cat, dog, emu (3 classes); anything else is taken for one of these, too"
+    assert found["settings"] == {"net": "tnet", "glimpses": 3, "note": note}
+    assert err.count(f"note: {note}") == 1
+    assert note in Path("out/zoom/index.html").read_text()
     assert [row["picture"] for row in found["results"]] == ["photos/a.png", "photos/b.png"]
     assert [row["name"] for row in found["skipped"]] == ["photos/c.png"]
     for row in found["results"]:

@@ -12,7 +12,7 @@ from torch import nn
 import fovea
 from checks import refused
 from fovea.networks import loading as zoo
-from fovea.networks import new_head
+from fovea.networks import models, new_head
 from fovea.networks.names import OURS
 
 SMALL = "timm/resnet18"
@@ -190,20 +190,20 @@ def test_weights_that_do_not_fit(three_classes: nn.Module, tmp_path: Path) -> No
 
 
 def test_listing() -> None:
-    everything = zoo.models()
+    everything = models()
     assert everything["offline, with ImageNet weights"] == [f"efficientnet_lite{i}" for i in range(3)]
     assert SMALL in everything["timm"]
     assert "torchvision/resnet18" in everything["torchvision"]
-    assert zoo.models("torchvision/resnet1*")["torchvision"] == [
+    assert models("torchvision/resnet1*")["torchvision"] == [
         "torchvision/resnet101",
         "torchvision/resnet152",
         "torchvision/resnet18",
     ]
-    assert all("ResNet18".lower() in name for names in zoo.models("ResNet18").values() for name in names)
-    assert zoo.models("ResNet18") == zoo.models("resnet18")
-    assert not any(zoo.models("no such thing").values())
-    assert zoo.models("ours")["ours, trained"] == list(zoo.ours())
-    assert not zoo.models("ours")["offline, with ImageNet weights"]
+    assert all("ResNet18".lower() in name for names in models("ResNet18").values() for name in names)
+    assert models("ResNet18") == models("resnet18")
+    assert not any(models("no such thing").values())
+    assert models("ours")["ours, trained"] == list(zoo.ours())
+    assert not models("ours")["offline, with ImageNet weights"]
 
 
 def test_a_new_last_layer_keeps_the_trunk(lite0: fovea.Network) -> None:
@@ -251,7 +251,7 @@ def test_weights_that_come_with_fovea() -> None:
         assert net.name == name
         assert net.labels is None or len(net.labels) == card["classes"]  # an embedding has none
         assert (net.labels is None) == ("recall_at_1" in card["score"])
-        assert name in zoo.models(name)["ours, trained"]
+        assert name in models(name)["ours, trained"]
         empty = fovea.load(name, pretrained=False)
         assert (empty.labels, empty.transform) == (net.labels, net.transform)
         assert sum(p.numel() for p in empty.module.parameters()) == card["parameters"]

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -107,3 +108,27 @@ def test_the_whole_picture_in_its_proportions(pooled: nn.Module) -> None:
 def test_only_a_named_network_is_saved(pooled: nn.Module, tmp_path: object) -> None:
     with pytest.raises(fovea.BadNetwork, match=r"only a network made by fovea.load has a name"):
         fovea.wrap(pooled).save(f"{tmp_path}/a.safetensors")
+
+
+def test_a_network_of_few_classes_says_which_it_knows(tmp_path: Path) -> None:
+    few = fovea.load("anchornet-imagenette")
+    assert few.knows.startswith("anchornet-imagenette knows only: tench, English springer, cassette player")
+    assert "(10 classes of imagenette)" in few.knows
+    birds = fovea.load("efficientnet_lite0-cub100")
+    assert "Red winged Blackbird and 90 more (100 classes of cub100)" in birds.knows
+    assert not fovea.load("efficientnet_lite0").knows  # ImageNet's 1000
+    assert not fovea.load("anchornet-imagenette", pretrained=False).knows  # it knows nothing
+    assert not fovea.load("anchornet-imagenette", classes=3).knows
+    assert not fovea.load("anchornet_text-mr").knows
+    few.save(tmp_path / "mine.safetensors")  # of the user's own, with a card or without
+    assert "parachute (10 classes)" in fovea.load(tmp_path / "mine.safetensors").knows
+    (tmp_path / "card.json").write_text('{"trained_on": "my\\nphotos:split=train"}')
+    assert "\n" not in fovea.load(tmp_path / "mine.safetensors").knows
+    (tmp_path / "card.json").write_text("{" * 100_000)
+    assert "parachute (10 classes)" in fovea.load(tmp_path / "mine.safetensors").knows
+
+
+def test_results_say_what_a_network_knows(photographs: Path) -> None:
+    said = fovea.explain("anchornet-imagenette", photographs / "chelsea.png", method="gradcam").settings["note"]
+    assert said == fovea.load("anchornet-imagenette").knows
+    assert "note" not in fovea.explain("efficientnet_lite0", photographs / "chelsea.png", method="gradcam").settings

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.basics import FoveaError, write_text
+from fovea.basics import BadChoice, write_text
 from fovea.cli import explain, localize, measure, patches, predict, prototypes, search, train, zoom  # noqa: F401  they declare
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, say_page
@@ -16,6 +16,10 @@ from fovea.cli.glossary import writable
 
 app = APP
 MOST = 12  # networks of a hub that are listed where none is asked for
+HUBS = {  # in `fovea models`
+    "timm": ", fetched when first used: classifiers, nearly all of ImageNet's 1000 classes",
+    "torchvision": ", fetched when first used: classifiers of ImageNet's 1000 classes, segmentation, detectors",
+}
 app.add_typer(measure.app, name="measure")
 app.add_typer(measure.bench, name="bench")
 
@@ -42,25 +46,29 @@ def about(
 
 @command("models", arguments=("pattern?",))
 def models(asked: Asked) -> None:
-    """List the networks that can be loaded, with what those of fovea's own can do."""
+    """List the networks that can be loaded: what each is for, what it knows, and how well."""
     from fovea.networks import described
     from fovea.networks import models as listed
 
     pattern = asked.pattern or ""
     found = listed(pattern)
-    for source, names in found.items():
-        if names:
-            shown = names if pattern or "ours" in source else names[:MOST]
-            hidden = len(names) - len(shown)
-            say.print(f"{source} ({len(names)})", style="bold")
-            for name in shown:
-                say.print(f"  {described(name)}")
-            if hidden:
-                say.print(f"  … and {hidden} more (fovea models {source}/<part>)")
     if not any(found.values()):
-        raise FoveaError(f"no network matches {pattern!r}; 'fovea models' lists them")
+        raise BadChoice(f"no network matches {pattern!r}; 'fovea models' lists them")
+    for source, names in found.items():
+        shown = names if pattern or source not in HUBS else names[:MOST]
+        if names:
+            say.print(f"{source} ({len(names)}){HUBS.get(source, '')}", style="bold")
+        for name in shown:
+            first, *more = [*described(name), ""]
+            say.print(f"  {name}{first and f': {first}'}")
+            for line in filter(None, more):
+                say.print(f"    {line}")
+        if len(shown) < len(names):
+            left = len(names) - len(shown)
+            say.print(f"  … and {left} more: fovea models {source}  |  fovea models '{source}/*resnet*'")
     if not pattern:
-        say.print("and any .safetensors file written by Network.save; your own module with fovea.wrap(module, ...)")
+        say.print("and a .safetensors file of Network.save, a folder of a transformers model, transformers/NAME;")
+        say.print("in Python any module: fovea.wrap(module)")
 
 
 @command("methods")

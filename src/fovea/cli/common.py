@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,7 @@ def _lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+SURE = 0.5  # below it, a probability is spread over other classes
 say, warn = Plain(), Plain(stderr=True)
 EVERY = 10.0  # seconds between lines where no terminal shows a bar
 LONG = 20.0  # seconds from which on it is told how long something will take
@@ -227,6 +228,14 @@ def brief(text: str, most: int) -> str:
     return f"{set_cell_size(parts[-1], most - 1).rstrip()}…"
 
 
+def tell_note(settings: "Mapping[str, Any]", rows: "Sequence[Mapping[str, Any]]") -> None:
+    """What a network knows, and of how many pictures it is not sure, to stderr."""
+    if note := settings.get("note"):
+        unsure = sum(1 for row in rows if isinstance(share := row.get("probability"), float) and share < SURE)
+        spread = f" (its best probability is below {SURE} for {unsure} of {len(rows)})" if unsure else ""
+        warn.print(f"note: {note}{spread}")
+
+
 def finish(writer: "Writer", json: Path | None = None) -> None:
     """What a verb says last: what was skipped, how much was done, and where it is."""
     from fovea.results import FILE, PAGE
@@ -236,6 +245,7 @@ def finish(writer: "Writer", json: Path | None = None) -> None:
         from fovea.measures.figures import Figures
 
         write(Figures(writer.what, writer.settings, writer.rows), json)
+    tell_note(writer.settings, writer.rows)
     where = writer.folder / FILE
     say.print(f"{writer.what}: {len(writer.rows)} done, {len(writer.skipped)} skipped: {where}")
     say_page(writer.folder / PAGE)

@@ -75,8 +75,8 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
     target: Any = None if not asked.target else asked.target[0] if len(asked.target) == 1 else list(asked.target)
     net, layer = asked.one("net"), asked.layer
-    settings = {"net": net, "layer": layer, "methods": [found.name for found in methods], "target": asked.target}
-    settings["input"] = input_of(network)
+    settings = network.settings(layer=layer, methods=[found.name for found in methods], target=asked.target)
+    settings |= {"net": net, "input": input_of(network)}  # the network as it was typed
 
     def steps() -> "Sequence[Step[Any]] | Any":
         if takes_clips(network) and stills:
@@ -126,7 +126,7 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     how, target = asked.one("method") or "gradcam", asked.one("target")
     moving = [(str(clip), f"{clip} is a clip, and {asked.one('net')} takes pictures") for clip in clips]
     looks = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
-    writer = asked.writer("look_longer", {"net": network.name, "method": how, "target": target})
+    writer = asked.writer("look_longer", network.settings(method=how, target=target))
     last = Step[Any]([], moving, len(pictures), len(pictures))
     show(chain(looks if pictures else (), [last]), writer, "looking", asked)
 

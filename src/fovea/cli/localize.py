@@ -68,7 +68,9 @@ def localize(asked: Asked) -> None:
     nets = {medium: network.name for medium, network in networks.items()}
     steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in networks.items()))
     inputs = {medium: input_of(network) for medium, network in networks.items() if medium == "pictures"}
-    writer = asked.writer("localize", {"net": nets, **single, "input": inputs.get("pictures")})
+    notes = "; ".join(filter(None, (network.knows for network in networks.values())))
+    about = {"net": nets, **single, "input": inputs.get("pictures"), **({"note": notes} if notes else {})}
+    writer = asked.writer("localize", about)
     show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
 
 

@@ -3,7 +3,7 @@
 import typer
 
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, say, tell_skipped, write
+from fovea.cli.common import bar, say, tell_note, tell_skipped, write
 
 
 @command(
@@ -29,6 +29,8 @@ def predict(asked: Asked) -> None:
             skipped += left
             advance(done, total)
     tell_skipped(skipped)
-    write(Figures("predict", {"net": network.name, "input": input_of(network)}, rows, skipped), asked.json)
+    settings = network.settings(input=input_of(network))
+    tell_note(settings, rows)
+    write(Figures("predict", settings, rows, skipped), asked.json)
     if not rows:
         raise typer.Exit(1)

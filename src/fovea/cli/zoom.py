@@ -35,6 +35,6 @@ def zoom(asked: Asked) -> None:
         say.print(f"by {name}")
     if asked.weights is None and not asked.untrained and is_untrained(name):
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
-    writer = asked.writer("zoom", {"net": network.name, "glimpses": glimpses})
+    writer = asked.writer("zoom", network.settings(glimpses=glimpses))
     steps = zoom_steps(network, list(asked.pictures), glimpses, max_pixels=asked.max_pixels)
     show(steps, writer, "zooming", asked)

@@ -40,7 +40,7 @@ def zoom(
     demand_kinds(zoom, locals())
     network = as_network(net, device)
     steps = zoom_steps(network, pictures, glimpses, batch, max_pixels)
-    return Results.of(steps, "zoom", {"net": network.name, "glimpses": glimpses})
+    return Results.of(steps, "zoom", network.settings(glimpses=glimpses))
 
 
 @bounded

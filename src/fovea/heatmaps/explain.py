@@ -140,7 +140,7 @@ def explain(  # a public door: what may be asked for is all here
     for name in (found.name for found in methods if found.name not in joined.refused):
         parts = [part for result in results for part in result.parts if isinstance(part, HeatMap)]
         maps = concat([part.alone() for part in parts if part.method == name])
-        settings = {"net": network.name, "method": name, "layer": maps.layer, "input": input_of(network)}
+        settings = network.settings(method=name, layer=maps.layer, input=input_of(network))
         joined[name] = replace(maps, skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
 

@@ -33,7 +33,6 @@ from .loading import as_network as as_network
 from .loading import keep_classes as keep_classes
 from .loading import kind_of as kind_of
 from .loading import load as load
-from .loading import models as models
 from .matching import Matching as Matching
 from .matching import match as match
 from .matching import match_by_trying as match_by_trying
@@ -42,7 +41,9 @@ from .names import FILES as FILES
 from .names import OFFLINE as OFFLINE
 from .names import class_index as class_index
 from .names import demand_known as demand_known
+from .names import described as described
 from .names import labels_of as labels_of
+from .names import models as models
 from .names import ours as ours
 from .network import Network as Network
 from .network import as_found as as_found
@@ -54,7 +55,6 @@ from .normalization import normalization_of as normalization_of
 from .predicting import Prediction as Prediction
 from .predicting import Predictions as Predictions
 from .predicting import predict_steps as predict_steps
-from .registry import described as described
 from .registry import is_untrained as is_untrained
 from .registry import model as model
 from .registry import split as split

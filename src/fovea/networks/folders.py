@@ -51,6 +51,7 @@ def load_folder(name: str, pretrained: bool = True) -> Network:
             raise BadNetwork(f"{name} cannot be loaded as a model of transformers: {said}") from None
     network = wrap(model.eval(), processor)
     network.name, network.origin = folder.resolve().name if folder is not None else name, Origin("")  # theirs to save
+    network.trained_on = "" if pretrained else None
     return network
 
 

@@ -3,6 +3,7 @@
 The hubs take longer to import than a small network takes to answer, so this waits until one of them is needed.
 """
 
+import inspect
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,7 +22,7 @@ from fovea.networks.adapters.processors import preset
 from fovea.networks.facts import SOURCE
 from fovea.networks.heads import new_head, number_labels
 from fovea.networks.names import OFFLINE, demand_known
-from fovea.networks.network import Network
+from fovea.networks.network import Network, wrap
 from fovea.networks.weights import read_weights
 from fovea.pictures import Interpolation, Prepare
 
@@ -80,10 +81,17 @@ def load_torchvision(name: str, pretrained: bool, classes: int | None, options: 
     demand_known(f"torchvision/{name}")
     weights = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     options = _no_source(options) | ({} if pretrained else _head(classes))
+    finds = "weights_backbone" in inspect.signature(torchvision.models.get_model_builder(name)).parameters
+    if finds and pretrained and classes not in (None, len(weights.meta["categories"])):
+        raise BadChoice(f"torchvision/{name} is trained for its own classes: leave classes= out, or pretrained=False")
+    if finds and not pretrained:
+        options["weights_backbone"] = None  # which would be fetched
     if name in {"googlenet", "inception_v3"} and not pretrained:
         options["init_weights"] = True
     with hub(f"torchvision/{name}") if pretrained else nullcontext():
         module = torchvision.models.get_model(name, weights=weights if pretrained else None, **options)
+    if finds:
+        return wrap(module, weights, None if classes is None else classes)
     labels = tuple(weights.meta.get("categories", ()))
     network = Network(module, preset(weights.transforms()), labels or None)
     if classes not in (None, len(labels)):

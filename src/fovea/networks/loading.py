@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ from fovea.networks.names import (
     FILES,
     HUBS,
     OFFLINE,
+    card_of,
     demand_known,
-    every_name,
     is_file_name,
     is_known,
     is_of_transformers,
@@ -166,17 +165,6 @@ def kind_of(name: str) -> str:
     return model.entry(name).name if REFERENCE.fullmatch(name) else name
 
 
-def models(pattern: str = "") -> dict[str, list[str]]:
-    """What can be loaded, by where it comes from; `pattern` is a part of a name or a glob, in either case, or the
-    beginning of where it comes from: ours, offline."""
-    pattern = pattern.lower()
-    wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    return {
-        source: [name for name in names if fnmatch(name.lower(), wanted) or (pattern and source.startswith(pattern))]
-        for source, names in every_name().items()
-    }
-
-
 def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
     about, given = facts(path), dict(options or {})
     state = read_weights(path)  # a refusal for what is in the file comes before the question what it is for
@@ -195,7 +183,7 @@ def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | Non
         raise BadNetwork(f"{path} is damaged, or not fovea's ({kind} cannot be built: {said}): {MADE_ANEW}") from None
     network.origin = network.origin or Origin(about.network, built)
     network.module.eval()
-    return _described(network, path, about, classes)
+    return _described(network, path, about, classes, card_of(path))
 
 
 def _options(path: Path, about: Facts, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,8 +240,10 @@ def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) ->
     return _described(network, path, about, classes)
 
 
-def _described(network: Network, path: Path, about: Facts, classes: int | None) -> Network:
-    """With labels and transform as its weights file tells them."""
+def _described(
+    network: Network, path: Path, about: Facts, classes: int | None, card: Mapping[str, Any] | None = None
+) -> Network:
+    """With labels and transform as its weights file tells them, and what its card says it was trained on."""
     if classes is None:
         network.labels = about.labels or None
     if about.transform is not None:
@@ -261,4 +251,6 @@ def _described(network: Network, path: Path, about: Facts, classes: int | None) 
     elif isinstance(network.transform, Prepare) and math.prod(network.transform.size) > PIXELS:
         raise BadNetwork(f"{path} asks for pictures of {network.transform.size} pixels; at most {PIXELS:,} are taken")
     network.name = path.stem
+    if classes is None and about.labels and card is not None:
+        network.trained_on = printable(str(card.get("trained_on", ""))).partition(":")[0][:LETTERS]
     return network

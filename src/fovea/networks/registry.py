@@ -90,12 +90,3 @@ def refused(builder: Builder, options: Mapping[str, Any]) -> BadChoice:
     return BadChoice(
         f"{builder.entry.name} has no option {name!r}{nearest(name, builder.options)} (its options: {known})"
     )
-
-
-def described(name: str) -> str:
-    """A name as it is listed: with what is declared about it, and what it can do."""
-    entry = model.entries().get(name.removesuffix("/NAME"))
-    if entry is None:
-        return name
-    can = ", ".join(entry.traits.get("can", ()))
-    return f"{name}: {entry.about}{can and f' ({can})'}"

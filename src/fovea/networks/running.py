@@ -19,6 +19,7 @@ from fovea.networks.names import class_index
 from fovea.networks.threads import alone, hooked, in_eval, plain
 from fovea.pictures import Placement, Transform, placement_of
 
+FEW, LISTED = 1000, 10  # classes: fewer are said, and so many by name
 ABILITIES = {
     "branches": "its branches' cells see known patches: it localizes by its own evidence",
     "glimpses": "it walks through a picture and reads a few glimpses",
@@ -59,6 +60,7 @@ class Runnable:
     asked: Asked | None = None  # other targets than classes, such as texts
     fit: str = ""  # of FITS, or "given": by the user's own transform; nothing where nobody has said
     trained: Transform | None = None  # as it was before another fit was asked for
+    trained_on: str | None = None  # data, by its card ("" where it has none); None where no file says what it is for
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what completes its inputs, once made
     _cuts: dict[Any, Any] = field(default_factory=dict, repr=False)
     _placements: dict[tuple[int, int], tuple[Transform, Placement]] = field(default_factory=dict, repr=False)
@@ -109,6 +111,23 @@ class Runnable:
             f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
             f"fovea.wrap(module, {how})"
         )
+
+    @property
+    def knows(self) -> str:
+        """Of a network that was trained for few classes, which they are; it gives one of them to any picture."""
+        if self.trained_on is None or not self.labels or len(self.labels) >= FEW or isinstance(self.transform, Reading):
+            return ""
+        names = [label.replace("_", " ").strip() for label in self.labels[:LISTED]]
+        more = f" and {len(self.labels) - LISTED} more" if len(self.labels) > LISTED else ""
+        data = f" of {self.trained_on}" if self.trained_on else ""
+        return (
+            f"{self.name} knows only: {', '.join(names)}{more} ({len(self.labels)} classes{data}); "
+            "anything else is taken for one of these, too"
+        )
+
+    def settings(self, **asked: Any) -> dict[str, Any]:
+        """What results say of the network, and how it was asked."""
+        return {"net": self.name, **asked, **({"note": self.knows} if self.knows else {})}
 
     def can(self, ability: str) -> bool:
         """Whether the network was declared to do something that others do not: ABILITIES."""

@@ -95,7 +95,7 @@ def localize(  # a public door: what may be asked for is all here, by name
     options = LocalizeOptions(count, overlap, share, branch, target, method, side)
     medium = medium_of(network)
     refuse_unused([medium], asdict(options))
-    about = {"net": network.name, **asdict(options), "input": input_of(network)}
+    about = network.settings(**asdict(options), input=input_of(network))
     given: Any = pictures
     if medium == "texts":
         return localize_texts(network, given, target, branch)

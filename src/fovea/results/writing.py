@@ -376,9 +376,11 @@ def strip(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _page(runs: Sequence[tuple[Mapping[str, Any], Sequence[str]]], skipped: Sequence[str], maps: bool) -> str:
     body = []
     for number, (run, drawn) in enumerate(runs):
-        about = ", ".join(f"{key}: {_in_words(value)}" for key, value in run["settings"].items() if value is not None)
+        told = {key: value for key, value in run["settings"].items() if value is not None}
+        note = f"<p>{html.escape(str(told.pop('note')))}</p>" if "note" in told else ""
+        about = ", ".join(f"{key}: {_in_words(value)}" for key, value in told.items())
         level = "h2" if number else "h1"
-        body.append(f'<{level}>{html.escape(run["what"])}</{level}><p class="dim">{html.escape(about)}</p>')
+        body.append(f'<{level}>{html.escape(run["what"])}</{level}><p class="dim">{html.escape(about)}</p>{note}')
         if number == 0:
             body += [pages.legend() if maps else "", pages.controls(sum(len(articles) for _, articles in runs), maps)]
         body.append(f'<div class="run">{"".join(drawn)}</div>')

@@ -39,7 +39,7 @@ def look_longer(
     demand_kinds(look_longer, locals())
     network = as_network(net, device)
     steps = look_batches(network, pictures, method, target, truth, batch, max_pixels)
-    return Results.of(steps, "look_longer", {"net": network.name, "method": method, "target": target})
+    return Results.of(steps, "look_longer", network.settings(method=method, target=target))
 
 
 @bounded
