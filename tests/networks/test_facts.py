@@ -134,7 +134,7 @@ def test_no_code_is_imported_and_no_hub_asked_for_a_name(name: str, forge: Forge
 
 
 def test_features_of_a_file_are_not_fetched(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fovea.networks.hubs._hub", lambda name: pytest.fail(f"{name} is fetched"))
+    monkeypatch.setattr("fovea.networks.hubs.hub", lambda name: pytest.fail(f"{name} is fetched"))
     for name in ("embedding/timm/test_resnet", "gap/embedding/timm/test_resnet", "gap/embedding/torchvision/resnet18"):
         path = forge(network=name, options={"frozen": True}, labels="null")
         assert "its features would be fetched" in said(path)

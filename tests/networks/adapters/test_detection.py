@@ -67,7 +67,8 @@ def test_a_box_is_asked_for_in_the_users_pixels(rcnn: Any) -> None:
     """Of a picture twice the size of the input, the box that the detector reports has the score that it reports."""
     sharpened(rcnn)
     image = Image.effect_noise((320, 192), 80).convert("RGB")
-    (found,) = rcnn.eval()([pil_to_tensor(image) / 255])
+    with torch.no_grad():
+        (found,) = rcnn.eval()([pil_to_tensor(image) / 255])
     best = int(found["scores"].argmax())
     heatmap = fovea.explain(fovea.wrap(rcnn), image, target=found["boxes"][best], method="gradcam")
     assert heatmap[0].shown.predictions[0][1] == pytest.approx(float(found["scores"][best]), abs=1e-3)
