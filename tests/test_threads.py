@@ -25,6 +25,7 @@ from made_clips import make_clip
 
 PICTURE = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(3))
 Ask = Callable[[], Any]
+PIXELS = ["guided-backprop", "smoothgrad:samples=3", "rise:masks=5", "integrated-gradients:steps=3"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def of_pictures(module: nn.Module, _: Given) -> tuple[list[nn.Module], dict[str,
     return [module], {
         "explain": lambda: fovea.explain(net, PICTURE, method=methods, target="top2"),
         "explain, anew": lambda: fovea.explain(module, PICTURE, method="gradcam", target=1),
+        "explain pixels": lambda: fovea.explain(net, PICTURE, method=PIXELS, target=1),
         "explain a layer": lambda: fovea.explain(net, PICTURE, method="gradcam", layer=next_to_last(module)),
         "localize": lambda: fovea.localize(net, PICTURE),
         "classify": lambda: net(PICTURE).detach(),

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found, refused
 from conftest import Through
+from fovea.basics import DoesNotApply
 from fovea.data import Box, DataSet, Pixels, Sample
-from fovea.heatmaps import Aim, Finding, Look, names
+from fovea.heatmaps import Aim, Finding, Look, usual
 from fovea.measures import trust_figure
 from fovea.measures.figures import Figures
 from fovea.measures.trust_maps import Part
@@ -44,7 +45,7 @@ class Refusing:
     name: str = "refusing"
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
-        raise fovea.BadNetwork("not for this head")
+        raise DoesNotApply("not for this head")
 
 
 def squares(boxes: tuple[Box, ...] = ((8, 4, 16, 12),), count: int = COUNT) -> DataSet:
@@ -105,7 +106,8 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
 
 def test_every_method_is_measured_if_none_is_named() -> None:
     found = measured(network(), squares(), None, curve_pictures=2, steps=2)
-    assert [row["method"] for row in found.rows] == [*names(), "random"]
+    assert found.details["refused"].keys() == {"rollout", "rollout-gradient"}  # it has no attention
+    assert [row["method"] for row in found.rows] == [*(name for name in usual() if "rollout" not in name), "random"]
     assert all(row["verdict"] for row in found.rows)
 
 

@@ -5,6 +5,7 @@ A command names the options that it takes (cli/commands.py). What a command does
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ class Option:
 def _words(text: str, commas: bool) -> list[str]:
     if not commas or os.path.exists(text):  # a file may be called a,b.safetensors
         return [text]
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return [word.strip() for word in re.split(r",(?!\s*\w+=)", text) if word.strip()]
 
 
 def spelled(name: str) -> str:

@@ -330,7 +330,7 @@ class HeatMap(Shows):
             Overlay(
                 self.method,
                 self.title(target),
-                self.map(target, frame),
+                self.maps.smoothed(self.place, target, frame),
                 placement,
                 boxes[frame, target].tolist() if boxes[frame, target].any() else (),
                 self.diagnosis[target] or "",

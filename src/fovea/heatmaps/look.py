@@ -1,6 +1,6 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
+from fovea.networks import Network
 from fovea.networks.cutting import Opened
 
 MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at once: what memory is quickest with
@@ -43,7 +44,7 @@ class Look:
     opened: Opened
     differentiable: bool = False  # shall gradients reach the trunk through the values?
     aims: int = 1  # how many targets will ask for gradients
-    network: Callable[[Tensor], Tensor] | None = None  # the whole of it
+    network: Network | None = None  # the whole of it
     doing: str = ""  # the method that is running
     gradients: dict[Any, Tensor] = field(default_factory=dict)
     slopes: dict[Any, Tensor] = field(default_factory=dict)
@@ -94,7 +95,7 @@ class Look:
                     raise BadChoice(
                         f"scores takes M versions of the batch of {rows}, M,N,C,H,W; got {tuple(part.shape)}"
                     )
-                outputs = cast(Callable[[Tensor], Tensor], self.network)(part.flatten(0, 1))
+                outputs = cast(Network, self.network)(part.flatten(0, 1))
                 scores += [score(output) for output in outputs.view(len(part), rows, *outputs.shape[1:])]
                 self.tell(len(scores), total or len(scores))
         return torch.stack(scores) if scores else self.output.new_zeros(0, rows)

@@ -23,7 +23,7 @@ from fovea.measures import plots
 from fovea.measures.curve_kinds import KINDS, Kind, filling, kind_of
 from fovea.measures.curves import Curve, area_under, best, curve, joined, places
 from fovea.measures.figures import Figures
-from fovea.measures.random_control import method_or_control
+from fovea.measures.random_control import methods_or_control
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
 from fovea.networks import Network, match_by_trying
@@ -59,7 +59,7 @@ def faithfulness(
     Methods are fovea's and `random`, the control. Maps are of the class that the network puts first, or of the true
     one, and so is the probability. `kinds`: names of KINDS, with another filling after a colon (`deletion:black`).
     """
-    methods, ways = [method_or_control(one, seed) for one in method], [kind_of(kind) for kind in kinds]
+    methods, ways = methods_or_control(method, seed), [kind_of(kind) for kind in kinds]
     if not methods:
         raise BadChoice("no method was named; random is the control")
     if not ways or len({way.name for way in ways}) < len(ways):
@@ -74,12 +74,12 @@ def faithfulness(
             done = (images + len(run.skipped)) * len(curves) + number * len(part.tensors)
             run.progress(done, len(run.data) * len(curves))
         images, how = images + len(part.tensors), part.matched_by
-        blank = {name: count + part.blank[name] for name, count in blank.items()}
+        blank = {name: blank[name] + count for name, count in part.blank.items()}
     if not images:
         run.refuse_empty()
-    whole = {key: joined(parts, 0) for key, parts in curves.items()}
+    whole = {key: joined(parts, 0) for key, parts in curves.items() if parts}
     net = run.network.name or "network"
-    about = {one.name: {"net": net, "method": one.name, "data": run.data.name, "images": images} for one in methods}
+    about = {name: {"net": net, "method": name, "data": run.data.name, "images": images} for name in blank}
     areas = {one: {**_areas(one, ways, whole, shares), "blank": blank[one]} for one in about}
     rows = [{**about[one], **areas[one]} for one in about]
     for (name, kind), found in whole.items():
@@ -163,6 +163,7 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
         matching = matching or match_by_trying(network, run.data, tensors)
         labels = matching.of(samples)
         maps, output = look_at(network, tensors, shown, methods, labels if true_class else "top1")
+        run.refused |= maps.refused
         good = output.isfinite().all(1).cpu()
         run.skipped += [
             (samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()

@@ -4,6 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import starmap
 from typing import Protocol, TypeVar
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from fovea.basics import THRESHOLD_RULE, BadChoice
 from fovea.data import Box, Sample
 from fovea.heatmaps import Target, look_at, names
-from fovea.heatmaps.methods import Method, find
+from fovea.heatmaps.methods import Method, chosen
 from fovea.measures.boxes import Localized, ious_of
 from fovea.measures.runner import Run
 from fovea.networks import Network
@@ -40,20 +41,23 @@ class Looker(Protocol):
 def look(
     run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int
 ) -> dict[tuple[str, str], Localized]:
-    """How the boxes of every method's heatmaps agree with the true ones, by names of network and method.
+    """How the boxes of every method's heatmaps agree with the true ones, by names of network and method; methods that
+    do not apply are told in `run.refused`.
 
     Every picture is looked at by all networks, then its boxes are drawn: half of the progress each.
     """
-    maps: dict[tuple[str, str], list[Job]] = {(name, method.name): [] for name in lookers for method in methods}
+    maps: dict[tuple[str, str], list[Job]] = {}
+    methods = [replace(method, optional=True) for method in methods]
     half = len(run.data)
     for samples, inputs in run.inputs(batch, [looker.network for looker in lookers.values()], parts=2):
         for (name, looker), (tensors, shown, places) in zip(lookers.items(), inputs, strict=True):
             heatmaps, output = look_at(looker.network, tensors, shown, methods, looker.target(samples, tensors))
             looker.keep(samples, output)
+            run.refused |= {f"{method} of {name}": why for method, why in heatmaps.refused.items()}
             for method, heatmap in heatmaps.items():
-                maps[name, method] += [
-                    (heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)
-                ]
+                maps.setdefault((name, method), []).extend(
+                    [(heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
+                )
     return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
 
 
@@ -61,7 +65,7 @@ def named(methods: Sequence[str | Method]) -> list[Method]:
     """One method or more."""
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
-    return [find(method) for method in methods]
+    return chosen([*methods])
 
 
 def localized(

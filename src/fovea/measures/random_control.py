@@ -1,13 +1,14 @@
 """The control that a map has to beat: random values in the cells that every other method has, too."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from fovea.basics import REFERENCE, BadChoice, nearest
 from fovea.heatmaps import Aim, Finding, Look, MethodLike, names
-from fovea.heatmaps.methods import Method, find
+from fovea.heatmaps.methods import ALL, Method, chosen, find, parted
 
 RANDOM = "random"
 
@@ -26,9 +27,14 @@ class Random:
         return Finding(values, values, solver=RANDOM)
 
 
-def method_or_control(given: MethodLike, seed: int) -> Method:
-    """A method by name or as it is, or the control."""
-    known = (*names(), RANDOM)
-    if isinstance(given, str) and given not in known and not REFERENCE.fullmatch(given):
+def methods_or_control(given: Sequence[MethodLike], seed: int) -> list[Method]:
+    """Methods, all where "all" is said, and the control where it is named; those are left out that do not apply."""
+    found = [one for item in given for one in (chosen(ALL) if item == ALL else [_method_or_control(item, seed)])]
+    return [replace(one, optional=True) for one in found]
+
+
+def _method_or_control(given: MethodLike, seed: int) -> Method:
+    known = (*names(), RANDOM, ALL)
+    if isinstance(given, str) and parted(given)[0] not in known and not REFERENCE.fullmatch(parted(given)[0]):
         raise BadChoice(f"no method {given!r}{nearest(given, known)} (there are: {', '.join(known)})")
     return find(Random(np.random.default_rng(seed)) if given == RANDOM else given)

@@ -62,7 +62,7 @@ def retrieval_loc(
         classes, units = np.array(embedder.labels), lengths(np.concatenate(embedder.vectors), not raw)
         hits, clusters = ranks(units, classes) < 1, nmi(units, classes, seed) if find_spec("sklearn") else None
         of_net: list[dict[str, Any]] = []
-        for one in methods:
+        for one in (one for one in methods if (name, one.name) in drawn):
             boxes = drawn[name, one.name]
             gt_known, best = max_box_acc(boxes.largest)
             of_net.append(

@@ -79,6 +79,7 @@ class Run:
     tell: Callable[[str], None] = lambda words: None  # what is being done, where that changes
     workers: int = 0  # processes that may help
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # methods that do not apply to a network, and why
 
     @cached_property
     def networks(self) -> dict[str, Network]:
@@ -196,9 +197,18 @@ class Run:
     def figures(self, rows: Sequence[Row], settings: Mapping[str, Any], **more: Any) -> Figures:
         """The figures of this run: its data, how pictures came in, the settings, and what was skipped."""
         found = {"data": self.data.name, "input": ", ".join(dict.fromkeys(map(input_of, self.networks.values())))}
+        more = {**more, "warnings": [*more.get("warnings", ()), *refusals(self.refused)]}
         return Figures(
             self.declared.name, {**found, **settings, "skipped": len(self.skipped)}, rows, self.skipped, **more
         )
+
+
+def refusals(refused: Mapping[str, str]) -> list[str]:
+    """One line for all methods that do not apply for the same reason."""
+    return [
+        f"no maps by {', '.join(name for name, reason in refused.items() if reason == words)}: {words}"
+        for words in dict.fromkeys(refused.values())
+    ]
 
 
 # A public door: what is measured, of what, and how pictures come in; the measure's own options follow.

@@ -16,7 +16,8 @@ from fovea.measures import Figures, Run, measure
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curve_kinds import KINDS
 from fovea.measures.localized import THRESHOLD, localized
-from fovea.measures.random_control import RANDOM, method_or_control
+from fovea.measures.random_control import RANDOM, methods_or_control
+from fovea.measures.runner import refusals
 from fovea.measures.tally import mean
 from fovea.measures.trust_figure import draw as draw
 from fovea.measures.trust_maps import (
@@ -116,7 +117,7 @@ def trust(
         _settings(network, how, bool(drawn), count, steps) | {"random": f"uniform values in the cells, seed {seed}"},
         details={"recommended": advice.recommended, "recommendation": words, "refused": looking.refused},
         notes=(GOOD, *words),
-        warnings=[f"{name} gives no maps of this network: {reason}" for name, reason in looking.refused.items()],
+        warnings=refusals(looking.refused),
     )
 
 
@@ -141,11 +142,11 @@ def _of_what(network: Network, how: str) -> str:
 
 def _methods(given: Sequence[str | Method] | None, seed: int) -> list[Method]:
     """The methods, each once, and the control, which comes last whether it was named or not."""
-    methods = [method_or_control(one, seed) for one in (usual() if given is None else given) if one != RANDOM]
+    methods = methods_or_control([one for one in (usual() if given is None else given) if one != RANDOM], seed)
     called = [method.name for method in methods]
     if not methods or len(set(called)) < len(called):
         raise BadChoice(f"name one or more methods, each once (there are: {', '.join(names())}); got {called}")
-    return [*methods, method_or_control(RANDOM, seed)]
+    return [*methods, *methods_or_control([RANDOM], seed)]
 
 
 def _shared(progress: Progress, *sizes: int) -> list[Progress]:

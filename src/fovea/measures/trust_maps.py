@@ -50,22 +50,12 @@ class Looking:
 
     def __call__(self, tensors: Tensor, shown: Sequence[Shown], target: Any) -> tuple[dict[str, HeatMaps], Tensor]:
         """All methods from one pass through the trunk; one that refuses is left out from then on."""
-        try:
-            return look_at(self.network, tensors, shown, self.methods, target)
-        except FoveaError:
-            reasons = {method.name: self._refusal(method, tensors, shown, target) for method in self.methods}
-        if None not in [reasons[name] for name in reasons if name != RANDOM]:
-            raise BadChoice("; ".join(dict.fromkeys(reason for reason in reasons.values() if reason)))
-        self.refused |= {name: reason for name, reason in reasons.items() if reason}
+        maps, output = look_at(self.network, tensors, shown, self.methods, target)
+        self.refused |= maps.refused
         self.methods = [method for method in self.methods if method.name not in self.refused]
-        return look_at(self.network, tensors, shown, self.methods, target)
-
-    def _refusal(self, method: Method, tensors: Tensor, shown: Sequence[Shown], target: Any) -> str | None:
-        try:
-            look_at(self.network, tensors, shown, [method], target)
-        except FoveaError as reason:
-            return str(reason)
-        return None
+        if self.names == [RANDOM]:
+            raise BadChoice("; ".join(dict.fromkeys(self.refused.values())))
+        return maps, output
 
 
 def mapped(

@@ -41,7 +41,7 @@ def wsol(run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), batch
     rows = []
     for name, classifier in classifiers.items():
         rank = np.concatenate(classifier.ranks)
-        for one in methods:
+        for one in (one for one in methods if (name, one.name) in drawn):
             figures = scores(drawn[name, one.name], rank < 1, rank < 5 if classifier.width >= 5 else None)
             rows.append({"net": name, "method": one.name, "images": len(rank), **figures})
     several = len(run.networks) > 1

@@ -17,6 +17,7 @@ arguments (or with the `options` declared) and called. What may be declared of i
 - `costly=True`: it takes many passes. It runs where it is named, or all are asked for, never by itself, and says
   beforehand how long it will take; `instead` names a quicker one.
 - `through="head"`: its passes are of the layers after the cut alone.
+- `on`: what its values are of, "cells" of the cut, "pixels" of the input, or patches that "attention" is paid to.
 - `oblivious=True`: it ignores the target, and so has one map whatever was asked for.
 - `paper`, `takes` and `needs`: who proposed it, what it takes (one pass if nothing is said) and what a network must
   have, in words, for listings.
@@ -25,14 +26,17 @@ One that cannot be used on a network raises `DoesNotApply`, with the reason.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, TypeAlias, get_type_hints
 
-from fovea.basics import BadChoice, Registry, nearest
+from fovea.basics import BadChoice, Registry, bound_of, demand_bounds, importable, nearest
+from fovea.data import value_of
 
 DEFAULT = "l2caf"
 ALL = "all"
+PLAIN = (int, float, str)
 Run: TypeAlias = Callable[[Any, Any], Any]  # Look, Aim -> Finding or Tensor
 
 
@@ -46,6 +50,7 @@ class Method:
     passes: int | Callable[[Any], int] | None = None  # a number, or Look -> a number
     costly: bool = False
     through: str = "network"
+    on: str = "cells"
     instead: str = ""  # a quicker method
     optional: bool = False  # left out where it does not apply
 
@@ -60,7 +65,37 @@ def find(given: MethodLike) -> Method:
     """A method by name, or of the user's own."""
     if isinstance(given, Method):
         return given
-    return method.get(given) if isinstance(given, str) else _made(given, "", {}, {})
+    if not isinstance(given, str):
+        return _made(given, "", {}, {})
+    name, options = parted(given)
+    return _with(method.get(name), options)
+
+
+def parted(text: str) -> tuple[str, dict[str, str]]:
+    """'name:key=value,key=value' in its parts."""
+    match = re.fullmatch(r"([^=]+):(\w+=.*)", text)
+    if match is None:
+        if (name := text.partition(":")[0]) in method and name != text and not importable(name):
+            raise BadChoice(f"options of a method are written {name}:key=value,key=value; got {text!r}")
+        return text, {}
+    pairs = [piece.partition("=") for piece in match[2].split(",")]
+    return match[1], {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _with(plain: Method, given: Mapping[str, str]) -> Method:
+    """The method with options set: fields of its class that are numbers, texts or choices."""
+    if not given:
+        return plain
+    options = {k: kind for k, kind in _fields(plain.run).items() if not isinstance(kind, type) or kind in PLAIN}
+    for key in given:
+        if key not in options:
+            has = f"its options: {', '.join(options)}" if options else "it has none"
+            raise BadChoice(f"method {plain.name!r} has no option {key!r}{nearest(key, options)} ({has})")
+    values = {key: value_of(f"{plain.name}: {key}=", text, options[key]) for key, text in given.items()}
+    text = ",".join(f"{key}={value}" for key, value in given.items())
+    run: Any = replace(plain.run, **values)  # type: ignore[type-var]
+    passes = run.passes if callable(plain.passes) else plain.passes
+    return replace(plain, name=f"{plain.name}:{text}", run=run, passes=passes)
 
 
 def chosen(given: MethodLike | list[Any] | tuple[Any, ...]) -> list[Method]:
@@ -74,7 +109,9 @@ def chosen(given: MethodLike | list[Any] | tuple[Any, ...]) -> list[Method]:
 def known(name: str) -> None:
     """Refuse a name that is no method's, nor "all", before torch is imported."""
     if name != ALL:
-        method.entry(name)
+        method.entry(parted(name)[0])
+    if "=" in name:
+        find(name)
 
 
 def names() -> list[str]:
@@ -96,12 +133,17 @@ def in_words() -> str:
 
 
 def usual() -> list[str]:
-    """Those to run where none was named: fovea's own but for costly ones, and of the user's those that take one
-    pass."""
+    """Those to run where none was named: fovea's own but for costly ones and those on pixels, and of the user's
+    those that take one pass."""
     entries = method.entries()
-    cheap = [name for name in names() if not entries[name].traits.get("costly")]
+    traits = {name: entry.traits for name, entry in entries.items()}
+    cheap = [name for name in names() if not traits[name].get("costly") and traits[name].get("on") != "pixels"]
     own = [name for name in cheap if entries[name].module.startswith(f"{__name__}.")]
     return [name for name in cheap if name in own or entries[name].traits.get("passes") == 1]
+
+
+def _fields(run: Any) -> dict[str, Any]:
+    return get_type_hints(type(run), include_extras=True) if is_dataclass(run) else {}
 
 
 def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str, Any]) -> Method:
@@ -125,6 +167,8 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
         inspect.signature(made).bind(None, None)
     except TypeError as error:
         raise BadChoice(f"{words} is called with a Look and an Aim, and {error}: (look, aim)") from None
+    bounds = {key: bound for key, kind in _fields(made).items() if (bound := bound_of(kind))}
+    demand_bounds({key: getattr(made, key) for key in bounds}, bounds, f"{words}: ")
     own = getattr(made, "name", None) or getattr(thing, "__name__", None)
     name = name or (own if isinstance(own, str) else "")
     if not name or name == "<lambda>":
@@ -138,7 +182,7 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
     return Method(name, made, **{trait: value for trait, value in traits.items() if trait in TRAITS})
 
 
-TRAITS = ("passes", "costly", "through", "instead", "oblivious")
+TRAITS = ("passes", "costly", "through", "instead", "on", "oblivious")
 WORDS = ("paper", "takes", "needs")
 method: Registry[Method] = Registry(
     "method", (__name__,), lambda entry, thing: _made(thing, entry.name, entry.options, entry.traits)

@@ -24,7 +24,7 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
     for name, value, projection in steps:
         if not isinstance(value, Tensor) or not value.requires_grad or len(value) not in samples:
             continue
-        merged = [(h // 2, w // 2) for h, w in grids]  # tokens, two by two
+        merged = [(grid[0] // 2, grid[1] // 2) for grid in grids if len(grid) == 2]  # tokens, two by two
         layout = layout_of(value, batch, grids) or layout_of(value, batch, merged)
         if layout is None or layout.cells < 2 or (layout.kind == "tokens" and projection):
             continue

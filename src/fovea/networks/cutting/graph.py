@@ -19,21 +19,21 @@ from fovea.networks.running import Runnable
 
 def graph_cut(network: Runnable, batch: Tensor, layer: str | None) -> Cut | None:
     """Split the traced module at a node: the layer's last one, or the last spatial map."""
-    traced = _trace(network.module)
-    if traced is None:
+    graph = traced(network.module)
+    if graph is None:
         return None
-    nodes = list(traced.graph.nodes)
+    nodes = list(graph.graph.nodes)
     try:
-        values = _Recorder(traced).record(batch)
+        values = _Recorder(graph).record(batch)
         if layer is not None:
             node = _node_of_layer(nodes, layer)
         else:
-            node = _last_map(network, traced, nodes, values, batch)
+            node = _last_map(network, graph, nodes, values, batch)
             if node is None:
-                node = _last_map(network, traced, nodes, _Recorder(stirred(traced)).record(batch), batch)
+                node = _last_map(network, graph, nodes, _Recorder(stirred(graph)).record(batch), batch)
     except FoveaError:
         raise
-    except Exception:  # what can be traced cannot always be run
+    except Exception:  # what can be graph cannot always be run
         return None
     if node is None or not isinstance(values.get(node), Tensor):
         return None
@@ -41,11 +41,11 @@ def graph_cut(network: Runnable, batch: Tensor, layer: str | None) -> Cut | None
         need_space(layer, values[node], batch)
     if batch.ndim == 5 and batch.shape[1] > 1 and values[node].ndim == 4 and len(values[node]) == len(batch):
         return None  # one frame of a loop, unrolled: the hook counts the calls
-    enter = _split(network, traced, node)
+    enter = _split(network, graph, node)
     # tracing may have taken another branch than the network takes
     if not torch.allclose(enter(batch, False)[1], network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
         return None
-    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, traced))
+    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, graph))
 
 
 def _unchanged(module: nn.Module, traced: fx.GraphModule) -> Callable[[], bool]:
@@ -88,7 +88,8 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
-def _trace(module: nn.Module) -> fx.GraphModule | None:
+def traced(module: nn.Module) -> fx.GraphModule | None:
+    """The module as a graph, if it can be followed. For one thread at a time: `alone`."""
     # a traced forward leaves constants, and whatever it keeps on itself, behind
     before = [(vars(layer), dict(vars(layer))) for layer in module.modules()]
     try:
