@@ -81,15 +81,10 @@ def article(row: Mapping[str, Any], stem: str, src: str = "", data: str = "", co
     attributes = "".join(f' data-{key}="{html.escape(value)}"' for key, value in about.items() if value)
     picture = f'<img loading="lazy" alt="" src="{html.escape(src)}">' if src else ""
     inside = f'<script type="application/json">{content}</script>' if content else ""
-    return f"""<article{attributes}><header><h3>{breaking(_last(name))}</h3>
+    return f"""<article{attributes}><header><h3>{breaking(Path(name).name if src else name)}</h3>
 <p><b>{html.escape(label)}</b> {share}</p></header>
 <div class="body"><div class="photo">{picture}</div></div>{inside}</article>
 """
-
-
-def _last(name: str) -> str:
-    """A file's name without its folders; a text as it is."""
-    return Path(name).name if len(name) < 300 and "\n" not in name else name
 
 
 def controls(count: int, maps: bool) -> str:

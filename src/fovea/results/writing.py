@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field
@@ -143,6 +143,8 @@ class Writer:
     is there already, one beside it, folder-2, ….
     """
 
+    growing: ClassVar[bool] = True  # the page, too, is written now and then
+
     folder: Path
     what: str
     settings: Mapping[str, Any]
@@ -270,7 +272,7 @@ class Writer:
             content = dict(saved) | {"runs": [dict(run) for run in saved.runs]}
             write_json(self.folder / FILE, {name: content[name] for name in content if name != "runs" or saved.runs})
             self.before, self._known, self._stamp = saved, keys, _stamp(self.folder / FILE)
-            if last or type(self) is Writer:
+            if last or self.growing:
                 write_text(self.folder / PAGE, self.page(saved))
         self._release()
         now = time.monotonic()

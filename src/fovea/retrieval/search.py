@@ -89,6 +89,8 @@ class Search(Shows):
 class SearchWriter(Writer):
     """Its page shows the searches of this run with their maps, and then the sheets of those before."""
 
+    growing = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.searches: list[Search] = []
