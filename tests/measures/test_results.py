@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from checks import raises, refused
-from fovea.basics import BadChoice, Damaged, commit, processor
-from fovea.cli.common import shortened
+from fovea.basics import BadChoice, Damaged, commit, processor, shortened
 from fovea.measures.figures import Figures
 from fovea.measures.results import page, trained
 from fovea.measures.tables import Tables

@@ -121,6 +121,23 @@ def test_weights_for_three_classes(suffix: str, three_classes: nn.Module, tmp_pa
         assert torch.equal(net(input), three_classes(input))
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "called"),
+    [
+        ("mybirds", "weights", "mybirds"),
+        ("my birds/..", "other", "my_birds"),
+        ("", "other", "other"),
+        ("", "weights", "run"),  # as the folder of a run
+        ("efficientnet_lite0-cub100", "other", "other"),  # no file passes for one that comes with fovea
+    ],
+)
+def test_a_saved_network_keeps_its_name(name: str, file: str, called: str, tmp_path: Path) -> None:
+    network = fovea.load("smallnet", options={"side": 32, "widths": [4, 4]})
+    network.name = name
+    network.save(tmp_path / "run" / f"{file}.safetensors")
+    assert fovea.load(tmp_path / "run" / f"{file}.safetensors").name == called
+
+
 def test_three_named_classes_saved_and_loaded(three_classes: nn.Module, tmp_path: Path, input: torch.Tensor) -> None:
     fovea.Network(three_classes, labels=("cat", "dog", "crane"), name=SMALL).save(tmp_path / "a.safetensors")
     back = fovea.load(tmp_path / "a.safetensors")

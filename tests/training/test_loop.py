@@ -60,6 +60,56 @@ def test_a_run_leaves_weights_card_log_and_curves(tmp_path: Path) -> None:
     assert torch.equal(net(batch), done.network(batch))
 
 
+def test_the_card_names_the_recipe_really_used(tmp_path: Path) -> None:
+    """And the weights carry the network's name, wherever they are copied."""
+    from fovea.training.recipe import read as read_recipe
+
+    path = written(tmp_path, small() | {"epochs": 0.25, "name": "mydigits"})
+    done = loop.train(read_recipe(path), tmp_path / "out", device="cpu")
+    card = json.loads(done.card.read_text())
+    assert (card["name"], card["recipe"]) == ("mydigits", "tiny.toml")
+    assert card["labels"] == list("0123456789")
+    copied = shutil.copy(done.weights, tmp_path / "copy.safetensors")
+    assert fovea.load(done.weights).name == fovea.load(copied).name == "mydigits"
+
+
+def validated(**changes: Any) -> Recipe:
+    data = digits(64, 20)
+    return tiny(data={**data, "validation": f"{data['test']},labels=0-4"}, best=True, **changes)
+
+
+def test_the_epoch_that_does_best_on_validation_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the test data is looked at once, with those weights."""
+    shares = iter([0.2, 0.9, 0.9, 0.5, 0.7, 0.6])  # four epochs; then the weights that are kept, and the test
+    states: list[str] = []
+
+    def score(self: object, network: object, module: torch.nn.Module, *_: object) -> dict[str, float]:
+        states.append(hash_of({key: value.cpu() for key, value in module.state_dict().items()}))
+        return {"top1": next(shares)}
+
+    monkeypatch.setattr("fovea.training.scoring.Tested.score", score)
+    done = run(validated(epochs=4), tmp_path)
+    assert len(states) == 6
+    assert done.hash == states[2] == states[4] == states[5]  # of equally good epochs the last
+    assert (done.score, json.loads(done.card.read_text())["validation"]) == ({"top1": 0.6}, {"top1": 0.7})
+    assert [row["validation_top1"] for row in read(tmp_path) if "validation_top1" in row] == [0.2, 0.9, 0.9, 0.5]
+
+
+def test_the_best_epoch_outlasts_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(validated(epochs=3), tmp_path / "whole")
+    rates, calls = loop.set_rates, iter(range(9))
+
+    def until_killed(*given: Any) -> None:
+        next(calls)  # in the third epoch it is killed, by a StopIteration
+        rates(*given)
+
+    monkeypatch.setattr("fovea.training.loop.set_rates", until_killed)
+    with pytest.raises(StopIteration):
+        run(validated(epochs=3, save_every=0), tmp_path / "cut")
+    monkeypatch.setattr("fovea.training.loop.set_rates", rates)
+    assert run(validated(epochs=3), tmp_path / "cut", resume=True).hash == whole.hash
+
+
 def test_the_digits_recipe_learns(tmp_path: Path) -> None:
     """The recipe of recipes/digits.toml in a short form: far above chance after a few seconds."""
     from fovea.training.recipe import read as read_recipe

@@ -83,7 +83,7 @@ def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
 
 def test_the_same_patches_as_localize_gives(folder: Path) -> None:
     medium = PatchMedium(tiny(folder))
-    tested = medium.tested(medium.network(), torch.device("cpu"), lambda done, total: None)
+    tested = medium.tested(medium.network(), medium.test, torch.device("cpu"), lambda done, total: None)
     assert tested is not None
     assert len(tested) == 12
     batch = torch.randn(3, 3, 120, 120)

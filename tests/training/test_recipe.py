@@ -35,6 +35,23 @@ def test_recipes_that_come_with_fovea(path: Path) -> None:
     assert found.took is not None, "and the time it took"
 
 
+def test_a_recipe_of_ones_own_needs_epochs_network_and_data_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mybirds.toml"
+    mine.write_text('epochs = 3\n[network]\nname = "smallnet"\n[data]\ntrain = "birds"\n')
+    found = read(mine)
+    assert (found.about, found.command, found.took, found.expected) == ("", None, None, {})
+    assert found.source == "mybirds.toml"  # not where it lies
+
+
+def test_a_name_is_part_of_a_files_name() -> None:
+    assert check(SMALL | {"name": "mybirds-2"}).name == "mybirds-2"
+    assert "letters, digits, - and _, such as 'my_birds'; got '../my birds'" in said(name="../my birds")
+
+
+def test_the_best_epoch_is_chosen_by_validation_data() -> None:
+    assert "give data.validation" in said(best=True)
+
+
 def test_a_typo_names_the_nearest_key() -> None:
     assert "no key 'epoch'; did you mean 'epochs'" in said(epoch=3)
     assert "no key 'optimizer.momentm'; did you mean 'momentum'" in said(optimizer={"momentm": 0.9})

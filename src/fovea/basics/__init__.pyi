@@ -30,6 +30,7 @@ from .files import locked as locked
 from .files import plain as plain
 from .files import printable as printable
 from .files import replaceable as replaceable
+from .files import shortened as shortened
 from .files import taken as taken
 from .files import whole as whole
 from .files import write_json as write_json

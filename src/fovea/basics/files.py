@@ -58,6 +58,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shortened(word: str) -> str:
+    """A word of a command with the last part alone of every path that tells about a machine: /a/b, ~/b and ../b."""
+    return "".join(map(_last, re.split(r"([=,:]\s*)", word)))
+
+
+def _last(piece: str) -> str:
+    path = Path(piece)
+    return path.name if path.is_absolute() or piece.startswith("~") or ".." in path.parts else piece
+
+
 def left_out(name: str, reason: str) -> dict[str, str]:
     """A skipped picture as it is named on any machine: the file and its folder, which is often its class."""
     short = "/".join(Path(name).parts[-2:]) if Path(name).is_absolute() else name

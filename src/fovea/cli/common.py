@@ -1,6 +1,5 @@
 """What every command shares: where it prints, its progress bar, the options that mean the same everywhere."""
 
-import re
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.segment import Segment
 from rich.text import Text
 
-from fovea.basics import Listener, duration, listening, printable
+from fovea.basics import Listener, duration, listening, printable, shortened
 
 if TYPE_CHECKING:
     from fovea.cli.commands import Asked
@@ -267,13 +266,3 @@ def write(found: "Figures", json: Path | None) -> None:
 def shortened_command() -> str:
     """The command that is running, for those who want to run it again."""
     return " ".join(["fovea", *map(shortened, sys.argv[1:])])
-
-
-def shortened(word: str) -> str:
-    """A word of a command with the last part alone of every path that tells about a machine: /a/b, ~/b and ../b."""
-    return "".join(map(_last, re.split(r"([=,:]\s*)", word)))
-
-
-def _last(piece: str) -> str:
-    path = Path(piece)
-    return path.name if path.is_absolute() or piece.startswith("~") or ".." in path.parts else piece

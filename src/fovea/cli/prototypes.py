@@ -1,8 +1,8 @@
 """fovea prototypes."""
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, shortened
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, finish, say, say_page, shortened
+from fovea.cli.common import bar, finish, say, say_page
 from fovea.cli.refusals import demand_classes
 
 USUAL = "protopnet-cub100"

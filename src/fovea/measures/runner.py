@@ -122,13 +122,8 @@ class Run:
         return network.fitted(fit) if fit else network
 
     def _by_name(self, name: str | Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
-        """A run's weights.safetensors is called as the run's folder."""
         trained = self.declared.trained and not self.given.untrained
-        network = loading.load(name, self.given.weights, pretrained=trained, classes=classes, options=options)
-        path = Path(name)
-        if path.name == "weights.safetensors":
-            network.name = path.absolute().parent.name
-        return network
+        return loading.load(name, self.given.weights, pretrained=trained, classes=classes, options=options)
 
     def other(self, net: NetworkLike) -> Network:
         """A network beside those that are measured, as it comes."""

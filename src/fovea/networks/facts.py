@@ -67,6 +67,7 @@ class Facts(Record):
     """The metadata of a weights file: `fovea.network`, and so on."""
 
     network: Name | None = None
+    name: Name | None = None  # what it is called, where that is not what it is built by
     labels: Annotated[Annotated[tuple[Label, ...], Field(max_length=WORDS)] | None, Parsed] = None
     options: Annotated[dict[str, Any], Field(max_length=100), Parsed] = Field(default_factory=dict)
     transform: Annotated[Transform | None, Parsed] = None

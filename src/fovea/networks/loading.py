@@ -250,7 +250,14 @@ def _described(
         network.transform = Prepare(**about.transform.model_dump())
     elif isinstance(network.transform, Prepare) and math.prod(network.transform.size) > PIXELS:
         raise BadNetwork(f"{path} asks for pictures of {network.transform.size} pixels; at most {PIXELS:,} are taken")
-    network.name = path.stem
+    network.name = _called(path, about)
     if classes is None and about.labels and card is not None:
         network.trained_on = printable(str(card.get("trained_on", ""))).partition(":")[0][:LETTERS]
     return network
+
+
+def _called(path: Path, about: Facts) -> str:
+    """As its file says, but never as one that comes with fovea; else as the file, or a run's folder, is called."""
+    if about.name is not None and about.name not in {*ours(), *OFFLINE}:
+        return about.name
+    return path.absolute().parent.name if path.name == "weights.safetensors" else path.stem

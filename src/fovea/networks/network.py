@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_kinds, nearest, shown, within
+from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_kinds, nearest, plain, shown, within
 from fovea.data import Reading
 from fovea.networks import geometry
 from fovea.networks.adapters import Adapted, adapted
@@ -178,6 +178,8 @@ class Network(Runnable):
         if not origin.name:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
         about = {"fovea.network": origin.name, "fovea.labels": json.dumps(self.labels)}
+        if self.name not in ("", origin.name):
+            about["fovea.name"] = plain(self.name)
         if origin.options:
             try:
                 about["fovea.options"] = json.dumps(dict(origin.options), allow_nan=False)

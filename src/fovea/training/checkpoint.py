@@ -20,7 +20,7 @@ from fovea.training.recipe import Recipe, spelled
 
 NAME = "checkpoint.pt"
 REMEDY = "start anew with --fresh, or name another --out"
-FREE = {"about", "command", "expected", "took", "save_every", "log_every", "test_every"}  # keys that may change
+FREE = {"about", "command", "name", "expected", "took", "save_every", "log_every", "test_every"}  # keys that may change
 
 
 def _tensors(value: Any) -> Any:
@@ -45,6 +45,14 @@ class Moments(Record):
     param_groups: list[Any]
 
 
+class Best(Record):
+    """The weights of the epoch that did best so far."""
+
+    step: Count
+    score: float
+    state: Annotated[dict[str, Any], PlainValidator(_tensors)]
+
+
 class Checkpoint(Record):
     """A run at a step."""
 
@@ -56,6 +64,7 @@ class Checkpoint(Record):
     optimizer: Annotated[Moments, Field(validation_alias=AliasChoices("optimizer", "optimiser"))]
     averaged: Annotated[dict[str, Any], PlainValidator(_tensors)] | None
     precision: dict[str, int | float]
+    best: Best | None = None
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> Path:
@@ -168,10 +177,10 @@ def room_for(folder: Path, needed: int) -> None:
         )
 
 
-def size_of(module: nn.Module, averaged: bool) -> int:
-    """An upper bound of a run's files: weights, two moments and averages, the new beside the old, the results."""
+def size_of(module: nn.Module, copies: int) -> int:
+    """An upper bound of a run's files: weights, moments, copies (averages, the best), the new beside the old, more."""
     weights: int = sum(one.numel() * one.element_size() for one in module.state_dict().values())
-    return 3 * weights * (3 + averaged) + 20_000_000
+    return 3 * weights * (3 + copies) + 20_000_000
 
 
 def _reason(error: BaseException) -> str:

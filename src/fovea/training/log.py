@@ -15,7 +15,10 @@ from fovea.basics import Count, Damaged, Record, whole, write_text
 
 NAME = "log.jsonl"
 LONGEST = 2**16  # bytes of a row
-TESTED = {"top1": "top-1 accuracy", "recall_at_1": "recall at 1"}  # the score of a row that is drawn, and its title
+VALIDATION = "validation_"  # begins what the scores of validation data are called
+# the score of a row that is drawn, and its title
+TESTED = {"top1": "top-1 accuracy", "recall_at_1": "recall at 1"}
+TESTED = {f"{VALIDATION}{key}": title for key, title in TESTED.items()} | TESTED
 
 
 class Log:
@@ -83,9 +86,10 @@ def plot(folder: Path, title: str) -> Path:
     left.set(title="training loss", xlabel="epoch")
     known = [row for row in steps if row.get("accuracy") is not None]
     middle.plot([row["epoch"] for row in known], [row["accuracy"] for row in known], color=blue, label="training")
-    of = next((key for key in TESTED if tests and key in tests[-1]), "top1")
+    of = next((key for key in TESTED if any(key in row for row in tests)), "top1")
     tests = [row for row in tests if row.get(of) is not None]
-    middle.plot([row["epoch"] for row in tests], [row[of] for row in tests], color=orange, label="test", marker=".")
+    label = "validation" if of.startswith(VALIDATION) else "test"
+    middle.plot([row["epoch"] for row in tests], [row[of] for row in tests], color=orange, label=label, marker=".")
     middle.set(title=TESTED[of], xlabel="epoch", ylim=(0, 1))
     if known or tests:
         middle.legend(loc="lower right")

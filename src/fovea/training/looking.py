@@ -35,11 +35,11 @@ class TwoStreamMedium(Pictures):
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         return TwoStreamFeed(network, self.data, self.recipe.augment, device, progress, self.recipe.data.side)
 
-    def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
-        if self.test is None:
+    def tested(self, network: Network, data: DataSet | None, device: torch.device, progress: Progress) -> Tested | None:
+        if data is None:
             return None
-        held = HeldOut(network, self.test, device, progress)
-        return TwoStreamTest(held, patches_of(network, self.test, device, progress))
+        held = HeldOut(network, data, device, progress)
+        return TwoStreamTest(held, patches_of(network, data, device, progress))
 
 
 class TwoStreamFeed(Held):

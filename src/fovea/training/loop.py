@@ -19,20 +19,21 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, FoveaError, left_out, locked, write_json, write_text
+from fovea.basics import BadChoice, FoveaError, left_out, locked, plain, shortened, write_json, write_text
 from fovea.basics.provenance import provenance
 from fovea.networks import Network, borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
 from fovea.training.augment import hidden, mixing
 from fovea.training.averaging import averages, settled
 from fovea.training.feed import Batch
-from fovea.training.log import Log, Tally, plot, read
+from fovea.training.log import VALIDATION, Log, Tally, plot, read
 from fovea.training.media import medium_of
 from fovea.training.optimizers import optimizer_of, set_rates, share
 from fovea.training.order import Order, Shares
 from fovea.training.prototypes import place, principal, project
 from fovea.training.recipe import Recipe
 from fovea.training.repeatable import generator, mixed, repeatable, seed_all
+from fovea.training.scoring import Tested
 from fovea.training.step import Step, hits
 from fovea.training.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
 
@@ -89,7 +90,7 @@ class _Job:
 def train(
     recipe: Recipe,
     out: str | Path,
-    name: str = "network",
+    name: str | None = None,
     resume: bool = False,
     fresh: bool = False,
     device: str = "auto",
@@ -98,11 +99,13 @@ def train(
 ) -> Trained:
     """Train by a recipe into the folder `out`. `resume` goes on where a run was stopped; `fresh` throws it away.
 
-    `name` and `changes` are what the card says of the recipe: its file's name, and what was set otherwise.
+    `name` is what the network is called, by the recipe or its file if not given; `changes` are what was set otherwise,
+    for the card.
     """
     for part in ("fabric", "pytorch"):  # its advice on settings is not for those who run a recipe
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     fabric, precision = fabric_of(device, recipe.precision)
+    name = plain(name or recipe.name or Path(recipe.source or "network").stem)
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
     with repeatable(fabric.device, recipe.threads), losing_others_is_said(fabric, command), ExitStack() as held:
@@ -146,6 +149,7 @@ class _Run:
             write_json(job.out / "recipe.json", recipe.model_dump())
         self.wrapped, self.tuner = fabric.setup(self.stepper, self.optimizer)
         self.started = time.monotonic() - seconds
+        self.loss: float | None = None  # the last that was looked at
         self.log = Log(job.out, self.first) if fabric.is_global_zero else None
         self.mix = mixing(recipe.augment, len(self.labels))
 
@@ -167,7 +171,7 @@ class _Run:
                 raise BadChoice(f"{needs}, and {recipe.network.name} has no {ability}")
             if getattr(recipe, key) and self.pictures is None:
                 raise BadChoice(f"{key} is for sets of pictures, and {data.name} is none")
-        size = checkpoint.size_of(self.network.module, recipe.ema > 0)
+        size = checkpoint.size_of(self.network.module, (recipe.ema > 0) + recipe.best)
         checkpoint.room_for(out, size)
         if fabric.is_global_zero:
             self.job.held.enter_context(locked(out, wait=False))
@@ -180,7 +184,10 @@ class _Run:
                 raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
             checkpoint.same_run(known, recipe, self.about_data, out)
         self.feed = data.feed(self.network, fabric.device, show.decoding)
-        self.tested = data.tested(self.network, fabric.device, show.decoding)
+        self.validated, self.tested = (
+            data.tested(self.network, part, fabric.device, show.decoding) for part in (data.validation, data.test)
+        )
+        self.best: checkpoint.Best | None = None
         self._named: dict[str, str] = {}
         self._report_skipped()
         self.order = Order(recipe, self.feed, shares, data.name)
@@ -190,16 +197,17 @@ class _Run:
 
     def _report_skipped(self) -> None:
         """Pictures that cannot be read, each named once: held ones at the start, streamed ones when their turn came."""
-        for name, reason in [*self.feed.skipped, *(self.tested.skipped if self.tested else [])]:
+        tests = [tested for tested in (self.validated, self.tested) if tested is not None]
+        for name, reason in [*self.feed.skipped, *(row for tested in tests for row in tested.skipped)]:
             if name not in self._named:
                 self.show.line(f"skipped {name}: {reason}")
                 self._named[name] = reason
 
-    def _score(self, module: nn.Module) -> dict[str, float]:
-        """That of the network with this module, maybe a copy with averaged weights; nothing without test data."""
-        if self.tested is None:
+    def _score(self, module: nn.Module, tested: Tested | None) -> dict[str, float]:
+        """That of the network with this module, maybe a copy with averaged weights; nothing without data."""
+        if tested is None:
             return {}
-        score = self.tested.score(self.network, module, self.fabric, min(self.recipe.batch, 256))
+        score = tested.score(self.network, module, self.fabric, min(self.recipe.batch, 256))
         self._report_skipped()
         return score
 
@@ -224,6 +232,7 @@ class _Run:
             self.job.precision.load_state_dict(known.precision)
             if self.averaged is not None and known.averaged is not None:
                 self.averaged.load_state_dict(known.averaged)
+            self.best = known.best
         self.show.line(f"going on at step {known.step} of {self.order.steps}")
         return known.step, known.seconds
 
@@ -280,6 +289,7 @@ class _Run:
         if look_due:
             facts = {"epoch": round(self._epoch(done), 4), "lr": self.optimizer.param_groups[0]["lr"]}
             facts |= self._figures()
+            self.loss = facts["loss"]
             self.show.step(done, self.order.steps, facts)
             if self.log is not None and (row_due or last):
                 self.log.add(step=done, seconds=round(self._seconds(), 2), **facts)
@@ -322,16 +332,29 @@ class _Run:
 
     def _test_due(self, done: int) -> bool:
         """At the first step after each so many epochs; the last test is made with the weights that are kept."""
-        every = self.recipe.test_every * self.order.epoch_steps
-        return self.tested is not None and done < self.order.steps and done // every > (done - 1) // every
+        every, last = self.recipe.test_every * self.order.epoch_steps, done == self.order.steps
+        watched = self.validated or (None if last else self.tested)
+        return watched is not None and (last or done // every > (done - 1) // every)
 
     def _test(self, done: int) -> None:
-        score = self._score(self._kept)
+        """On the validation data where there is some: then the test data is looked at once, at the end."""
+        score, epoch = self._score(self._kept, self.validated or self.tested), self._epoch(done)
         self._kept.train()
-        epoch = self._epoch(done)
+        words = said(score)
+        if self.validated is not None:
+            self._keep_best(score, done)
+            score = {f"{VALIDATION}{key}": value for key, value in score.items()}
+            words = f"loss {self.loss:.3f}, validation {words}" if self.loss is not None else f"validation {words}"
         if self.log is not None:
             self.log.add(step=done, epoch=round(epoch, 4), **score)
-        self.show.line(f"epoch {epoch:.1f}: " + said(score))
+        self.show.line(f"epoch {epoch:.1f}: {words}")
+
+    def _keep_best(self, score: dict[str, float], done: int) -> None:
+        """Of epochs that do equally well, the last."""
+        first = next(iter(score.values()))
+        if self.recipe.best and (self.best is None or first >= self.best.score):
+            state = {key: value.detach().clone() for key, value in self._kept.state_dict().items()}
+            self.best = checkpoint.Best(step=done, score=first, state=state)
 
     def _save(self, done: int) -> None:
         if self.fabric.is_global_zero:
@@ -344,6 +367,7 @@ class _Run:
                 "optimizer": self.optimizer.state_dict(),
                 "averaged": None if self.averaged is None else self.averaged.state_dict(),
                 "precision": self.job.precision.state_dict(),
+                "best": None if self.best is None else dict(self.best),
             }
             checkpoint.save(self.job.out, state)
 
@@ -351,6 +375,9 @@ class _Run:
         """The weights that are kept, scored as they are in the file, with their card."""
         recipe, fabric, out, network = self.recipe, self.fabric, self.job.out, self.network
         module, seconds = self._kept, self._seconds()
+        if self.best is not None:
+            module.load_state_dict(self.best.state)
+            self.show.line(f"kept: the weights of epoch {self._epoch(self.best.step):.1f}, the best on validation")
         if recipe.settle:
             settled(module, (batch.inputs for batch in self.feed.batches(islice(self.order.wanted(0), recipe.settle))))
         state = _stored(module, recipe.half)
@@ -362,7 +389,7 @@ class _Run:
             self.show.line(project(network, self.pictures, progress=self.show.decoding).line())
             state = _stored(network.module, recipe.half)
             network.module.load_state_dict(state)
-        score = self._score(network.module)
+        self.validation, score = (self._score(network.module, part) for part in (self.validated, self.tested))
         self._report_skipped()
         trained = Trained(network, score, out / WEIGHTS, out / CARD, hash_of(state), round(seconds / 60, 2))
         if fabric.is_global_zero:
@@ -380,23 +407,27 @@ class _Run:
             "network": recipe.network.name,
             "classes": len(self.labels),
             "parameters": sum(parameter.numel() for parameter in trained.network.module.parameters()),
-            "trained_on": recipe.data.train,
-            "tested_on": recipe.data.test,
+            "labels": list(self.labels),
+            "trained_on": shortened(recipe.data.train),
+            "tested_on": None if recipe.data.test is None else shortened(recipe.data.test),
             "test_pictures": None if self.tested is None else len(self.tested),
             "score": trained.score,
             "changes": list(self.job.changes),
             "minutes": trained.minutes,
             "weights_sha256": trained.hash,
         }
+        if recipe.data.validation is not None:
+            facts["validated_on"] = shortened(recipe.data.validation)
+            facts["validation"] = self.validation
         if self._named:
             facts["skipped"] = [left_out(*each) for each in self._named.items()]
-        write_json(trained.card, facts | provenance(recipe.seed, f"recipes/{name}.toml"))
+        write_json(trained.card, facts | provenance(recipe.seed, recipe.source))
         log, rows = Log(out, steps), read(out)
         if trained.score and not (
             rows and next(iter(trained.score)) in rows[-1]
         ):  # a finished run may be asked to go on
             log.add(step=steps, epoch=round(self._epoch(steps), 4), **trained.score)
-        plot(out, f"{name}: {recipe.about}")
+        plot(out, f"{name}: {recipe.about}" if recipe.about else name)
         self.show.line("the end: " + said(trained.score))
 
 

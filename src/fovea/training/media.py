@@ -1,5 +1,6 @@
 """Which medium a recipe trains on: what its data holds, and what its network takes."""
 
+from fovea.basics import BadChoice
 from fovea.data import held_by
 from fovea.networks import kind_of, model, split
 from fovea.training.clips import ClipMedium
@@ -16,6 +17,8 @@ OTHERS = {"sounds": SoundMedium, "texts": TextMedium, "clips": ClipMedium}  # by
 def medium_of(recipe: Recipe) -> Medium:
     holds = held_by(recipe.data.train)
     if holds in OTHERS:
+        if recipe.data.validation is not None:
+            raise BadChoice(f"data.validation is of pictures, and {recipe.data.train} holds {holds}: give data.test")
         return OTHERS[holds](recipe)
     if recipe.data.localizer is not None:
         return PatchMedium(recipe)

@@ -19,6 +19,7 @@ class Medium:
 
     pictures: DataSet | None = None  # where it is a set of them
     data: Any
+    validation: Any = None
     test: Any
 
     def __init__(self, recipe: Recipe, labels: tuple[str, ...], data: Any, test: Any) -> None:
@@ -35,8 +36,9 @@ class Medium:
         taken: Feed = self.taken(network, self.data, device, progress)
         return taken
 
-    def tested(self, network: Network, device: torch.device, progress: Progress) -> Tested | None:
-        return None if self.test is None else self.scored(network, self.taken(network, self.test, device, progress))
+    def tested(self, network: Network, data: Any, device: torch.device, progress: Progress) -> Tested | None:
+        """How the network is scored on validation or test data, where there is some."""
+        return None if data is None else self.scored(network, self.taken(network, data, device, progress))
 
     def taken(self, network: Network, data: Any, device: torch.device, progress: Progress) -> Any:
         """Data as the network takes it."""
@@ -52,12 +54,13 @@ class Pictures(Medium):
         most = max((sample.label for sample in data.samples), default=-1)
         if most >= len(data.labels):
             raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
-        test = None
-        if recipe.data.test is not None:  # embeddings are tested on classes that are not trained
-            test = open_data(recipe.data.test, names=None if embeds else data.labels)
-            test = test if embeds else numbered_as(test, data.labels)
+        validation, test = (
+            # embeddings are tested on classes that are not trained
+            given and (open_data(given) if embeds else numbered_as(open_data(given, names=data.labels), data.labels))
+            for given in (recipe.data.validation, recipe.data.test)
+        )
         super().__init__(recipe, data.labels, data, test)
-        self.pictures = data
+        self.pictures, self.validation = data, validation
 
     def network(self) -> Network:
         return network_of(self.recipe.network, None if self.recipe.loss.reads == "embedding" else self.labels)

@@ -1,4 +1,5 @@
-"""A recipe: one small TOML file that says how a network is trained, what it should score and how long that took."""
+"""A recipe: one small TOML file that says how a network is trained; those that come with fovea also say what it should
+score and how long that took."""
 
 import re
 import tomllib
@@ -7,10 +8,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import Field, JsonValue, PlainValidator, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    JsonValue,
+    PlainValidator,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
-from fovea.basics import BadChoice, nearest, shown, within
+from fovea.basics import BadChoice, nearest, plain, shortened, shown, within
 from fovea.training.losses import DEFAULT, Loss, chosen, settings_of
 from fovea.training.parts import (
     Batch,
@@ -35,6 +45,16 @@ MOST = 8  # mistakes that are said at once
 OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
 
 
+def called(name: str) -> str:
+    """What a network may be called: what may be a part of a file's name."""
+    if plain(name) != name:
+        raise ValueError(f"a name is made of letters, digits, - and _, such as {plain(name)!r}; got {shown(name)}")
+    return name
+
+
+Called = Annotated[str, AfterValidator(called)]
+
+
 class NetworkPart(Part):
     name: str
     pretrained: bool = True  # start from the network's own weights where it has some
@@ -48,7 +68,8 @@ class NetworkPart(Part):
 
 class DataPart(Part):
     train: Name  # as fovea.data.open_data takes it
-    test: Name | None = None
+    validation: Name | None = None  # held out of training, and looked at after every epoch
+    test: Name | None = None  # looked at once at the end where there is validation data
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Side | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
     workers: Workers = 2  # that decode, where pictures are not held
@@ -124,8 +145,9 @@ class TookPart(Part):
 
 
 class Recipe(Part):
-    about: str
-    command: str
+    about: str = ""
+    command: str | None = None
+    name: Called | None = None  # of the trained network; the file's unless given
     seed: Seed = 0
     epochs: Positive
     batch: Batch = 64  # pictures a step, over all processes
@@ -140,6 +162,7 @@ class Recipe(Part):
     place: bool = False  # at the start, prototypes are cells of training pictures
     principal: bool = False  # at the start, an embedding's layer projects on the features' principal directions
     project: bool = False  # at the end, prototypes become the nearest cells of training pictures
+    best: bool = False  # keep the weights of the epoch that did best on the validation data
     half: bool = False  # the weights file in fp16; the score is measured with what is in it
     test_every: Positive = 1.0  # epochs
     save_every: NotNegative = 30.0  # seconds between checkpoints; 0: at every step
@@ -153,6 +176,17 @@ class Recipe(Part):
     schedule: SchedulePart = SchedulePart()
     expected: dict[str, Score] = {}  # the score, as measured on the test data
     took: TookPart | None = None
+    _source: str | None = PrivateAttr(None)  # the file it was read from, without the place where that lies
+
+    @property
+    def source(self) -> str | None:
+        return self._source
+
+    @model_validator(mode="after")
+    def _chosen_by(self) -> "Recipe":
+        if self.best and self.data.validation is None:
+            raise ValueError("best = true chooses the epoch by the validation data: give data.validation")
+        return self
 
     @model_validator(mode="after")
     def _comparable(self) -> "Recipe":
@@ -182,7 +216,9 @@ def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
     content = spelled(content)
     for change in changes:
         _change(content, change)
-    return check(content, str(path))
+    found = check(content, str(path))
+    found._source = shortened(str(path))
+    return found
 
 
 def check(content: dict[str, Any], source: str = "the recipe") -> Recipe:
