@@ -25,7 +25,11 @@ def test_text_becomes_the_functions_own_types() -> None:
         ("size", "2x", "takes a size in pixels"),
         ("kind", "c", "takes a or b; got 'c'"),
         ("folder", "x", "no option 'folder'"),
-        ("cuont", "1", r"no option 'cuont'; did you mean 'count'\? \(its options: count, kind, labels"),
+        (
+            "cuont",
+            "1",
+            r"no option 'cuont'; did you mean 'count'\? \(its options: count, fold_seed, folds, kind, labels",
+        ),
     ],
 )
 def test_wrong_ones_say_what_was_expected(key: str, value: str, said: str) -> None:

@@ -19,8 +19,9 @@ from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
-from fovea.basics import BOUNDS, REFERENCE, BadChoice, Entry, Registry, nearest
-from fovea.data.options import COMMON, numbers, parsed, typed, value_of
+from fovea.basics import BOUNDS, REFERENCE, SEED, BadChoice, Entry, Registry, nearest
+from fovea.data.folds import only_folds
+from fovea.data.options import CHOOSE, COMMON, numbers, parsed, typed, value_of
 from fovea.data.places import find, plain
 from fovea.data.samples import DataSet, Sample
 
@@ -69,9 +70,9 @@ layout = Registry("layout", ("fovea.data",), _check)
 def open_data(given: str | Path, split: str | None = None, names: Sequence[str] | None = None) -> DataSet:
     """A data set by path, by name below the folder that FOVEA_DATA names, or by a layout of yours, package.module:name.
 
-    Options follow a colon: `split=`, `labels=` (classes kept, as 0-49 or 3+5+8), `limit=` (so many, spread evenly),
-    `layout=` (when the files do not tell), and the set's own. A folder's classes are matched to `names` where they all
-    occur there.
+    Options follow a colon: `split=`, `labels=` (classes kept, as 0-49 or 3+5+8), `folds=` (tenths of every class kept,
+    as 0-7, drawn by `fold_seed=`), `limit=` (so many, spread evenly), `layout=` (when the files do not tell), and the
+    set's own. A folder's classes are matched to `names` where they all occur there.
     """
     data: DataSet = opened(given, "pictures", split, names)
     return data
@@ -86,13 +87,16 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     what = holding(chosen.entry)
     if what != holds:
         raise BadChoice(f"{folder or name} holds {what}, not {holds}: open it with fovea.data.{SETS[what][2]}")
-    kept, limit = (options.pop(key, None) if holds == "pictures" else None for key in ("labels", "limit"))
+    kept, folds, seed, limit = (options.pop(key, None) if holds == "pictures" else None for key in CHOOSE)
     arguments = typed(chosen.entry.name, chosen.open, options)
     if "names" in signature(chosen.open).parameters:
         arguments["names"] = names
     data = chosen.open(**arguments) if folder is None else chosen.open(folder, **arguments)
     data = _accepted(chosen.entry, data, holds)
     data = data if kept is None else data.only(numbers(kept))
+    if folds is not None:
+        seed = 0 if seed is None else value_of(f"{name}: fold_seed=", seed, Annotated[int, SEED])
+        data = only_folds(data, numbers(folds), seed)
     return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
 
 

@@ -13,7 +13,8 @@ from fovea.basics import ANY, BOUNDS, REFERENCE, BadChoice, bound_of, importable
 from fovea.data.places import at_home
 
 Size = tuple[int, int]  # width, height
-COMMON = ("labels", "limit", "layout")
+CHOOSE = ("labels", "folds", "fold_seed", "limit")  # of any set of pictures, some
+COMMON = (*CHOOSE, "layout")
 LONGEST = 1000  # numbers in a list
 
 
@@ -26,7 +27,7 @@ def parsed(given: str) -> tuple[str, dict[str, str]]:
         return given, {}
     own = re.match(rf"{REFERENCE.pattern}(?=:|$)", given)
     is_own = own is not None and importable(given.partition(":")[0])
-    name = own[0] if own is not None and is_own else given.partition(":")[0]
+    name = own[0] if own is not None and is_own else _before_options(given)
     options = {}
     for text in filter(None, map(str.strip, given.removeprefix(name)[1:].split(","))):
         key, equals, value = text.partition("=")
@@ -35,6 +36,12 @@ def parsed(given: str) -> tuple[str, dict[str, str]]:
             raise BadChoice(f"options of data are written name:key=value,key=value; got {text!r} in {given!r}{hint}")
         options[key.strip()] = value.strip()
     return name, options
+
+
+def _before_options(given: str) -> str:
+    """The longest path that exists, which may hold colons itself; else what stands before the first."""
+    places = (given[: colon.start()] for colon in reversed([*re.finditer(":", given)]))
+    return next((place for place in places if place and os.path.exists(at_home(place))), given.partition(":")[0])
 
 
 def typed(name: str, function: Callable[..., object], given: Mapping[str, str]) -> dict[str, Any]:
