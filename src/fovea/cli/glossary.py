@@ -207,6 +207,7 @@ OPTIONS = {
     "recipes": Option("Folder of the recipes.", Path, Path("recipes")),
     # training
     "set": Option("Change a key, as optimizer.lr=0.05. Repeat.", metavar="KEY=VALUE", many=True),
+    "name": Option("What it is called."),
     "resume": flag("Go on where a run in this folder was stopped."),
     "fresh": flag("Start anew, whatever is there."),
     # what is written

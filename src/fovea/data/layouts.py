@@ -95,8 +95,7 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     data = _accepted(chosen.entry, data, holds)
     data = data if kept is None else data.only(numbers(kept))
     if folds is not None:
-        seed = 0 if seed is None else value_of(f"{name}: fold_seed=", seed, Annotated[int, SEED])
-        data = only_folds(data, numbers(folds), seed)
+        data = only_folds(data, numbers(folds), value_of(f"{name}: fold_seed=", seed or "0", Annotated[int, SEED]))
     return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
 
 

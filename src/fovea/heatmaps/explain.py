@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice, BadPicture, DoesNotApply, announce, bounded, demand_kinds
+from fovea.data import DataSet
 from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.cost import announce_cost
 from fovea.heatmaps.diagnosis import diagnose
@@ -155,7 +156,7 @@ class ExplainStep(Step[Explained]):
 @bounded
 def explain_batches(
     network: Network,
-    pictures: Inputs,
+    pictures: Inputs | DataSet,
     methods: Sequence[Method],
     target: Target = None,
     layer: Layer = None,

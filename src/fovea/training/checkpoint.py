@@ -14,11 +14,12 @@ from pydantic import AliasChoices, Field, Json, PlainValidator
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice, Count, Damaged, FoveaError, Record, Text, whole
+from fovea.training.folder import CHECKPOINT
 from fovea.training.losses import Loss
 from fovea.training.parts import Part
 from fovea.training.recipe import Recipe, spelled
 
-NAME = "checkpoint.pt"
+NAME = CHECKPOINT
 REMEDY = "start anew with --fresh, or name another --out"
 FREE = {"about", "command", "name", "expected", "took", "save_every", "log_every", "test_every"}  # keys that may change
 
