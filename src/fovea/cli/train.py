@@ -85,7 +85,8 @@ def _by_folder(asked: Asked) -> "tuple[Recipe, str, Path]":
         f"{asked.data}: {sum(counts)} pictures of {classes} classes: {counts[0]} to train, {counts[1]} for validation, "
         f"{counts[2]} to test"
     )
-    if not (asked.resume and written.is_file()):
+    goes_on = asked.resume and written.is_file()
+    if not goes_on:
         with bar(f"loading {asked.one('net')}"):
             heads = _heads(asked.one("net"), len(parts.whole.labels))
         try:
@@ -93,7 +94,11 @@ def _by_folder(asked: Asked) -> "tuple[Recipe, str, Path]":
         except UnicodeEncodeError:
             raise BadChoice(f"--data {asked.data!r} is not UTF-8, as recipes are: rename the folder") from None
     say.print(f"recipe: {written}")
-    return recipes.read(written, asked.set or ()), name, out
+    recipe = recipes.read(written, asked.set or ())
+    begun = recipe.data.train, recipe.network.name
+    if goes_on and begun != (parts.train, asked.one("net") if "net" in asked.typed else begun[1]):
+        raise BadChoice(f"{out} was begun with the data {begun[0]} and the network {begun[1]}: name another --out")
+    return recipe, asked.name or recipe.name or name, out
 
 
 def _heads(net: str, classes: int) -> list[str]:
