@@ -149,7 +149,7 @@ def test_squashing_shows_the_whole_picture(run: Run, tiny: Path) -> None:
     wide.paste(Image.effect_noise((80, 80), 100).convert("RGB"), (0, 10))  # outside the crop
     wide.save("wide.png")
     boxes = []
-    for options in ([], ["--fit", "squash"]):
+    for options in (["--fit", "crop"], ["--fit", "squash"], []):
         words = ("explain", "wide.png", "--target", "output", "--net", tiny, "--out", "out/explain", *options)
         assert run(*words)[0] == 0
         boxes.append(saved().results[0]["maps"][0]["boxes"][0])

@@ -26,6 +26,7 @@ SMALL, PAIRS = 100, 50  # classes whose whole matrix is written; confused pairs 
     about="Classification: top-1 and top-5, how sure they are, and which classes are taken for which.",
     needs=("labels",),
     fit="crop",
+    any_size=True,
     columns=("net", "data", "images", "top1", "top5"),
     interval="top1",
     figure="draw",

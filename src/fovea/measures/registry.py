@@ -11,6 +11,7 @@
 `data`     pictures (the default), clips, sounds or none
 `needs`    of the data: boxes; labels, which are matched to the network's
 `fit`      how pictures come in where the user does not say: crop, squash or whole
+`any_size` pictures may come in different shapes, as a whole one in its proportions does; else all are of one size
 `trained`  False where weights do not matter: networks are built with random ones
 `usual`    the usual values of --net, --data, … where they are not the glossary's
 `columns`  what the table on the terminal shows of the rows: keys, or patterns of them; all if not given
@@ -28,12 +29,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fovea.basics import BadChoice, Entry, Registry, nearest
+from fovea.pictures.fits import FIT, FITS
 
 if TYPE_CHECKING:
     from fovea.measures.figures import Figures
     from fovea.measures.runner import Run
 
-NETS, FITS = ("one", "several", "names", "none"), ("crop", "squash", "whole")
+NETS = ("one", "several", "names", "none")
 DATA, NEEDS = ("pictures", "clips", "sounds", "none"), ("boxes", "labels")
 BENCH = "bench "  # measures of cost beside others begin with it: fovea bench NAME
 
@@ -50,6 +52,7 @@ class Declared:
     data: str = "pictures"
     needs: tuple[str, ...] = ()
     fit: str | None = None
+    any_size: bool = False
     trained: bool = True
     usual: Mapping[str, Any] | None = None
     columns: tuple[str, ...] = ()
@@ -84,7 +87,7 @@ def declared(entry: Entry, function: Any = None) -> Declared:
     found = Declared(entry.name, options, about=entry.about, **traits)
     _refuse(entry.name, "nets", found.nets, NETS, several=isinstance(found.nets, tuple))
     _refuse(entry.name, "data", found.data, DATA)
-    _refuse(entry.name, "fit", found.fit or FITS[0], FITS)
+    _refuse(entry.name, "fit", found.fit or FIT, tuple(FITS))
     for need in found.needs:
         _refuse(entry.name, "needs", need, NEEDS)
     return found

@@ -22,6 +22,7 @@ NEIGHBORS = (1, 2, 4, 8)
     title="Retrieval",
     about="Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?",
     fit="crop",
+    any_size=True,
     columns=("net", "images", "classes", "dimensions", "recall_at_*", "nmi"),
 )
 def retrieval(run: Run, *, features: str | None = None, raw: bool = False, batch: int = 16, seed: int = 0) -> Figures:

@@ -119,7 +119,8 @@ class Run:
         network = self._by_name(net, classes, options) if isinstance(net, (str, Path)) else as_network(net)
         network = network if where is None else placed(network, where)
         fit = given.fit or (None if made else self.declared.fit)
-        return network.fitted(fit) if fit else network
+        network = network.fitted(fit) if fit else network
+        return network if self.declared.any_size else network.of_one_size()
 
     def _by_name(self, name: str | Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
         trained = self.declared.trained and not self.given.untrained
