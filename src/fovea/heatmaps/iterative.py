@@ -77,7 +77,9 @@ def _descend(
             best = torch.where(better, value, best)
             best_f = torch.where(better.unsqueeze(1), f, best_f)
         history.append(value.detach())
+        look.tell(iteration, how.most)
         if len(history) > how.window and bool(((history[-1] - history[-1 - how.window]).abs() < how.tolerance).all()):
+            look.tell(how.most, how.most)
             break
         optimizer.step()
     return best_f.detach(), best * scale, iteration

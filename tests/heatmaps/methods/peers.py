@@ -10,9 +10,10 @@ A peer is a function of a `Subject` that gives a map per picture, N,h,w, before 
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import fovea
 from fovea.basics import DoesNotApply
 from fovea.heatmaps import Look, aims
 from fovea.heatmaps.methods import find
+from fovea.measures.figures import Figures
 from fovea.networks import as_found, cut
 
 os.environ["TQDM_DISABLE"] = "1"  # before a peer is imported
@@ -265,14 +267,26 @@ def rows(networks: Iterable[str]) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-if __name__ == "__main__":
-    found = []
-    for row in rows(tuple(sys.argv[1:]) or FULL):
-        found.append(row)
-        print(*row.values(), flush=True)
+def write(found: Sequence[Mapping[str, Any]], path: Path = Path("results/agreement.json")) -> None:
+    """One row per method and peer, the networks side by side, with the least correlation and why a peer differs."""
+    table = dict[tuple[str, str], dict[str, Any]]()
+    for row in found:
+        line = table.setdefault((row["method"], row["peer"]), {"method": row["method"], "peer": row["peer"]})
+        line[row["net"].rpartition("/")[2].partition("_patch")[0]] = row["cosine"]
+        line["correlation"] = min(line.get("correlation", 1.0), row["correlation"])
+        line["differs"] = line.get("differs") or row["differs"]
     settings = {
         "input": "two photographs of 128 x 128; one of 96 x 96 where a method takes many passes",
-        "cosine, correlation": "of the maps' cells before they are rectified, the least of the pictures",
+        "networks": "the cosine of the maps' cells before they are rectified, the least of the pictures",
+        "correlation": "the same with the mean taken off, the least of the networks",
         "weights": "efficientnet_lite0 as trained, the others drawn with a seed",
     }
-    # Figures("agreement", settings, found).write(Path("results/agreement.json"))
+    Figures("agreement", settings, list(table.values())).write(path, command="python tests/heatmaps/methods/peers.py")
+
+
+if __name__ == "__main__":
+    every = []
+    for row in rows(tuple(sys.argv[1:]) or FULL):
+        every.append(row)
+        print(*row.values(), flush=True)
+    write(every)
