@@ -68,7 +68,7 @@ def _descend(
     optimizer = torch.optim.Adam([v], lr=how.rate)
     history: list[Tensor] = []
     best, best_f = torch.full_like(scale, torch.inf), torch.zeros_like(tangent)
-    for iteration in range(1, how.most + 1):  # noqa: B007 - its last value is reported
+    for iteration in range(1, how.most + 1):
         f = project(v, grid)
         value = loss(look.filtered(f, step, whole).to(f.dtype)) / scale  # N
         (v.grad,) = torch.autograd.grad(value.sum(), v)
