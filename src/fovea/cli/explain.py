@@ -65,7 +65,7 @@ def explain(asked: Asked) -> None:
 
 def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path]) -> None:
     from fovea.heatmaps import explain_batches
-    from fovea.heatmaps.methods import chosen
+    from fovea.heatmaps.methods import ALL, chosen
     from fovea.networks import input_of
     from fovea.results import Step
     from fovea.video.watch import Watching, takes_clips, watch_batches
@@ -75,7 +75,8 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
     target: Any = None if not asked.target else asked.target[0] if len(asked.target) == 1 else list(asked.target)
     net, layer = asked.one("net"), asked.layer
-    settings = network.settings(layer=layer, methods=[found.name for found in methods], target=asked.target)
+    called = list(dict.fromkeys(ALL if found.optional else found.name for found in methods))
+    settings = network.settings(layer=layer, methods=called, target=asked.target)
     settings |= {"net": net, "input": input_of(network)}  # the network as it was typed
 
     def steps() -> "Sequence[Step[Any]] | Any":
