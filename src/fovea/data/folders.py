@@ -37,7 +37,7 @@ def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | N
     asked = splits_asked(f"the folder {called(folder)}", split, splits)
     classes = sorted({name for part in splits for name in subfolders(folder / part)}) if splits else above
     if not classes:
-        raise BadChoice(f"{folder} holds neither manifest.csv nor a folder per class")
+        raise BadChoice(f"{folder} holds neither manifest.csv nor a folder per class, as {folder}/cat/photo.jpg")
     number, labels = _numbered(classes, names)
     samples = []
     for part in asked or ("",):

@@ -200,7 +200,7 @@ class _Run:
         tests = [tested for tested in (self.validated, self.tested) if tested is not None]
         for name, reason in [*self.feed.skipped, *(row for tested in tests for row in tested.skipped)]:
             if name not in self._named:
-                self.show.line(f"skipped {name}: {reason}")
+                self.show.line(f"skipped {reason}" if name in reason else f"skipped {name}: {reason}")
                 self._named[name] = reason
 
     def _score(self, module: nn.Module, tested: Tested | None) -> dict[str, float]:

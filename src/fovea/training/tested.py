@@ -10,7 +10,7 @@ from fovea.heatmaps import DEFAULT, Explained, explain_batches
 from fovea.heatmaps.explain import find
 from fovea.heatmaps.targets import each
 from fovea.networks import Network
-from fovea.results import PAGE, Step, View, Writer
+from fovea.results import FILE, PAGE, Step, View, Writer
 from fovea.training.feed import Progress
 
 MOST = 120  # pictures on the page
@@ -36,6 +36,8 @@ def page_of(network: Network, data: DataSet, outcomes: Sequence[Outcome], folder
     wrong = [outcome for outcome in outcomes if outcome[1] != outcome[2]][:MOST]
     right = [outcome for outcome in outcomes if outcome[1] == outcome[2]][: MOST - len(wrong)]
     settings = {"net": network.name, "data": data.name, "wrong": len(wrong), "right": len(right), "method": DEFAULT}
+    for name in (FILE, PAGE):  # of a run that was thrown away
+        (folder / name).unlink(missing_ok=True)
     with Writer(folder, "test pictures", settings) as writer:
         for step in _steps(network, data, wrong, right):
             writer.add(step.results, step.skipped)
