@@ -77,7 +77,7 @@ def _by_folder(asked: Asked) -> "tuple[Recipe, str, Path]":
     name = asked.name or parts.name
     out = asked.out or Path("out/train") / name
     written = out / folder.RECIPE
-    if (out / folder.CHECKPOINT).is_file() and not (asked.resume or asked.fresh):
+    if (out / folder.CHECKPOINT).is_file() and not (asked.resume or asked.fresh or _restarted(out)):
         raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
     counts = [sum(part.values()) for part in parts.counts()]
     classes = len({sample.label for sample in parts.whole.samples})
@@ -134,12 +134,13 @@ def _again(asked: Asked, out: Path) -> str:
 
 def _restarted(where: Path) -> bool:
     """torchrun starts all processes again when one of them died: then the run that it began goes on by itself."""
+    if of_environment("TORCHELASTIC_RESTART_COUNT", 0, 0) == 0:
+        return False
     from fovea.training.loop import STARTED
     from fovea.training.together import attempt
 
     begun = where / STARTED
-    again = of_environment("TORCHELASTIC_RESTART_COUNT", 0, 0) > 0
-    return again and begun.is_file() and begun.read_bytes() == attempt().encode()
+    return begun.is_file() and begun.read_bytes() == attempt().encode()
 
 
 def _against(expected: dict[str, float], score: dict[str, float]) -> str:
