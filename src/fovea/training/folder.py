@@ -96,7 +96,7 @@ def _check_counts(parts: Parts) -> None:
 def text_of(parts: Parts, net: str, name: str, heads: Sequence[str]) -> str:
     """The recipe, with words for those who want to change it; `heads` are the layers that are new."""
     train = sum(parts.counts()[0].values())
-    epochs = next((epochs for most, epochs in EPOCHS if train <= most), 3)
+    epochs, batch = next((epochs for most, epochs in EPOCHS if train <= most), 3), 16 if train <= 1000 else 32
     labels = sorted({sample.label for sample in parts.whole.samples})
     groups = "".join(f"\n    {{ match = {_quoted(f'{head}.*')}, lr = 3e-3 }}," for head in heads)
     return f"""\
@@ -104,9 +104,10 @@ def text_of(parts: Parts, net: str, name: str, heads: Sequence[str]) -> str:
 name = {_quoted(name)}
 about = {_quoted(f"{net} fine-tuned to tell {len(labels)} classes apart")}
 epochs = {epochs}
-batch = {16 if train <= 1000 else 32}
+batch = {batch}
 best = true           # keep the epoch that does best on the validation pictures
 save_every = 10       # seconds
+log_every = {max(1, min(train // batch, 10))}         # steps
 
 [network]
 name = {_quoted(net)}
