@@ -22,7 +22,7 @@ FOLDER = "index_files"  # beside index.html, as browsers call what they save wit
 PHOTOGRAPH, FIGURE = (480, 480), (1600, 6000)  # pixels, at most; a tall figure is read by scrolling
 QUALITIES = 82, 65, 45, 30  # of JPEG: the first that keeps a photograph
 BYTES = 64_000  # below this
-CELLS = 16_000  # values of all maps of a result together; finer maps are kept coarser
+CELLS, COARSE = 16_000, 400  # values of all fine maps of a result together, and of one that is kept as it is
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class View:
 
     def to_dict(self, sizes: Sequence[tuple[int, int]], sources: Sequence[str], films: Sequence[str]) -> dict[str, Any]:
         """As the page's script reads it; pictures and films by their addresses."""
-        most = max(CELLS // max(len(self.overlays), 1), 49)
+        fine = sum(overlay.cells.size > COARSE for overlay in self.overlays)
+        most = max(CELLS // max(fine, 1), COARSE)
         rows = zip(self.panels, sizes, sources, films, strict=True)
         return {
             "panels": [
