@@ -82,3 +82,39 @@ def test_a_batch_gives_what_each_picture_gives_alone(name: str, pooled: nn.Modul
     together = fovea.explain(net, batch, method=name, batch=2)
     alone = torch.cat([fovea.explain(net, one, method=name).values for one in batch])
     assert torch.allclose(together.values, alone, atol=1e-5)
+
+
+CAMS = [name for name in names() if "cam" in name]
+
+
+@pytest.mark.parametrize("name", CAMS)
+def test_a_pair_is_a_score_of_each_picture(name: str, pooled: nn.Module, batch: Tensor) -> None:
+    net, two = fovea.wrap(pooled, embedding=True), batch[:2]
+    with torch.no_grad():
+        partner = pooled(two).flip(0)
+    direction = partner / partner.norm(dim=1, keepdim=True)
+    seen = fovea.explain(net, two, method=name, target="pair")
+    wanted = fovea.explain(net, two, method=name, target=lambda out: (out * direction).sum(1))
+    assert torch.allclose(seen.values, wanted.values, atol=1e-6)
+
+
+class ChannelsLast(nn.Module):
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.conv, self.fc, self.last = nn.Conv2d(3, 5, 4, 4), nn.Linear(5, 3), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.conv(x).relu()  # N,5,6,12
+        if self.last:
+            return self.fc(features.permute(0, 2, 3, 1).contiguous().square().mean((1, 2)))
+        return self.fc(features.square().mean((2, 3)))
+
+
+@pytest.mark.parametrize("name", [name for name in CAMS if name != "cam"])
+def test_where_the_channels_are_does_not_matter(name: str) -> None:
+    torch.manual_seed(0)
+    first, last, x = ChannelsLast(False).eval(), ChannelsLast(True).eval(), torch.randn(2, 3, 24, 48)
+    last.load_state_dict(first.state_dict())
+    maps = [fovea.explain(fovea.wrap(module, labels=3), x, method=name, target=1) for module in (first, last)]
+    assert maps[0].grid == maps[1].grid == (6, 12)
+    assert torch.allclose(maps[0].values, maps[1].values, atol=1e-6)
