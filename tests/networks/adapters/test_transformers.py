@@ -118,3 +118,26 @@ def test_detection_by_queries(photograph: Image.Image) -> None:
     assert heatmap.values.shape == (1, 1, 8, 12)
     asked = fovea.explain(network, photograph, method="gradcam", target="10 10 90 80")
     assert asked.targets == (("box 10 10 90 80",),)
+
+
+def test_what_comes_before_the_cut_runs_once(monkeypatch: pytest.MonkeyPatch, vit: Any) -> None:
+    """Iterating over the head runs the last block again and again, and the first no more than the network is cut."""
+    kind, runs = type(vit.vit.layers[0]), list[int]()
+    forward = kind.forward
+
+    def counted(self: Any, *args: Any, **named: Any) -> Any:
+        runs.append(next(i for i, layer in enumerate(vit.vit.layers) if layer is self))
+        return forward(self, *args, **named)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    batch = torch.randn(2, 3, 64, 64)
+    heatmap = fovea.explain(fovea.wrap(vit), batch, target="fox")
+    assert heatmap.solver == "iterative"
+    assert runs.count(1) > 30 > 10 > runs.count(0)
+    assert "forward" not in vars(vit.vit.layers[0])
+    vit.vit.layers[0].register_forward_hook(lambda *_: None)  # whoever listens hears every run
+    runs.clear()
+    listened = fovea.explain(fovea.wrap(vit), batch, target="fox")
+    assert listened.solver == "vanilla"
+    assert runs.count(0) == runs.count(1)
+    torch.testing.assert_close(listened.values, heatmap.values, rtol=1e-3, atol=1e-4)

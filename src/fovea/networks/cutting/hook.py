@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fovea.basics import BadNetwork
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
-from fovea.networks.cutting.parts import Cut, Head, Trunk, need_space, one_map, root
+from fovea.networks.cutting.parts import Alone, Cut, Head, Trunk, need_space, one_map, root
+from fovea.networks.cutting.replay import Replay
 from fovea.networks.running import Runnable
 from fovea.networks.threads import alone, heard
 
@@ -61,13 +62,15 @@ def _last_watched(network: Runnable, module: nn.Module, batch: Tensor) -> str | 
 def _hook_cut(network: Runnable, layer: str) -> Cut:
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         roots: list[Tensor] = []
+        replay = Replay(network.module, layer)
 
         def reroot(call: int, value: Tensor) -> Tensor:
             torch.set_grad_enabled(True)  # from here on: the head
+            replay.done = True
             roots.append(root(value, differentiable))
             return roots[-1].clone()
 
-        with torch.set_grad_enabled(differentiable):
+        with torch.set_grad_enabled(differentiable), replay.recording():
             output = _run_with(network, batch, layer, reroot)
         if not roots:
             raise BadNetwork(f"layer {layer!r} did not run for this input")
@@ -83,11 +86,14 @@ def _hook_cut(network: Runnable, layer: str) -> Cut:
                 torch.set_grad_enabled(wanted)
                 return parts[call].clone()
 
-            with torch.no_grad():
+            with torch.no_grad(), alone(network.device), replay.replaying():
                 return _run_with(network, batch, layer, put)
 
+        with torch.no_grad():
+            if differentiable or count > 1 or not torch.allclose(head(roots[0]), output, rtol=1e-4, atol=1e-5):
+                replay.kept.clear()
         if count == 1:
-            return roots[0], output, head, lambda: roots[0], False
+            return roots[0], output, Alone(head) if replay.kept else head, lambda: roots[0], False
         features = root(torch.stack(roots, dim=1).flatten(0, 1), differentiable)
         return features, head(features.clone()), head, lambda: features, False
 

@@ -16,6 +16,16 @@ Enter = Callable[[Tensor, bool], tuple[Tensor, Tensor, Head, Trunk, bool]]
 
 
 @dataclass(frozen=True)
+class Alone:
+    """A head of a hooked network that is run without what comes before it."""
+
+    run: Head
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return self.run(features)
+
+
+@dataclass(frozen=True)
 class Opened:
     """A batch inside a cut network: features at the cut, the output they give, the head to try other features on."""
 
@@ -50,7 +60,8 @@ class Cut:
         layout = layout_of(features, batch)
         if layout is None or layout.cells < 1:
             raise BadChoice(f"layer {self.layer!r} gives {tuple(features.shape)}: no spatial map to look at")
-        return Opened(features, output, head, trunk, layout, frames, self.how == "hook", free, batch)
+        whole = self.how == "hook" and not isinstance(head, Alone)
+        return Opened(features, output, head, trunk, layout, frames, whole, free, batch)
 
 
 def root(features: Tensor, differentiable: bool) -> Tensor:
