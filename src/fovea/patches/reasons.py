@@ -111,7 +111,7 @@ class BranchWhy:
         }
 
     def says(self) -> str:
-        return f"B{self.side}: {spaced(self.label)} {self.probability:.2f}"
+        return f"patch of {self.side}: {spaced(self.label)} {self.probability:.2f}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +144,7 @@ class PictureReport(Shows):
         for branch in self.branches:
             column = [_tile(branch.patch.on_picture(), branch.says(), _evidence(branch.patch), branch.right)]
             if (other := branch.mistaken_for) is not None:
-                title = f"{spaced(branch.label)}, as B{branch.side} knows it"
+                title = f"{spaced(branch.label)}, as patches of {branch.side} know it"
                 column.append(_tile(other.on_picture(), title, _evidence(other), None))
             columns.append(column)
         drawn = [drawing.grid([[tile] for tile in column], 10) for column in columns]

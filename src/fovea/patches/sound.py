@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,12 @@ from fovea.data import BadSound, Sound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks import Network
 from fovea.patches.collecting import collected
-from fovea.results import COLORS, Panel, Results, Shows, Step, View, formerly
+from fovea.results import COLORS, Panel, Results, Shows, Step, View, formerly, marks, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Sounds = str | os.PathLike[str] | Tensor | Iterable[str | os.PathLike[str] | Tensor]
-FOUND, TRUE = "white", "#ff7f0e"  # each with a dark rim, so that they show on any background
 PITCHES = (200, 500, 1000, 2000, 3000)  # Hz that are written beside the bands
 
 
@@ -113,13 +113,15 @@ def draw_sound(sound: Sound | Tensor, network: Network, heard: Heard) -> Image.I
     extent = (first - half, last + half, -0.5, len(values) - 0.5)
     shown = panel.imshow(values, origin="lower", aspect="auto", cmap=COLORS, interpolation="nearest", extent=extent)
     sheet.colorbar(shown, ax=panel, label="dB", pad=0.01)
-    for place, span in enumerate(heard.spans):
-        _mark(panel, (span.start, span.stop), FOUND, "-", str(place + 1) if place else "found", 0.05, True)
-    title = f"{network.label(heard.label)} {heard.probability:.3f}"
+    for place, (span, ink) in enumerate(zip(heard.spans, cycle(marks.INKS), strict=False), 1):
+        name = str(place) if len(heard.spans) > 1 else ""
+        _mark(panel, (span.start, span.stop), ink, name, max(1.0, 4.0 - 0.7 * place))
+    title = f"{spaced(network.label(heard.label))} {heard.probability:.2f}"
     if isinstance(sound, Sound):
-        _mark(panel, sound.span, TRUE, "--", "true", 0.01, False)
-        title += f" (true: {network.label(sound.label)})"
-    panel.set(title=title, xlabel="seconds", ylabel="Hz, in mel bands", xlim=(0, len(waveform) / spectrogram.rate))
+        _mark(panel, sound.span, "white", "", 2.0, "--")
+        title += f" (dashed: the true {spaced(network.label(sound.label))})"
+    panel.set_title(title, loc="left", pad=24 if len(heard.spans) > 1 else 6)  # above the numbers
+    panel.set(xlabel="seconds", ylabel="Hz, in mel bands", xlim=(0, len(waveform) / spectrogram.rate))
     middles = spectrogram.pitches()
     ticks = [pitch for pitch in PITCHES if middles[0] <= pitch <= middles[-1]]
     panel.set_yticks(np.interp(ticks, middles, np.arange(len(middles))), [f"{pitch:,}" for pitch in ticks])
@@ -128,21 +130,16 @@ def draw_sound(sound: Sound | Tensor, network: Network, heard: Heard) -> Image.I
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
-def _mark(panel: "Axes", span: tuple[float, float], ink: str, style: str, name: str, inset: float, above: bool) -> None:
-    """A box over the whole height, but for `inset` of it at either end, with its name inside."""
+def _mark(panel: "Axes", span: tuple[float, float], ink: str, name: str, thick: float, style: str = "-") -> None:
+    """A box over the whole height, its name above the panel, where no line strikes it through."""
     from matplotlib.patches import Rectangle
 
     start, stop = span
     place = panel.get_xaxis_transform()  # seconds across, shares of the panel's height up
-    for color, width, line in (("black", 4.0, "-"), (ink, 2.0, style)):
-        panel.add_patch(
-            Rectangle(
-                (start, inset), stop - start, 1 - 2 * inset, transform=place, fill=False, edgecolor=color,
-                linewidth=width, linestyle=line,
-            )
-        )  # fmt: skip
-    panel.text(
-        (start + stop) / 2, 0.97 - inset if above else 0.03 + inset, name, color=ink, transform=place, ha="center",
-        va="top" if above else "bottom", fontweight="bold",
-        bbox={"facecolor": "black", "alpha": 0.6, "pad": 1.5, "linewidth": 0},
-    )  # fmt: skip
+    for color, width, line in (("black", thick + 2, "-"), (ink, thick, style)):
+        box = Rectangle((start, 0.01), stop - start, 0.98, transform=place, fill=False, edgecolor=color)
+        box.set(linewidth=width, linestyle=line)
+        panel.add_patch(box)
+    if name:
+        frame = {"facecolor": ink, "pad": 2.5, "linewidth": 0.8}
+        panel.text((start + stop) / 2, 1.04, name, transform=place, ha="center", va="bottom", bbox=frame)

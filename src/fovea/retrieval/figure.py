@@ -9,7 +9,7 @@ from PIL import Image
 from fovea.basics import BadPicture
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import MAX_PIXELS, Picture, on_pixels
-from fovea.results import drawing
+from fovea.results import drawing, spaced
 from fovea.retrieval.alike import Maps, Neighbor
 
 LARGE, SMALL = (560, 420), (300, 225)  # pixels that the query, and a neighbor, fit in
@@ -80,7 +80,7 @@ def sheet(search: Drawn, title: str, subtitle: str, net: str) -> Image.Image:
 def _tile(card: Card) -> Image.Image:
     neighbor, nothing = card.neighbor, Image.new("RGB", (1, 1), "white")
     itself = "itself" if neighbor.itself else ""
-    words = " ".join(filter(None, (f"{neighbor.similarity:.3f}", neighbor.label, itself)))
+    words = " ".join(filter(None, (spaced(neighbor.label or ""), f"similarity {neighbor.similarity:.3f}", itself)))
     row = [drawing.named(card.picture or nothing, SMALL, words, card.reason or Path(neighbor.name).name)]
     if card.query_part and card.own_part:
         row.append(drawing.named(card.query_part, SMALL, "part of the query", "where it is like the neighbor"))
