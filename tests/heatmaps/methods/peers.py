@@ -8,6 +8,7 @@ A peer is a function of a `Subject` that gives a map per picture, N,h,w, before 
 `python tests/heatmaps/methods/peers.py` compares everything and writes results/agreement.json.
 """
 
+import copy
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,9 @@ DIFFERS = {  # why a peer's maps are others
     ("scorecam", "torchcam"): "brings channels to 0..1 before they are upsampled, not after",
     ("ablationcam", "grad-cam"): "sets a channel to -1e7, lower with every channel, where features may be negative; "
     "and class tokens' channels, too",
+    ("guided-backprop", "captum"): "guides ReLU layers alone, not EfficientNet-Lite's ReLU6",
+    ("deeplift", "captum"): "follows ReLU layers alone, not EfficientNet-Lite's ReLU6: its pixels do not make up the "
+    "score there",
 }
 NETWORKS = {  # the layer that is looked at; tokens before the patches
     "timm/resnet50": ("layer4", None),
@@ -221,6 +225,97 @@ def _(subject: Subject) -> Tensor:
         raise NotImplementedError("no pooling before one linear layer")
     fc = next(name for name in ("fc", "classifier") if hasattr(subject.module, name))
     return _torchcam("CAM", subject, fc_layer=fc)
+
+
+RISE, OCCLUSION = "rise:masks=100", "occlusion:window=24,stride=12"
+PAPERS = "the papers, written out"
+CAPTUM = {
+    "integrated-gradients": ("IntegratedGradients", {"n_steps": 32}),
+    "input-x-gradient": ("InputXGradient", {}),
+    "guided-backprop": ("GuidedBackprop", {}),
+    "deeplift": ("DeepLift", {}),
+}
+
+
+def _captum(name: str, subject: Subject) -> Tensor:
+    """By hand on the module itself; sizes are added up over channels where fovea does so."""
+    import captum.attr
+
+    kind, options = CAPTUM[name]
+    given = subject.batch.clone().requires_grad_()
+    found = getattr(captum.attr, kind)(subject.module).attribute(given, target=subject.classes, **options)
+    return (found.abs() if name == "guided-backprop" else found).sum(1).detach()
+
+
+for _method in CAPTUM:
+    peer(_method, "captum")(partial(_captum, _method))
+
+
+@peer("smoothgrad", "captum")
+def _(subject: Subject) -> Tensor:
+    """With the noise of fovea's, which is the same for every picture, by captum's own seed."""
+    from captum.attr import NoiseTunnel, Saliency
+
+    found = []
+    for picture, index in zip(subject.batch, subject.classes, strict=True):
+        torch.manual_seed(0)
+        spread = 0.15 * float(picture.max() - picture.min())
+        options = {"nt_type": "smoothgrad", "nt_samples": 32, "nt_samples_batch_size": 4, "stdevs": spread}
+        tunnel = NoiseTunnel(Saliency(subject.module))
+        found.append(tunnel.attribute(picture[None].clone().requires_grad_(), target=index, abs=False, **options))
+    return torch.cat(found).abs().sum(1).detach()
+
+
+@peer(OCCLUSION, "captum")
+def _(subject: Subject) -> Tensor:
+    from captum.attr import Occlusion
+
+    module = nn.Sequential(subject.module, nn.Softmax(1))
+    return Occlusion(module).attribute(subject.batch, (3, 24, 24), (3, 12, 12), target=subject.classes)[:, 0]
+
+
+@peer(RISE, PAPERS)
+def _(subject: Subject) -> Tensor:
+    """Eq. 6, mask after mask; the mean is taken off, as fovea's has it."""
+    masks = [mask[0, 0] for part in find(RISE).run.drawn(subject.batch, 16) for mask in part]
+    maps = []
+    with torch.no_grad():
+        for picture, index in zip(subject.batch, subject.classes, strict=True):
+            scores = [float(subject.module((picture * mask)[None]).softmax(1)[0, index]) for mask in masks]
+            total = sum(score * mask for score, mask in zip(scores, masks, strict=True))
+            maps.append(total / (0.5 * len(masks)) - sum(scores) / len(masks))
+    return torch.stack(maps)
+
+
+def _attentions(subject: Subject) -> tuple[Tensor, list[Tensor]]:
+    """Unfused, timm's attention passes its weights through its dropout."""
+    kept: list[Tensor] = []
+    module = copy.deepcopy(subject.module)
+    for block in module.blocks:
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda _, __, out: kept.append(out))
+    return module(subject.batch), kept
+
+
+@peer("rollout", PAPERS)
+def _(subject: Subject) -> Tensor:
+    """Abnar and Zuidema 2020, Eq. 1."""
+    rolled = torch.eye(1)
+    for attention in _attentions(subject)[1]:
+        mixed = 0.5 * attention.mean(1) + 0.5 * torch.eye(attention.shape[-1])
+        rolled = mixed / mixed.sum(2, keepdim=True) @ (rolled if rolled.ndim == 3 else torch.eye(mixed.shape[-1]))
+    return rolled[:, 0, subject.prefix :].detach()
+
+
+@peer("rollout-gradient", PAPERS)
+def _(subject: Subject) -> Tensor:
+    """Chefer et al. 2021, Eqs. 5 and 6."""
+    output, attentions = _attentions(subject)
+    chosen = output.gather(1, torch.tensor(subject.classes).unsqueeze(1)).sum()
+    relevance = torch.eye(attentions[0].shape[-1])
+    for attention, gradient in zip(attentions, torch.autograd.grad(chosen, attentions), strict=True):
+        relevance = relevance + (attention * gradient).clamp(min=0).mean(1) @ relevance
+    return relevance[:, 0, subject.prefix :].detach()
 
 
 def ours(subject: Subject, method: str, library: str = "") -> Tensor:

@@ -41,4 +41,5 @@ def test_of_networks_that_people_use(method: str, library: str, net: str) -> Non
 def test_a_peer_that_differs_is_one_of_several(method: str, library: str) -> None:
     """Where a peer is not followed, another that is independent agrees."""
     others = [other for name, other in PEERS if name == method and other != library and (name, other) not in DIFFERS]
-    assert others or method == "scorecam"  # whose two peers differ in what little they do to a mask
+    alone = ("scorecam", "guided-backprop", "deeplift")  # whose peers differ in masks a little, and at ReLU6
+    assert others or method in alone
