@@ -12,7 +12,7 @@ from PIL import Image
 
 from commands import all_commands
 from fovea.basics import BadChoice
-from fovea.cli import app, refusals
+from fovea.cli import app, glossary, refusals
 
 WRONG = {  # an option, what is typed, what is said; exit status 1: nothing could be done, 2: wrong usage
     "--net": ("resnet5000", "no network 'resnet5000'; did you mean 'timm/resnet50'", 2),
@@ -127,3 +127,11 @@ def test_numbers_and_words_that_are_no_class_pass() -> None:
     refusals.refuse({"net": ("efficientnet_lite0",), "target": ("top5", "output", "281", "Tabby")})
     with pytest.raises(BadChoice, match="class 1000 does not exist"):
         refusals.refuse({"net": ("efficientnet_lite0",), "target": ("1000",)})
+
+
+def test_options_of_methods_pass_and_wrong_ones_are_told() -> None:
+    asked = glossary.OPTIONS["method"].values("method", ["gradcam,rise:masks=20,cells=3,all", "occlusion:window=9"])
+    assert asked == ("gradcam", "rise:masks=20,cells=3", "all", "occlusion:window=9")
+    refusals.refuse({"method": asked})
+    with pytest.raises(BadChoice, match="no option 'maks'; did you mean 'masks'"):
+        refusals.refuse({"method": ["rise:maks=20"]})

@@ -11,7 +11,7 @@ from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, show, warn, write
 from fovea.cli.glossary import drawable
-from fovea.heatmaps import DEFAULT, in_words, known, method, names
+from fovea.heatmaps import DEFAULT, in_words, names
 
 if TYPE_CHECKING:
     from fovea.networks import Network
@@ -48,9 +48,6 @@ def explain(asked: Asked) -> None:
     stills, clips = apart(asked.pictures)
     if (asked.frames or asked.every) and not clips:
         raise BadChoice(f"--{'frames' if asked.frames else 'every'} is of clips, and none was given")
-    for name in asked.method or ():
-        if name != SELF_ATTENTION:
-            known(name)  # a wrong one is told before the weights are read
     asked.folder()
     network = asked.network()
     if network.can("streams"):
@@ -141,7 +138,6 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
 )
 def sanity(asked: Asked) -> None:
     """Randomize the network's weights, layer by layer: do its maps change, as they must?"""
-    method.entry(asked.one("method"))
     drawable("--out", asked.out)
     from fovea.heatmaps.sanity import sanity as check
     from fovea.measures.figures import Figures

@@ -80,11 +80,11 @@ def _data(given: str) -> None:
 
 
 def _methods(names: Iterable[str]) -> None:
-    from fovea.heatmaps import method
+    from fovea.heatmaps import known
 
     for name in names:
         if name not in SPECIAL:
-            method.entry(name)
+            known(name)
 
 
 def _sources(given: Iterable[str]) -> None:
