@@ -1,5 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found, refused
 from conftest import Through
-from fovea.basics import DoesNotApply
+from fovea.basics import DoesNotApply, Listener, listening
 from fovea.data import Box, DataSet, Pixels, Sample
 from fovea.heatmaps import Aim, Finding, Look, usual
 from fovea.measures import trust_figure
@@ -101,7 +103,7 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
     assert best["verdict"] == "recommended"
     assert best["insertion"] > control["insertion"]
     assert best["deletion"] < control["deletion"]
-    assert found.details["recommendation"][0].startswith(f"Use {best['method']}: localization ")
+    assert found.details["recommendation"][0].startswith(f"Use {' or '.join(found.details['level'])}: localization ")
 
 
 def test_every_method_is_measured_if_none_is_named() -> None:
@@ -121,6 +123,54 @@ def test_data_without_boxes_is_measured_by_the_rest() -> None:
     assert found.rows[0]["insertion"] > found.rows[1]["insertion"]
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A flat folder of six pictures."""
+    for sample in squares((), 6).samples:
+        sample.read().save(tmp_path / sample.name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("pattern", ["", "*.png"])
+def test_a_flat_folder_is_measured_by_the_class_that_is_predicted(photos: Path, pattern: str) -> None:
+    found = measured(network(), photos / pattern, ["gradcam"], steps=4)
+    assert {row["images"] for row in found.rows} == {6}
+    assert found.settings["localisation"] == "no boxes"
+    assert rows(found)["gradcam"]["insertion"] > rows(found)["random"]["insertion"]  # type: ignore[operator]
+    several = [str(path) for path in sorted(photos.iterdir())[:3]]
+    assert {row["images"] for row in measured(network(), several, ["gradcam"], steps=4).rows} == {3}
+
+
+def test_folders_whose_names_the_network_does_not_know(photos: Path) -> None:
+    """Their boxes are measured with maps of the class that is predicted, which is told once."""
+    (photos / "mine").mkdir()
+    for path in photos.glob("*.png"):
+        path.rename(photos / "mine" / path.name)
+    (photos / "boxes.csv").write_text("file,boxes\n" + "".join(f"mine/{i}.png,8 4 16 12\n" for i in range(6)))
+    found = measured(network(), photos, ["gradcam"], steps=4, batch=2)
+    known = "network does not know all classes of"
+    assert [known in words for words in found.warnings] == [True]
+    assert found.warnings[0].endswith("as 'mine': by the class that the network predicts")
+    assert rows(found)["gradcam"]["gt_known"] == measured(network(), squares(count=6), ["gradcam"]).rows[0]["gt_known"]
+
+
+def test_faithfulness_needs_no_labels(photos: Path) -> None:
+    found = fovea.measure("faithfulness", network(), photos, method=["gradcam", "random"], steps=4)
+    assert found.settings["labels"] == "none: by the class that the network predicts"
+    assert found.rows[0]["insertion"] > found.rows[1]["insertion"]
+    with refused("has no true classes that"):
+        fovea.measure("faithfulness", network(), photos, method=["gradcam"], true_class=True)
+
+
+def test_the_size_is_announced() -> None:
+    lines: list[str] = []
+    with listening(Listener(lines.append, lambda words: None)):
+        measured(network(), squares(), ["gradcam"], curve_pictures=4, steps=4)
+    assert lines[0] == (
+        "4 pictures x 2 methods x 6 masks = 48 passes; maps of 4 copies with random weights; boxes of 12 pictures"
+    )
 
 
 def test_an_embedding_is_followed_by_its_cosine_and_methods_that_are_one_are_told() -> None:
@@ -197,21 +247,40 @@ def test_the_better_one_is_recommended_even_if_it_is_slow() -> None:
     assert text.endswith("Random maps reach localization 0.300, insertion 0.200, deletion 0.300.")
 
 
-def test_ties_go_to_the_quickest_then_to_the_first() -> None:
+def test_ties_are_settled_by_speed_and_told_as_ties_where_they_are_not() -> None:
     slow, quick = made("a", 0.6, 0.4, 0.1, x_forward=3.0), made("b", 0.6, 0.4, 0.1, x_forward=1.1)
     name, verdicts, text = advised(slow, quick)
     assert (name, verdicts["a"]) == ("b", "as good, slower")
-    assert "On no measure is it told apart from a (3.00 x): of these it is the quickest." in text
+    assert "a (3.00 x) is level with it on every measure, and slower." in text
     name, verdicts, text = advised(made("a", 0.6, 0.4, 0.1), quick)
-    assert (name, verdicts["b"]) == ("a", "as good")
-    assert "of these it is the first named" in text
+    assert (name, verdicts["b"]) == ("a", "as good: either will do")
+    assert text.startswith("Use a or b: localization ")
+    assert "a (1.00 x) and b (1.10 x) are level on every measure, in sanity and in time: either will do." in text
+
+
+def test_the_order_in_which_methods_are_named_decides_nothing() -> None:
+    given = [
+        made("b", 0.6, 0.4, 0.1),
+        made("gradcam", 0.6, 0.4, 0.1, x_forward=1.05),
+        made("l2caf", 0.6, 0.4, 0.1, x_forward=1.2),
+        made("c", 0.6, 0.4, 0.1, x_forward=4.0),
+        made("d", 0.6, 0.4, 0.1, sanity_last=0.7),
+    ]
+    found = [advise([*order, CONTROL], compare([*order, CONTROL])) for order in permutations(given)]
+    assert {advice.recommended for advice in found} == {"l2caf"}  # the default, of those that are level
+    assert {advice.level for advice in found} == {("b", "gradcam", "l2caf")}
+    assert len({advice.sentences[1:4] for advice in found}) == 1
+    text = str(found[0])
+    assert text.startswith("Use b or gradcam or l2caf: ")
+    assert "c (4.00 x) is level with it on every measure, and slower." in text
+    assert "d (1.00 x) is level with it on every measure, but hardly changes with the last layer." in text
 
 
 def test_equals_are_told_apart_by_whether_they_are_about_the_class() -> None:
     vague, sharp = made("a", 0.6, 0.4, 0.1, sanity_last=0.6), made("b", 0.6, 0.4, 0.1, x_forward=3.0)
     name, _, text = advised(vague, sharp)
     assert name == "b"
-    assert "of these it is the only one whose maps change with the last layer." in text
+    assert "a (1.00 x) is level with it on every measure, but hardly changes with the last layer." in text
     assert "Still alike with a random last layer, and so about more than the class: a (0.60)." in text
     found = [vague, sharp, CONTROL]
     embedding = advise(found, compare(found), of_classes=False)
@@ -221,7 +290,7 @@ def test_equals_are_told_apart_by_whether_they_are_about_the_class() -> None:
 
 def test_a_certain_difference_that_is_worth_nothing_is_a_tie() -> None:
     name, verdicts, _ = advised(made("a", 0.6, 0.400, 0.1), made("b", 0.6, 0.405, 0.1))
-    assert (name, verdicts["b"]) == ("a", "as good")
+    assert (name, verdicts["b"]) == ("a", "as good: either will do")
 
 
 def test_one_that_wins_here_and_loses_there_is_told() -> None:
@@ -258,7 +327,11 @@ def test_the_same_maps_are_no_rivals() -> None:
     name, verdicts, text = advised(made("a", 0.6, 0.4, 0.1), made("b", 0.6, 0.4, 0.1, same_as="a"))
     assert (name, verdicts["b"]) == ("a", "the same maps as a")
     assert "b gives the same maps here." in text
-    assert "told apart" not in text
+    assert "level" not in text
+    quicker = made("b", 0.6, 0.4, 0.1, same_as="a", x_forward=0.5)
+    name, verdicts, text = advised(made("a", 0.6, 0.4, 0.1), quicker)
+    assert (name, verdicts["a"]) == ("b", "the same maps as b")
+    assert "a gives the same maps here." in text
 
 
 def test_the_figure_shows_every_measure_and_the_recommended_method(found: Figures) -> None:

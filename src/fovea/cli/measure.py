@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from fovea.basics import REFERENCE
+from fovea.basics import REFERENCE, BadChoice
 from fovea.cli.commands import Asked, Command, Declaration, build
 from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
 from fovea.cli.glossary import DRAWN, OPTIONS, Option, drawable
@@ -57,7 +57,7 @@ def declaration(declared: Declared) -> Declaration:
     options: list[str] = []
     if declared.data != "none":
         options += ["data", "split", "limit"] if declared.data == "pictures" else ["data"]
-        required += [] if "data" in usual else ["data"]
+        required += [] if "data" in usual or "labels?" in declared.needs else ["data"]
     if isinstance(declared.nets, tuple):
         options += declared.roles
         required += [role for role in declared.nets if role in declared.roles and role not in usual]
@@ -73,7 +73,8 @@ def declaration(declared: Declared) -> Declaration:
     if declared.nets == "several":
         help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
     usual |= {name: value for name, value in declared.options.items() if value is not None}
-    return Declaration(declared.name, (), tuple(dict.fromkeys(options)), required, usual, help, own)
+    arguments = ("pictures?",) if "labels?" in declared.needs else ()
+    return Declaration(declared.name, arguments, tuple(dict.fromkeys(options)), required, usual, help, own)
 
 
 def _own(measure: str, name: str, value: Any) -> Option:
@@ -87,6 +88,8 @@ def run(declared: Declared, asked: Asked) -> None:
     """Take the measure, print its tables, and write what was asked for."""
     if declared.figure and asked.out:
         drawable("--out", asked.out, (*DRAWN, ".svg"))
+    if "labels?" in declared.needs and (asked.data is None) == (not asked.pictures):
+        raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=test: one of the two")
     options = {name: asked.values[name] for name in declared.options}
     with bar(declared.title or declared.name) as advance:
         from fovea.measures.runner import draw, recipe_of, take
@@ -110,6 +113,7 @@ def _given(declared: Declared, asked: Asked) -> "Given":
     if declared.roles:
         nets = {role: asked.one(role) if OPTIONS[role].many else values[role] for role in declared.roles}
     simple = {name: values.get(name) for name in ("data", "split", "limit", "weights")}
+    simple["data"] = list(values["pictures"]) if values.get("pictures") else simple["data"]
     fit = values["fit"] if "fit" in asked.typed else None
     return Given(nets, fit=fit, device=values.get("device"), untrained=bool(values.get("untrained")), **simple)
 

@@ -66,7 +66,8 @@ def prototypes(asked: Asked) -> None:
         written = page.write_answers(answers, writer.folder, writer.others)
     else:
         numbers = likeness.choose(network, asked.class_ or ())
-        with bar("looking for the nearest") as advance:
+        words = f"looking for parts of {len(data):,} pictures of {data.name} like {len(numbers)} prototypes"
+        with bar(words, "--nearest 0 shows the prototypes alone") as advance:
             found = likeness.nearest(
                 network, data, count=asked.nearest, prototypes=numbers, batch=asked.batch, progress=advance
             )

@@ -1,11 +1,13 @@
 """L2-CAF by gradient descent (paper 3.1, 3.2), on the head alone (Eq. 3) or through the whole network."""
 
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fovea.basics import announce, duration, is_new
 from fovea.heatmaps import constraints
 from fovea.heatmaps.look import Finding, Look
 from fovea.heatmaps.targets import Score
@@ -34,6 +36,8 @@ class Descent:
 
 
 PAPER = Descent.paper()
+TRIED = 10  # iterations that show how long the others take
+LONG = 10.0  # seconds that are announced
 
 
 def descend(
@@ -68,7 +72,10 @@ def _descend(
     optimizer = torch.optim.Adam([v], lr=how.rate)
     history: list[Tensor] = []
     best, best_f = torch.full_like(scale, torch.inf), torch.zeros_like(tangent)
+    begun = perf_counter()
     for iteration in range(1, how.most + 1):
+        if iteration % TRIED == 0:
+            _announce(look, (perf_counter() - begun) / iteration * how.most * look.steps, how.most * look.steps)
         f = project(v, grid)
         value = loss(look.filtered(f, step, whole).to(f.dtype)) / scale  # N
         (v.grad,) = torch.autograd.grad(value.sum(), v)
@@ -83,6 +90,16 @@ def _descend(
             break
         optimizer.step()
     return best_f.detach(), best * scale, iteration
+
+
+def _announce(look: Look, seconds: float, most: int) -> None:
+    """That it takes long, once, as the first iterations show."""
+    if seconds >= LONG and is_new(f"search of {look.doing}"):
+        through = "the whole network" if look.opened.whole else "the layers after the cut"
+        announce(
+            f"{look.doing} has no exact solution here and searches for one: up to {most:,} passes through {through}, "
+            f"at most {duration(seconds)} for each batch of {len(look.output)}; gradcam takes one (--method gradcam)"
+        )
 
 
 def _start(look: Look, loss: Score, tangent: Tensor, how: Descent, step: int) -> Tensor:

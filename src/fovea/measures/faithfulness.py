@@ -26,7 +26,7 @@ from fovea.measures.figures import Figures
 from fovea.measures.random_control import methods_or_control
 from fovea.measures.registry import measure
 from fovea.measures.runner import Run
-from fovea.networks import Network, match_by_trying
+from fovea.networks import Network
 
 Key = tuple[str, str]  # a method's name, a kind's name
 
@@ -40,7 +40,7 @@ READS = {"probability": "mean probability of the class", "accuracy": "top-1 accu
     title="Faithfulness",
     about="Faithfulness: does the answer hang on the pixels that the maps call important? Areas under the curves; "
     "random is the control.",
-    needs=("labels",),
+    needs=("labels?",),
     fit="crop",
     figure="draw",
 )
@@ -85,7 +85,7 @@ def faithfulness(
     for (name, kind), found in whole.items():
         rows += [{**about[name], "kind": kind, **point} for point in _points(found, shares)]
     settings = {
-        "labels": f"matched by {how}",
+        "labels": how,
         "class": "the true one" if true_class else "the one that the network puts first",
         "steps": steps,
         "area": "share of the input's pixels kept or taken away, best first; under the curves by the trapezoid rule",
@@ -160,9 +160,12 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
     for samples, ((tensors, shown, _),) in run.inputs(batch, parts=0):
         if tensors.ndim != 4:
             raise BadChoice(f"faithfulness needs inputs N,C,H,W; this network takes {tuple(tensors.shape)}")
-        matching = matching or match_by_trying(network, run.data, tensors)
-        labels = matching.of(samples)
-        maps, output = look_at(network, tensors, shown, methods, labels if true_class else "top1")
+        matching = matching or run.known_classes(tensors)
+        if true_class and matching is None:
+            raise BadChoice(f"{run.data.name} has no true classes that {network.name or 'the network'} knows")
+        true = matching.of(samples) if matching is not None else None
+        maps, output = look_at(network, tensors, shown, methods, true if true_class else "top1")
+        labels = output.argmax(1).cpu() if true is None else true
         run.refused |= maps.refused
         good = output.isfinite().all(1).cpu()
         run.skipped += [
@@ -172,7 +175,7 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
             continue
         yield _Part(
             network,
-            matching.how,
+            f"matched by {matching.how}" if matching is not None else "none: by the class that the network predicts",
             tensors[good],
             labels[good],
             (labels if true_class else output.topk(1).indices[:, 0].cpu())[good],

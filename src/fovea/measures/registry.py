@@ -9,7 +9,8 @@
 `nets`     one (the default), several, names (which it loads itself), none, or the roles that networks play in it, as
            ("localizer", "net", "full"); a role that ends in ? may be left out
 `data`     pictures (the default), clips, sounds or none
-`needs`    of the data: boxes; labels, which are matched to the network's
+`needs`    of the data: boxes; labels, which are matched to the network's; or "labels?", where there are any that the
+           network knows: pictures of any folder will do, and the class that it predicts stands for theirs
 `fit`      how pictures come in where the user does not say: crop, squash or whole
 `any_size` pictures may come in different shapes, as a whole one in its proportions does; else all are of one size
 `trained`  False where weights do not matter: networks are built with random ones
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from fovea.measures.runner import Run
 
 NETS = ("one", "several", "names", "none")
-DATA, NEEDS = ("pictures", "clips", "sounds", "none"), ("boxes", "labels")
+DATA, NEEDS = ("pictures", "clips", "sounds", "none"), ("boxes", "labels", "labels?")
 BENCH = "bench "  # measures of cost beside others begin with it: fovea bench NAME
 
 

@@ -14,12 +14,13 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadPicture, demand_bounds, nearest, whole
-from fovea.data import DataSet, Sample, open_clips, open_data, open_sounds, parsed
+from fovea.data import DataSet, Sample, open_clips, open_data, open_loosely, open_sounds, parsed, pictures_of
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
 from fovea.networks import (
     Group,
+    Matching,
     Network,
     NetworkLike,
     as_network,
@@ -27,6 +28,7 @@ from fovea.networks import (
     groups_for,
     input_of,
     loading,
+    match_by_trying,
     ours,
     placed,
 )
@@ -80,6 +82,7 @@ class Run:
     workers: int = 0  # processes that may help
     skipped: list[tuple[str, str]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)  # methods that do not apply to a network, and why
+    warnings: list[str] = field(default_factory=list)
 
     @cached_property
     def networks(self) -> dict[str, Network]:
@@ -141,14 +144,17 @@ class Run:
         given = self.given
         if given.data is None:
             raise BadChoice(f"measure {self.declared.name!r} needs data: a name or a path, or an opened set")
+        if isinstance(given.data, (list, tuple)) and "labels?" in self.declared.needs:
+            return pictures_of(given.data).first(given.limit)
         if not isinstance(given.data, (str, Path)):
             if given.split is not None:
                 raise BadChoice(f"split={given.split!r} is of data given by name; this set is opened already")
             return given.data if given.limit is None else given.data.first(given.limit)
         if self.declared.data != "pictures":
             return (open_clips if self.declared.data == "clips" else open_sounds)(str(given.data))
-        labels = self.network.labels if "labels" in self.declared.needs else None
-        return open_data(given.data, given.split, labels).first(given.limit)
+        labels = self.network.labels if {"labels", "labels?"} & {*self.declared.needs} else None
+        opens = open_loosely if "labels?" in self.declared.needs else open_data
+        return opens(given.data, given.split, labels).first(given.limit)
 
     @cached_property
     def data(self) -> DataSet:
@@ -162,6 +168,20 @@ class Run:
                 f"{found.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)"
             )
         return with_boxes
+
+    def known_classes(self, tensors: Tensor) -> Matching | None:
+        """Which outputs the data's classes are. None where it has none that the network knows, which is told: then what
+        the network predicts stands for them."""
+        try:
+            found = match_by_trying(self.network, self.data, tensors) if self.data.labeled else None
+        except BadChoice:  # it knows some of them, or has fewer outputs
+            found = None
+        if found is not None and not found.how.endswith("differ"):
+            return found
+        name, some = self.network.name or "the network", self.data.labels[self.data.samples[0].label]
+        why = f"{name} does not know all classes of {self.data.name}, as {some!r}" if some else "there are no labels"
+        self.warnings = list(dict.fromkeys([*self.warnings, f"{why}: by the class that the network predicts"]))
+        return None
 
     def groups(self, size: int, networks: Sequence[Network] = ()) -> Iterator[list[Group]]:
         """The pictures of the data as batches, one for every network: decoded once for all of them.
@@ -193,7 +213,7 @@ class Run:
     def figures(self, rows: Sequence[Row], settings: Mapping[str, Any], **more: Any) -> Figures:
         """The figures of this run: its data, how pictures came in, the settings, and what was skipped."""
         found = {"data": self.data.name, "input": ", ".join(dict.fromkeys(map(input_of, self.networks.values())))}
-        more = {**more, "warnings": [*more.get("warnings", ()), *refusals(self.refused)]}
+        more["warnings"] = [*self.warnings, *more.get("warnings", ()), *refusals(self.refused)]
         return Figures(
             self.declared.name, {**found, **settings, "skipped": len(self.skipped)}, rows, self.skipped, **more
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, announce
 from fovea.heatmaps import COPIES, names, usual
 from fovea.heatmaps.methods import Method
 from fovea.measures import Figures, Run, measure
@@ -44,8 +44,8 @@ RULES = {
     "left_out": f"rank correlation of at least {UNCHANGED} with all layers random; worse than random maps on any "
     "measure; neither insertion nor deletion better than theirs",
     "recommended": "beaten on the fewest measures by the methods left; of several, one whose maps of a class change "
-    f"with the last layer (below {UNCHANGED}), then the quickest (times within {AS_QUICK - 1:.0%} are equal), then the "
-    "first named",
+    f"with the last layer (below {UNCHANGED}), then the quickest (times within {AS_QUICK - 1:.0%} are equal); of those "
+    "still level either will do, and all are named in `level`",
 }
 
 
@@ -53,7 +53,7 @@ RULES = {
     "trust",
     title="Which map to trust",
     about="Which map should I trust? Every method's localization, insertion, deletion, sanity and time, and a verdict.",
-    needs=("labels",),
+    needs=("labels?",),
     fit="squash",
     columns=("method", "gt_known", "insertion", "deletion", "sanity_last", "sanity_all", "x_forward", "verdict"),
     figure="draw",
@@ -78,7 +78,8 @@ def trust(
     work = (len(with_boxes), len(with_boxes) * len(methods), masked, len(few) * len(COPIES), rounds)
     on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(run.progress, *work)
     skipped: dict[str, str] = {}
-    maps, how = mapped(looking, with_boxes, batch, skipped, on_boxes)
+    announce(_size(methods, len(few), steps, len(with_boxes)))
+    maps, how = mapped(looking, run, batch, skipped, on_boxes)
     drawn = localized({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
     parts = list(parts_of(looking, few, batch, skipped))
     count = sum(map(len, parts))
@@ -115,7 +116,12 @@ def trust(
     return run.figures(
         rows,
         _settings(network, how, bool(drawn), count, steps) | {"random": f"uniform values in the cells, seed {seed}"},
-        details={"recommended": advice.recommended, "recommendation": words, "refused": looking.refused},
+        details={
+            "recommended": advice.recommended,
+            "level": list(advice.level),
+            "recommendation": words,
+            "refused": looking.refused,
+        },
         notes=(GOOD, *words),
         warnings=refusals(looking.refused),
     )
@@ -133,10 +139,25 @@ def _settings(network: Network, how: str, boxes: bool, count: int, steps: int) -
     }
 
 
+def _size(methods: Sequence[Method], pictures: int, steps: int, boxes: int) -> str:
+    """What there is to do, in passes through the network."""
+    masks, maps = 2 * (steps - 1), boxes + pictures * (1 + len(COPIES))
+    words = [
+        f"{pictures:,} pictures x {len(methods)} methods x {masks} masks = {pictures * len(methods) * masks:,} passes",
+        f"maps of {len(COPIES)} copies with random weights",
+        *([f"boxes of {boxes:,} pictures"] if boxes else []),
+    ]
+    for method in methods:
+        if method.costly:
+            passes = f"{method.passes:,}" if isinstance(method.passes, int) else "many"
+            words.append(f"{method.name}: {passes} passes for each of {maps:,} maps")
+    return "; ".join(words)
+
+
 def _of_what(network: Network, how: str) -> str:
     if network.labels is None:
         return "of the whole output: the network has no labels"
-    boxes = f"of the true class for boxes (matched by {how}), " if how else ""
+    boxes = f"of the true class for boxes (matched by {how}), elsewhere " if how else ""
     return f"{boxes}of the class that comes first for curves and sanity"
 
 

@@ -20,9 +20,9 @@ from fovea.measures.curve_kinds import KINDS, filling
 from fovea.measures.curves import area_under, best, places, under_masks
 from fovea.measures.localized import Job
 from fovea.measures.random_control import RANDOM
-from fovea.measures.runner import Input
+from fovea.measures.runner import Input, Run
 from fovea.measures.timing import Call, compare, forward, seconds
-from fovea.networks import Matching, Network, groups, match_by_trying
+from fovea.networks import Matching, Network, groups
 from fovea.pictures import Shown
 
 Progress = Callable[[int, int], None]
@@ -59,16 +59,17 @@ class Looking:
 
 
 def mapped(
-    looking: Looking, data: DataSet, batch: int, skipped: dict[str, str], progress: Progress
+    looking: Looking, run: Run, batch: int, skipped: dict[str, str], progress: Progress
 ) -> tuple[dict[str, list[Job]], str]:
-    """Every method's maps with the true boxes, and how the data's classes were matched."""
+    """Every method's maps with the true boxes, and how the data's classes were matched: of the true class, or of the
+    one that the network predicts where it does not know that."""
     matching: Matching | None = None
+    data = run.data.with_boxes()
     maps: dict[str, list[Job]] = {name: [] for name in looking.names}
     done = 0
     for samples, (tensors, shown, where) in _inputs(looking, data, batch, skipped):
-        target: Any = "output"
-        if looking.network.labels is not None:
-            matching = matching or match_by_trying(looking.network, data, tensors)
+        target: Any = looking.target
+        if looking.network.labels is not None and (matching := matching or run.known_classes(tensors)) is not None:
             target = matching.of(samples)
         seen, _ = looking(tensors, shown, target)
         for name, found in seen.items():

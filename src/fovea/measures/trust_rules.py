@@ -4,7 +4,8 @@ A method is left out when its maps still resemble those of random weights, when 
 measure, or when neither insertion nor deletion is better than theirs. One is better than another on a measure
 where the 95 % interval of their paired difference over the pictures lies above 0, and the difference is worth a word.
 Of those left, the one that is beaten on the fewest measures is recommended, of several one whose maps change with the
-last layer, then the quickest. Nothing is added up into one score.
+last layer, then the quickest. Those that are still level are all named, in whatever order they were given: either will
+do. Nothing is added up into one score.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fovea.basics import interval_of_means
+from fovea.heatmaps import DEFAULT
 from fovea.measures.random_control import RANDOM
 
 MEASURES = {"gt_known": 1, "insertion": 1, "deletion": -1}  # whether more is better, or less
@@ -35,6 +37,9 @@ class Measured:
     sanity_all: float | None = None
     x_forward: float | None = None
     same_as: str | None = None  # the method named before it that gives the same maps
+
+    def is_same_as(self, other: "Measured") -> bool:
+        return (self.same_as or self.method) == (other.same_as or other.method)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Advice:
+    """`level` are all that will do as well as the recommended one, itself among them, sorted."""
+
     recommended: str | None
+    level: tuple[str, ...]
     sentences: tuple[str, ...]
     verdicts: Mapping[str, str]
 
@@ -101,7 +109,7 @@ def compare(found: Sequence[Measured], seed: int = 0) -> Comparison:
 
 
 def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = True) -> Advice:
-    """The recommendation with its reasons; `found` are methods in the order of preference, the control among them.
+    """The recommendation with its reasons; `found` are methods, in any order, the control among them.
 
     Maps `of_classes` should change with the last layer, which tells equals apart; those of an embedding need not.
     """
@@ -118,16 +126,20 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
     ]
     if not left:
         said = ["None of these maps can be trusted on this network and these pictures.", *unwanted]
-        return Advice(None, (*said, *_control(compared)), verdicts)
+        return Advice(None, (), (*said, *_control(compared)), verdicts)
     top = _least_beaten(left, compared)
-    own = [one for one in top if not of_classes or _changes(one)] or top
-    chosen = next(one for one in own if _time(one) <= AS_QUICK * min(map(_time, own)))
-    others = [one for one in left if one is not chosen]
+    sane = [one for one in top if not of_classes or _changes(one)] or top
+    quick = [one for one in sane if _time(one) <= AS_QUICK * min(map(_time, sane))]
+    chosen = min(quick, key=lambda one: (one.method != DEFAULT, _time(one), one.method))
+    others = sorted((one for one in left if one is not chosen), key=lambda one: one.method)
+    tied = [one for one in others if not one.is_same_as(chosen) and not any(_told_apart(chosen, one, compared))]
+    level = tuple(sorted([chosen.method, *(one.method for one in tied if one in quick)]))
     verdicts |= {one.method: _verdict(one, chosen, compared) for one in left}
-    said = [f"Use {chosen.method}: {'; '.join(_praise(chosen, left, compared))}."]
-    said += [*_ties(chosen, others, top, own, compared), *_rest(chosen, others, compared)]
+    verdicts |= {name: "recommended" if name == chosen.method else "as good: either will do" for name in level}
+    said = [f"Use {' or '.join(level)}: {'; '.join(_praise(chosen, left, compared))}."]
+    said += [*_ties(chosen, others, tied, (top, sane, quick)), *_rest(chosen, others, compared)]
     said += [*(_of_more(left) if of_classes else ()), *unwanted, *_control(compared)]
-    return Advice(chosen.method, tuple(said), verdicts)
+    return Advice(chosen.method, level, tuple(said), verdicts)
 
 
 def _reason_against(one: Measured, compared: Comparison) -> str | None:
@@ -162,7 +174,7 @@ def _time(one: Measured) -> float:
 
 def _praise(chosen: Measured, left: Sequence[Measured], compared: Comparison) -> Iterator[str]:
     """How it stands on every measure, the next best beside it, and its time."""
-    others = [one.method for one in left if one is not chosen and one.same_as != chosen.method]
+    others = [one.method for one in left if not one.is_same_as(chosen)]
     for what in compared.measures:
         own, against = compared.alone[what, chosen.method], {}
         for name in others:
@@ -180,32 +192,33 @@ def _praise(chosen: Measured, left: Sequence[Measured], compared: Comparison) ->
 
 
 def _ties(
-    chosen: Measured, others: Sequence[Measured], top: Sequence[Measured], own: Sequence[Measured], compared: Comparison
+    chosen: Measured, others: Sequence[Measured], tied: Sequence[Measured], kept: Sequence[Sequence[Measured]]
 ) -> Iterator[str]:
-    """Those that are as good: in `top` as seldom beaten, in `own` also as much about the class."""
-    same = [other.method for other in others if other.same_as == chosen.method]
+    """Those that are as good on every measure, and what settled it: `kept` are those beaten least often, of these those
+    whose maps change with the last layer, and of these the quickest."""
+    top, sane, quick = kept
+    same = [other.method for other in others if other.is_same_as(chosen)]
     if same:
         yield f"{_listed(same)} {'gives' if len(same) == 1 else 'give'} the same maps here."
-    tied = [other for other in others if other.method not in same and not any(_told_apart(chosen, other, compared))]
-    equals = [one for one in tied if one in top]
-    if equals:
-        yield f"On no measure is it told apart from {_timed(equals)}: of these it is {_why(chosen, equals, own)}."
-    if len(equals) < len(tied):
-        rest = [one for one in tied if one not in equals]
+    level = [chosen, *(one for one in tied if one in quick)]
+    if len(level) > 1:
+        yield f"{_timed(level)} are level on every measure, in sanity and in time: either will do."
+    settled = {
+        "on every measure, and slower": [one for one in tied if one in sane and one not in quick],
+        "on every measure, but hardly changes with the last layer": [
+            one for one in tied if one in top and one not in sane
+        ],
+    }
+    for words, methods in settled.items():
+        yield from (f"{_timed([one])} is level with it {words}." for one in methods)
+    rest = [one for one in tied if one not in top]
+    if rest:
         yield f"Not told apart from it, but beaten by others on more measures: {_timed(rest)}."
 
 
-def _why(chosen: Measured, equals: Sequence[Measured], own: Sequence[Measured]) -> str:
-    rivals = [equal for equal in equals if equal in own]
-    slower = [rival for rival in rivals if _time(rival) > AS_QUICK * _time(chosen)]
-    if not rivals:
-        return "the only one whose maps change with the last layer"
-    why = "the quickest" if slower == rivals else "the first named of the quickest" if slower else "the first named"
-    return why if len(rivals) == len(equals) else f"{why} whose maps change with the last layer"
-
-
 def _timed(methods: Sequence[Measured]) -> str:
-    return _listed([f"{method.method} ({_time(method):.2f} x)" for method in methods])
+    told = sorted(methods, key=lambda method: method.method)
+    return _listed([f"{method.method} ({_time(method):.2f} x)" for method in told])
 
 
 def _rest(chosen: Measured, others: Sequence[Measured], compared: Comparison) -> Iterator[str]:
@@ -241,8 +254,8 @@ def _told_apart(chosen: Measured, one: Measured, compared: Comparison) -> tuple[
 def _verdict(one: Measured, chosen: Measured, compared: Comparison) -> str:
     if one is chosen:
         return "recommended"
-    if one.same_as == chosen.method:
-        return f"the same maps as {one.same_as}"
+    if one.is_same_as(chosen):
+        return f"the same maps as {chosen.method}"
     ahead, back = _told_apart(chosen, one, compared)
     if not ahead and not back:
         return "as good, slower" if _time(one) > AS_QUICK * _time(chosen) else "as good"

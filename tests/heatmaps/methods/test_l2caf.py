@@ -5,8 +5,8 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from conftest import Pooled
-from fovea.basics import DoesNotApply
-from fovea.heatmaps import CONSTRAINTS, Look, different, gaussian, names
+from fovea.basics import DoesNotApply, Listener, listening
+from fovea.heatmaps import CONSTRAINTS, Look, different, gaussian, iterative, names
 from fovea.networks import as_found, cut
 
 
@@ -158,3 +158,21 @@ def test_a_long_search_is_announced(pooled: Pooled) -> None:
     brief = fovea.L2CAF(descent=fovea.Descent(most=3))
     with pytest.warns(UserWarning, match=r"36 x 36 cells and searches for one: up to 3 times .* or use gradcam"):
         assert fovea.explain(net, pixels, method=brief, layer="trunk.0").solver == "iterative"
+
+
+def test_a_search_that_takes_long_is_announced_once_with_its_time(
+    pooled: Pooled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock on which every look takes a second: 30 iterations are about 30 s."""
+    ticks = iter(map(float, range(10_000)))
+    monkeypatch.setattr(iterative, "perf_counter", lambda: next(ticks) * 10)
+    net, pixels = fovea.wrap(pooled, labels=5), torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+    lines, states = list[str](), list[str]()
+    with listening(Listener(lines.append, states.append)):
+        found = fovea.explain(net, pixels, method=fovea.L2CAF(descent=fovea.Descent(most=30)), layer="trunk.0", batch=1)
+    assert found.solver == "iterative"
+    assert lines == [
+        "l2caf has no exact solution here and searches for one: up to 30 passes through the layers after the cut, at "
+        "most about 30 s for each batch of 1; gradcam takes one (--method gradcam)"
+    ]
+    assert states[:2] == ["l2caf 1 of 30", "l2caf 2 of 30"]
