@@ -51,7 +51,7 @@ def test_before_anything_is_done_a_line_says_only_that_it_is_at_work(capsys: pyt
     told.lines(ticking(clock, [lambda: None, lambda: told(0, 8)]))
     assert capsys.readouterr().err.splitlines() == [
         "loading resnet50: about 10 s so far",
-        "loading resnet50: 0 of 8, about 20 s so far",
+        "loading resnet50: 0 of 8, about 0 s so far",
     ]
 
 

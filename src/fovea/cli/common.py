@@ -85,7 +85,7 @@ class Bar:
     def __call__(self, done: int, total: int, facts: str = "") -> None:
         if self.resumes:
             warn.print(f"{self.what}: {total:,} pictures, {total - done:,} to look at")
-        if self.resumes or done < self.done:  # what was done before, or something else, tells nothing about the time
+        if self.resumes or done == 0 or done < self.done:  # what came before tells nothing about the time
             self._begin(done if self.resumes else 0)
         self.done, self.total, self.facts, self.resumes = done, total, facts, False
         if not self.announced and self.first < done < total:

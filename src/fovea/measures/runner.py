@@ -178,7 +178,8 @@ class Run:
             found = None
         if found is not None and not found.how.endswith("differ"):
             return found
-        name, some = self.network.name or "the network", self.data.labels[self.data.samples[0].label]
+        name, label = self.network.name or "the network", self.data.samples[0].label
+        some = self.data.labels[label] if label < len(self.data.labels) else str(label)
         why = f"{name} does not know all classes of {self.data.name}, as {some!r}" if some else "there are no labels"
         self.warnings = list(dict.fromkeys([*self.warnings, f"{why}: by the class that the network predicts"]))
         return None
@@ -201,6 +202,8 @@ class Run:
         self, size: int, networks: Sequence[Network] = (), parts: int = 1
     ) -> Iterator[tuple[list[Sample], list[Input]]]:
         """The same with their samples. Progress is told, as the first of so many parts; 0: the measure tells it."""
+        if parts:
+            self.progress(0, len(self.data) * parts)  # from here on it is timed
         for groups in self.groups(size, networks):
             yield groups[0].of(self.data.samples), [Input.of(group) for group in groups]
             if parts:

@@ -32,7 +32,17 @@ from fovea.measures.trust_maps import (
     same_maps,
     times_of,
 )
-from fovea.measures.trust_rules import AS_QUICK, MARGIN, MEASURES, UNCHANGED, Comparison, Measured, advise, compare
+from fovea.measures.trust_rules import (
+    AS_QUICK,
+    AS_SANE,
+    MARGIN,
+    MEASURES,
+    UNCHANGED,
+    Comparison,
+    Measured,
+    advise,
+    compare,
+)
 from fovea.networks import Network
 
 GOOD = "good maps: localization and insertion high, deletion low, sanity near 0; 95 % intervals"
@@ -44,8 +54,8 @@ RULES = {
     "left_out": f"rank correlation of at least {UNCHANGED} with all layers random; worse than random maps on any "
     "measure; neither insertion nor deletion better than theirs",
     "recommended": "beaten on the fewest measures by the methods left; of several, one whose maps of a class change "
-    f"with the last layer (below {UNCHANGED}), then the quickest (times within {AS_QUICK - 1:.0%} are equal); of those "
-    "still level either will do, and all are named in `level`",
+    f"the most with the last layer (rank correlations within {AS_SANE} are equal), then the quickest (times within "
+    f"{AS_QUICK - 1:.0%} are equal); of those still level either will do, and all are named in `level`",
 }
 
 
@@ -78,6 +88,7 @@ def trust(
     work = (len(with_boxes), len(with_boxes) * len(methods), masked, len(few) * len(COPIES), rounds)
     on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(run.progress, *work)
     skipped: dict[str, str] = {}
+    run.progress(0, sum(work))  # from here on it is timed
     announce(_size(methods, len(few), steps, len(with_boxes)))
     maps, how = mapped(looking, run, batch, skipped, on_boxes)
     drawn = localized({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}

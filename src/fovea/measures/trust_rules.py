@@ -3,9 +3,9 @@
 A method is left out when its maps still resemble those of random weights, when it is worse than random maps on any
 measure, or when neither insertion nor deletion is better than theirs. One is better than another on a measure
 where the 95 % interval of their paired difference over the pictures lies above 0, and the difference is worth a word.
-Of those left, the one that is beaten on the fewest measures is recommended, of several one whose maps change with the
-last layer, then the quickest. Those that are still level are all named, in whatever order they were given: either will
-do. Nothing is added up into one score.
+Of those left, the one that is beaten on the fewest measures is recommended, of several one whose maps change the most
+with the last layer, then the quickest. Those that are still level are all named, in whatever order they were given:
+either will do. Nothing is added up into one score.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ WORDS = {"gt_known": "localization", "insertion": "insertion", "deletion": "dele
 FAITHFUL = ("insertion", "deletion")  # what the answer hangs on; an object may lie elsewhere
 UNCHANGED = 0.5  # rank correlation with a random network's maps from which on a map is not about the network
 MARGIN = 0.01  # a smaller difference may be certain, and is of no use
+AS_SANE = 0.25  # rank correlations that differ by less are not told apart
 AS_QUICK = 1.25  # times that differ by less are not told apart
 
 
@@ -128,7 +129,8 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
         said = ["None of these maps can be trusted on this network and these pictures.", *unwanted]
         return Advice(None, (), (*said, *_control(compared)), verdicts)
     top = _least_beaten(left, compared)
-    sane = [one for one in top if not of_classes or _changes(one)] or top
+    sanity = {one.method: (one.sanity_last if of_classes else one.sanity_all) or 0.0 for one in top}
+    sane = [one for one in top if sanity[one.method] <= max(min(sanity.values()), 0.0) + AS_SANE]
     quick = [one for one in sane if _time(one) <= AS_QUICK * min(map(_time, sane))]
     chosen = min(quick, key=lambda one: (one.method != DEFAULT, _time(one), one.method))
     others = sorted((one for one in left if one is not chosen), key=lambda one: one.method)
@@ -195,7 +197,7 @@ def _ties(
     chosen: Measured, others: Sequence[Measured], tied: Sequence[Measured], kept: Sequence[Sequence[Measured]]
 ) -> Iterator[str]:
     """Those that are as good on every measure, and what settled it: `kept` are those beaten least often, of these those
-    whose maps change with the last layer, and of these the quickest."""
+    whose maps change the most with the weights, and of these the quickest."""
     top, sane, quick = kept
     same = [other.method for other in others if other.is_same_as(chosen)]
     if same:
@@ -205,7 +207,7 @@ def _ties(
         yield f"{_timed(level)} are level on every measure, in sanity and in time: either will do."
     settled = {
         "on every measure, and slower": [one for one in tied if one in sane and one not in quick],
-        "on every measure, but hardly changes with the last layer": [
+        "on every measure, but its maps change less with the weights": [
             one for one in tied if one in top and one not in sane
         ],
     }
