@@ -95,11 +95,11 @@ class _Listening(TorchFunctionMode):
         attn_mask: Tensor | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
+        **more: Any,
     ) -> Tensor:
-        """What F.scaled_dot_product_attention gives in eval mode."""
-        if enable_gqa:
+        """What F.scaled_dot_product_attention gives in eval mode; `more` may hold its `scale` and `enable_gqa`."""
+        scale = more.get("scale")
+        if more.get("enable_gqa"):
             key, value = (part.repeat_interleave(query.shape[-3] // part.shape[-3], -3) for part in (key, value))
         logits = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
         if is_causal:
