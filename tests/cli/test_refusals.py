@@ -83,29 +83,32 @@ def _needed(options: dict[str, Any], but: str, given: bool = False) -> list[str]
     return [word for option in needed for word in (option, NEEDED[option])]
 
 
+NAMES = [name for name, _ in all_commands(typer.main.get_command(app))]
+CASES = cases()  # now, before other tests declare measures of their own
+
+
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     folder = tmp_path_factory.mktemp("refused")
     (folder / "pictures").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "pictures" / "a.png")
-    given = json.dumps([words for words, _, _ in cases().values()])
+    given = json.dumps([words for words, _, _ in CASES.values()])
     done = subprocess.run([sys.executable, "-c", WITHOUT], input=given, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    return dict(zip(cases(), json.loads(done.stdout), strict=True))
+    return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", CASES)
 def test_it_is_refused_without_torch(case: str, answers: dict[str, list[Any]]) -> None:
-    _, words, wanted = cases()[case]
+    _, words, wanted = CASES[case]
     status, out, err, _ = answers[case]
     assert words in " ".join(err.split()), err
     assert (status, out) == (wanted, "")
 
 
 def test_every_command_is_walked_and_none_takes_its_time(answers: dict[str, list[Any]]) -> None:
-    names = {name for name, _ in all_commands(typer.main.get_command(app))}
     walked = {case.rpartition(" ")[0] for case in answers}
-    assert names - walked <= {"models", "methods"}
+    assert {*NAMES} - walked <= {"models", "methods"}
     seconds = sorted(answer[-1] for answer in answers.values())
     assert seconds[len(seconds) // 2] < 0.5  # of the processor, whatever else it does
 
