@@ -93,12 +93,7 @@ def trust(
     maps, how = mapped(looking, run, batch, skipped, on_boxes)
     drawn = localized({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
     parts = list(parts_of(looking, few, batch, skipped))
-    count = sum(map(len, parts))
-    if not parts:
-        raise BadPicture(f"no picture of {data.name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
-    if count < 2:
-        few_words = f"give two or more; {data.name} has {count} that counts"
-        raise BadChoice(f"one picture tells nothing about others: {few_words}")
+    count = _enough(data.name, sum(map(len, parts)), skipped)
     curves, alike = areas(looking, parts, steps, on_curves), resemblance(looking, parts, on_copies)
     times, same = times_of(looking, parts[0].tensors[:1], on_times), same_maps(looking, parts)
     places = {name: max_box_acc(each.largest)[1] for name, each in drawn.items()}  # of the thresholds
@@ -124,18 +119,22 @@ def trust(
     ]
     run.skipped += skipped.items()
     words = list(advice.sentences)
+    details = {"recommended": advice.recommended, "level": list(advice.level), "recommendation": words}
     return run.figures(
         rows,
         _settings(network, how, bool(drawn), count, steps) | {"random": f"uniform values in the cells, seed {seed}"},
-        details={
-            "recommended": advice.recommended,
-            "level": list(advice.level),
-            "recommendation": words,
-            "refused": looking.refused,
-        },
+        details=details | {"refused": looking.refused},
         notes=(GOOD, *words),
         warnings=refusals(looking.refused),
     )
+
+
+def _enough(name: str, count: int, skipped: dict[str, str]) -> int:
+    if not count:
+        raise BadPicture(f"no picture of {name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
+    if count < 2:
+        raise BadChoice(f"one picture tells nothing about others: give two or more; {name} has {count} that counts")
+    return count
 
 
 def _settings(network: Network, how: str, boxes: bool, count: int, steps: int) -> dict[str, Any]:
