@@ -113,6 +113,12 @@ def test_every_method_is_measured_if_none_is_named() -> None:
     assert all(row["verdict"] for row in found.rows)
 
 
+def test_maps_on_other_grids_are_measured_beside_each_other() -> None:
+    found = measured(network(), squares(), ["gradcam", "input-x-gradient", "rise:masks=9"], curve_pictures=2, steps=2)
+    assert [row["method"] for row in found.rows] == ["gradcam", "input-x-gradient", "rise:masks=9", "random"]
+    assert [row["same_as"] for row in found.rows] == [None] * 4
+
+
 def test_data_without_boxes_is_measured_by_the_rest() -> None:
     seen: list[tuple[int, int]] = []
     found = measured(

@@ -142,9 +142,14 @@ def same_maps(looking: Looking, parts: Sequence[Part]) -> dict[str, str | None]:
     whole = {name: torch.cat([part.maps[name].flatten(1) for part in parts]) for name in looking.names}
     unit = {name: maps / maps.abs().amax(1, keepdim=True).clamp(min=1e-12) for name, maps in whole.items()}
     return {
-        name: next((other for other in looking.names[:i] if torch.allclose(unit[other], unit[name], atol=1e-4)), None)
+        name: next((other for other in looking.names[:i] if _alike(unit[other], unit[name])), None)
         for i, name in enumerate(looking.names)
     }
+
+
+def _alike(some: Tensor, others: Tensor) -> bool:
+    """The same maps, of the same grid."""
+    return some.shape == others.shape and torch.allclose(some, others, atol=1e-4)
 
 
 def areas(
