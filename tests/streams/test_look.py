@@ -253,7 +253,7 @@ def test_the_command(run: Run) -> None:
 def test_the_command_refuses(run: Run, monkeypatch: pytest.MonkeyPatch, pooled: nn.Module) -> None:
     for arguments, words in (
         (["--layer", "trunk"], "--layer: a two-stream network"),
-        (["--fit", "squash"], "has windows of its own, and takes pictures as it was trained"),
+        (["--fit", "whole"], "has windows of its own, and takes pictures as it was trained"),
         (["--method", "gradcam,l2caf"], "one method and one class"),
         (["--target", "0", "--target", "1"], "one method and one class"),
         (["--method", "cam"], "not 'cam'"),
