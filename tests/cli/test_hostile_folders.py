@@ -41,6 +41,7 @@ train = "{data}"
 WORDS: dict[str, tuple[str, int]] = {
     "explain": ("{data} --net {judge} --method cam", 1),
     "sanity": ("{data} --net {judge} --out s.png --json f.json", 0),
+    "predict": ("{data} --net {judge} --json f.json", 0),
     "localize": ("{data} --net {judge} --method cam --side 40", 1),
     "patches": ("{data} --source random:seed=1 --out p.sqlite --json f.json", 0),
     "prototypes": ("{data} --net {proto} --data {good}", 1),

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,29 @@ def test_batches_change_nothing_and_the_network_is_left_as_found(network: Networ
     assert list(apart) == list(together)
     assert network.module.training
     assert all(torch.equal(value, before[key]) for key, value in network.module.state_dict().items())
+
+
+def test_what_is_most_like_is_looked_for_once(network: Network, data: DataSet, tmp_path: Path) -> None:
+    def asked(**options: Any) -> tuple[list[Any], int]:
+        seen = list[int]()
+        return list(
+            prototyping.nearest(network, data, count=2, progress=lambda done, _: seen.append(done), **options)
+        ), len(seen)
+
+    plain, _ = asked()
+    first, looked = asked(kept=tmp_path / "kept")
+    assert looked
+    again, looked = asked(kept=tmp_path / "kept")
+    assert (first == again == plain, looked) == (True, 0)
+    assert asked(kept=tmp_path / "kept", prototypes=[2]) == (plain[2:3], 0)
+    (file,) = (tmp_path / "kept").iterdir()
+    for content in (b"", file.read_bytes()[:200], b"x" * 500):
+        file.write_bytes(content)
+        assert asked(kept=tmp_path / "kept") == (plain, 1)
+    with torch.no_grad():
+        network.module.last.weight.mul_(2)  # type: ignore[union-attr, operator]
+    assert asked(kept=tmp_path / "kept")[1]
+    assert len(list((tmp_path / "kept").iterdir())) == 2
 
 
 def test_reasons_for_an_answer_by_hand(network: Network, data: DataSet, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def prototypes(asked: Asked) -> None:
     demand_classes(asked.values, "class_")
     from fovea.data import open_data
     from fovea.networks import input_of
-    from fovea.prototypes import likeness, page
+    from fovea.prototypes import likeness, page, ranking
 
     network = asked.network()
     where = asked.data or _trained_on(asked.one("net"))
@@ -69,7 +69,13 @@ def prototypes(asked: Asked) -> None:
         words = f"looking for parts of {len(data):,} pictures of {data.name} like {len(numbers)} prototypes"
         with bar(words, "--nearest 0 shows the prototypes alone") as advance:
             found = likeness.nearest(
-                network, data, count=asked.nearest, prototypes=numbers, batch=asked.batch, progress=advance
+                network,
+                data,
+                count=asked.nearest,
+                prototypes=numbers,
+                batch=asked.batch,
+                kept=ranking.FOLDER,
+                progress=advance,
             )
         with writer:
             writer.add(found, found.skipped)

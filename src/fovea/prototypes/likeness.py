@@ -1,6 +1,6 @@
 """What the prototypes of a ProtoPNet are, and what a picture has in common with them: "this looks like that"."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, Bound, bounded
+from fovea.basics import BadChoice, Bound, bounded
 from fovea.basics import boxes as regions
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order, input_of
 from fovea.pictures import MAX_PIXELS, Picture, Placement, Shown, box_on_pixels
 from fovea.prototypes.figure import Box, Shelf
+from fovea.prototypes.ranking import Progress, Ranked, rank
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
 from fovea.results import Results, Step
 
 SAME = 1e-2  # squared distance: a prototype is as near as that to the cell that it was projected on
 CLASSES, EACH = 20, 3  # shown where nothing is asked for: so many classes, so many prototypes of each
-Progress = Callable[[int, int], None]
 
 __all__ = [
     "Likeness", "LooksLike", "Prototype", "PrototypePatch", "choose", "looks_like", "nearest", "projected_on",
@@ -55,10 +55,12 @@ def nearest(
     prototypes: Sequence[int] | None = None,
     batch: int = 64,
     device: str | None = None,
+    kept: Path | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Results[Prototype]:
     """What prototypes were projected on, and the `count` pictures of the data, their own left out, that have the most
-    similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given."""
+    similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given. In the folder
+    `kept` it is kept which pictures are most like each prototype, so that they are looked for once."""
     network = as_network(net, device).fitted("crop")  # as it was trained, and its prototypes placed
     module = prototypes_of(network)
     total = module.owner.numel()
@@ -68,7 +70,10 @@ def nearest(
         raise BadChoice(f"{network.name or 'the network'} has the prototypes 0 to {total - 1}; got {stray or numbers}")
     own = projected_on(network, data, numbers, batch)
     skipped: list[tuple[str, str]] = []
-    patches = _most_similar(network, data, numbers, count, batch, skipped, progress) if count else {}
+    patches: dict[int, tuple[PrototypePatch, ...]] = {}
+    if count:
+        ranked = rank(network, data, count, batch, kept, skipped, progress)
+        patches = _most_similar(network, data, numbers, count, batch, ranked)
     weights, owner, shelf = module.last.weight.detach().cpu(), module.owner.tolist(), Shelf(data)
     found = []
     for number in numbers:
@@ -83,48 +88,27 @@ def _most_similar(
     numbers: Sequence[int],
     count: int,
     batch: int,
-    skipped: list[tuple[str, str]],
-    progress: Progress,
+    ranked: Ranked,
 ) -> dict[int, tuple[PrototypePatch, ...]]:
-    """Of each prototype the parts of other pictures that are most like it."""
-    module = prototypes_of(network)
-    wanted = torch.tensor(numbers, device=network.device)
-    pictures = module.picture.flatten()[wanted].unsqueeze(1)  # Q,1
-    placements: dict[int, Placement] = {}
-    best: tuple[Tensor, Tensor, Tensor] | None = None  # similarity Q,count; picture Q,count; map Q,count,h,w
-    for group in groups(network, data, batch):
-        skipped += group.skipped
-        if group.batch is not None:
-            with as_found(network), torch.no_grad():
-                out = module(group.batch)
-            placed_at = (cast(Placement, shown.placement) for shown in group.shown)
-            placements |= dict(zip(group.places, placed_at, strict=True))
-            which = torch.tensor(group.places, device=network.device).expand(len(numbers), -1)  # Q,N
-            similarity = out.similarity[:, wanted].T.masked_fill(which == pictures, -torch.inf)
-            maps = out.maps[:, wanted].transpose(0, 1)
-            if best is not None:
-                pairs = zip(best, (similarity, which, maps), strict=True)
-                similarity, which, maps = (torch.cat(pair, 1) for pair in pairs)
-            best = _first(similarity, which, maps, count)
-        progress(group.done, group.total)
-    if best is None:
-        reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
-        raise BadPicture(reason)
+    """Of each prototype the parts of other pictures that are most like it; only these pictures are read."""
+    similarity, which = (rows[list(numbers), :count] for rows in (ranked.similarity, ranked.which))  # Q,count
+    places = sorted(set(which[similarity > -torch.inf].tolist()))
+    part = replace(data, samples=tuple(data.samples[place] for place in places))
+    patches: dict[tuple[int, int], PrototypePatch] = {}  # prototype, picture
+    for group in groups(network, part, batch):
+        if group.batch is None:
+            continue
+        with as_found(network), torch.no_grad():
+            maps = prototypes_of(network)(group.batch).maps.cpu()  # N,P,h,w
+        for i, (shown, place) in enumerate(zip(group.shown, group.of(places), strict=True)):
+            for row, column in (which == place).nonzero().tolist():
+                number, placement = numbers[row], cast(Placement, shown.placement)
+                alike = float(similarity[row, column])
+                patches[number, place] = _patch_of(data, place, maps[i, number], placement, alike)
     return {
-        number: tuple(
-            _patch_of(data, int(which), cells, placements[int(which)], float(similarity))
-            for similarity, which, cells in zip(*(rows[place].cpu() for rows in best), strict=True)
-            if similarity > -torch.inf
-        )
-        for place, number in enumerate(numbers)
+        number: tuple(patches[number, place] for place in row if (number, place) in patches)
+        for number, row in zip(numbers, which.tolist(), strict=True)
     }
-
-
-def _first(similarity: Tensor, which: Tensor, maps: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The most similar pictures of each prototype; of equal ones, those that came first."""
-    order = similarity.argsort(dim=1, descending=True, stable=True)[:, :count]  # Q,count
-    rows = torch.arange(len(order), device=order.device).unsqueeze(1)
-    return similarity[rows, order], which[rows, order], maps[rows, order]
 
 
 @bounded
