@@ -254,7 +254,10 @@ def test_a_strangers_layout_by_reference_by_name_by_its_files_and_by_force(own: 
         ("stranger:unfit", "0 is of class 3, and labels names 2 classes"),
         ("stranger:bare", r"is a function open\(folder, \*, split=None\) that returns a DataSet; got 3"),
         ("stranger:drawn:count=x", "count= takes a whole number"),
-        ("stranger:drawn:split=test", r"no option 'split'.* \(its options: count, labels, layout, limit\)"),
+        (
+            "stranger:drawn:split=test",
+            r"no option 'split'.* \(its options: count, fold_seed, folds, labels, layout, limit\)",
+        ),
         ("stranger:pest", "stranger has no layout 'pest'"),
         ("strangr:pets", "options of data .* there is no module 'strangr'"),
         ("oxford-pets:layout=careless:half", "recognized by a function 'is_half' of its file, which has none"),

@@ -198,7 +198,7 @@ def test_command_with_other_classes(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     net = fovea.load("timm/test_resnet", pretrained=False)
-    refused("auto, cpu, cuda; got 'gpu'", placed, net, "gpu")
+    refused("auto, cpu, cuda, mps, xpu, or a numbered one, as cuda:1; got 'gpu'", placed, net, "gpu")
     if not torch.cuda.is_available():
         refused("no GPU", placed, net, "cuda")
 

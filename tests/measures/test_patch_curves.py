@@ -93,7 +93,7 @@ def test_the_command_needs_a_localizer_with_branches(tmp_path: Path) -> None:
     fovea.load("timm/test_resnet", pretrained=False, classes=2).save(tmp_path / "judge.safetensors")
     judge = str(tmp_path / "judge.safetensors")
     done = CliRunner().invoke(
-        cli.app, ["measure", "patch-curves", "--data", "nowhere", "--localizer", judge, "--full", judge]
+        cli.app, ["measure", "patch-curves", "--data", str(tmp_path), "--localizer", judge, "--full", judge]
     )
     assert "must be an AnchorNet" in str(done.exception)
 

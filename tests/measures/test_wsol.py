@@ -199,6 +199,7 @@ def test_networks_side_by_side(net: fovea.Network, pack: Path, tmp_path: Path) -
 def test_the_command_takes_several_networks(pack: Path) -> None:
     words = f"measure wsol --net timm/test_resnet --net timm/test_vit --untrained --data {pack} --method gradcam"
     assert "top1_loc_change" in ran(words).output
-    done = CliRunner().invoke(cli.app, [*words.split(), "--weights", "x.safetensors"])
+    (weights := pack / "x.safetensors").write_bytes(b"")
+    done = CliRunner().invoke(cli.app, [*words.split(), "--weights", str(weights)])
     assert isinstance(done.exception, fovea.BadChoice)
     assert "--weights is for one network" in str(done.exception)

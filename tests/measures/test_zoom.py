@@ -115,7 +115,7 @@ def test_tnet_beside_a_network_that_reads_all_of_it() -> None:
     assert [(row["net"], row["glimpses"]) for row in found.rows] == [
         ("tnet", 0), ("tnet", 2), ("tnet", 4), ("timm/test_resnet", None),
     ]  # fmt: skip
-    assert seen == [(2, 3), (3, 3), (1, 4), (2, 4), (3, 4), (4, 4)]  # pictures, then what each costs
+    assert seen == [(0, 3), (2, 3), (3, 3), (1, 4), (2, 4), (3, 4), (4, 4)]  # pictures, then what each costs
     none, two, four, all_of_it = found.rows
     assert (four["macs"] - none["macs"]) / (two["macs"] - none["macs"]) == pytest.approx(2, rel=0.02)
     assert two["macs"] == macs(net, torch.zeros(1, 3, 128, 128))  # two is what it usually reads

@@ -40,6 +40,8 @@ def test_labels_by_name_and_number() -> None:
     refused(r"no class 'tabbi' among the network's 5; did you mean 'tabby'", net.index, "tabbi")
     refused(r"did you mean .*'Egyptian cat'", net.index, "cat")
     refused(r"'crane' names classes 2 and 4: give the index", net.index, "crane")
+    birds = fovea.wrap(nn.Identity(), labels=["Painted_Bunting", "a b", "a_b"])
+    assert [birds.index(name) for name in ("painted bunting", "Painted_Bunting", "a_b", "a b")] == [0, 0, 2, 1]
     for wrong in (5, -1, "99"):
         refused(r"does not exist: the network has classes 0 to 4", net.index, wrong)
 

@@ -99,6 +99,8 @@ def opened(named: Callable[..., str]) -> Callable[[str], Opened]:
         name = {"anchornet": "anchornet", "prototypes": "protopnet/timm/resnet10t"}.get(kind, "smallnet")
         if kind in ("tnet", "saccader", "dram"):
             name = "tnet-bagnet77"
+        if kind.startswith("rollout"):
+            name = "timm/test_vit"
         options = {"width": 0.25} if name == "tnet-bagnet77" else {}
         network = zoo.load(name, pretrained=False, classes=3, options=options)
         return open_source(f"{kind}:{named('network', network)}")

@@ -198,7 +198,8 @@ def class_index(label: str | int, labels: Sequence[str] | None, classes: int | N
         raise BadChoice(
             f"class {shown(label)}: this network has no labels; give a class index, or wrap it with labels="
         )
-    hits = [i for i, name in enumerate(labels) if name.lower() == label.lower()]
+    hits = [i for i, name in enumerate(labels) if name == label]
+    hits = hits or [i for i, name in enumerate(labels) if _spoken(name) == _spoken(label)]
     if not hits:
         raise BadChoice(f"no class {shown(label)} among the network's {len(labels)}{nearest(label, labels)}")
     if len(hits) > 1:
@@ -206,3 +207,8 @@ def class_index(label: str | int, labels: Sequence[str] | None, classes: int | N
     if hits[0] >= count:
         raise BadChoice(f"{label!r} is label {hits[0]}, but the network has only {count} outputs")
     return hits[0]
+
+
+def _spoken(label: str) -> str:
+    """Painted_Bunting is asked for as painted bunting, too."""
+    return label.lower().replace("_", " ")
