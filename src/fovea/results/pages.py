@@ -131,9 +131,10 @@ def address(name: str) -> str:
 
 
 def ramp(low: str, high: str) -> str:
-    """The colors of a map, with what its two ends mean."""
-    stops = drawing.color(np.linspace(0, 1, 9)).astype(int).tolist()
-    colors = ", ".join(f"rgb({r}, {g}, {b})" for r, g, b in stops)
+    """The colors of a map as they are laid over a photograph, with what its two ends mean."""
+    shares = np.linspace(0, 1, 9)
+    stops = zip(drawing.color(shares).astype(int).tolist(), drawing.opacity(shares), strict=True)
+    colors = ", ".join(f"rgba({r}, {g}, {b}, {a:.2f})" for (r, g, b), a in stops)
     return f"""<div class="ramp" style="background: linear-gradient(90deg, {colors})"></div>
 <div class="ends"><span>{html.escape(low)}</span><span>{html.escape(high)}</span></div>"""
 
