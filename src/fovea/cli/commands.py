@@ -131,7 +131,8 @@ class Declaration:
         if usual in (None, ()) or isinstance(usual, bool) or name in self.required:
             return text
         shown = ",".join(map(str, usual)) if isinstance(usual, (list, tuple)) else str(usual)
-        return f"{text} If not given: {shown}."
+        again = f", then {shown}-2, …" if name == "out" and "files" in self.options else ""  # see `writer`
+        return f"{text} If not given: {shown}{again}."
 
     def asked(self, given: Mapping[str, Any]) -> Asked:
         """What was typed, checked, and the usual for the rest."""

@@ -119,7 +119,8 @@ def _trained(asked: Asked, recipe: "Recipe", name: str, out: Path) -> "Trained":
         options = asked.resume or restarted, asked.fresh and not restarted
         done = train(recipe, out, name, *options, asked.device, _Shown(advance), asked.set or ())
     if os.environ.get("RANK", "0") == "0":
-        say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}")
+        if asked.recipe is not None:  # of a folder it is said with its interval
+            say.print(f"score: {said(done.score)}{_against(recipe.expected, done.score)}")
         say.print(f"time: {done.minutes:.1f} minutes; weights: {done.weights} (sha256 {done.hash} of its tensors)")
         say.print(f"card: {done.card}; curves: {out / 'curves.png'}; log: {out / 'log.jsonl'}")
     return done
