@@ -7,11 +7,12 @@ import timm
 import torch
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
-from transformers import ViTConfig, ViTForImageClassification
 
 import fovea
 from checks import left_as_found
 from fovea.basics import DoesNotApply
+
+transformers = pytest.importorskip("transformers")
 
 PICTURES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 CLASS = 3
@@ -35,8 +36,8 @@ def small_torchvision() -> nn.Module:
 def small_transformers(how: str) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 48}
-    config = ViTConfig(image_size=64, num_labels=5, attn_implementation=how, **sizes)
-    return ViTForImageClassification(config).eval()
+    config = transformers.ViTConfig(image_size=64, num_labels=5, attn_implementation=how, **sizes)
+    return transformers.ViTForImageClassification(config).eval()
 
 
 def kept_by_timm(module: nn.Module) -> tuple[Tensor, list[Tensor]]:
