@@ -61,8 +61,8 @@ def _page(cost: str, parts: list[str], layer: str) -> str:
     heading = f"""<h1>Where a network looks</h1>
 <p>EfficientNet-Lite0 with its ImageNet weights, photographs that come with scikit-image,
 everything computed on this machine.</p>
-<p class="dim">The whole photograph is squashed into the network's input; maps are taken at {html.escape(layer)}
-(7 x 7 cells) and drawn on the photograph's own pixels, for the two top classes, by {len(METHODS)} methods.</p>
+<p class="dim">The network is shown the whole photograph, in its proportions; maps are taken at {html.escape(layer)}
+and drawn on the photograph's own pixels, for the two top classes, by {len(METHODS)} methods.</p>
 <ul class="dim">{"".join(f"<li><b>{name}</b>: {method.entry(name).about}</li>" for name in METHODS)}</ul>
 {pages.legend()}{pages.controls(1, maps=True)}
 """
@@ -86,7 +86,7 @@ def _patches(network: Network, photographs: list[Path]) -> str:
     )
     return f"""<section><h2>The patches that speak for it</h2>
 <p>LIP takes the best cells of a map whose squares overlap little: here of the class map of EfficientNet-Lite0,
-at most {MOST} squares of {SIDE} x {SIDE} of its 224 x 224 pixels, numbered from the best on.</p>
+at most {MOST} squares of {SIDE} x {SIDE} of its input's pixels, numbered from the best on.</p>
 <div class="row">{figures}</div>
 <p class="dim">What these squares do not say: that the rest of the photograph did not count.
 Followed through the network: {html.escape(str(network.geometry()))}.
