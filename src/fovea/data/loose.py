@@ -20,6 +20,8 @@ def pictures_of(given: Given | Iterable[Given], name: str = "pictures") -> DataS
 
 def open_loosely(given: Any, split: str | None = None, names: Sequence[str] | None = None) -> DataSet:
     """What `open_data` opens, and pictures without labels where it would not: several files, a glob, a flat folder."""
+    if isinstance(given, (list, tuple)) and len(given) == 1:
+        (given,) = given
     if not isinstance(given, (str, Path)):
         return pictures_of(given)
     name, options = parsed(str(given))
