@@ -13,15 +13,15 @@ from fovea.data.samples import UNLABELED, DataSet, Sample
 from fovea.pictures import Given, files_of, gather, is_picture_name
 
 
-def pictures_of(given: Given | Iterable[Given], name: str = "pictures") -> DataSet:
+def pictures_of(given: Given | Iterable[Given], name: str = "") -> DataSet:
     """Files, folders, globs, PIL pictures or arrays; what cannot be read is found out when it is asked for."""
+    alone = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
+    name = name or (called(Path(alone)) if isinstance(alone, (str, Path)) else "pictures")
     return DataSet(name, tuple(Sample(picture.name, 0, picture) for picture in gather(given)), UNLABELED)
 
 
 def open_loosely(given: Any, split: str | None = None, names: Sequence[str] | None = None) -> DataSet:
     """What `open_data` opens, and pictures without labels where it would not: several files, a glob, a flat folder."""
-    if isinstance(given, (list, tuple)) and len(given) == 1:
-        (given,) = given
     if not isinstance(given, (str, Path)):
         return pictures_of(given)
     name, options = parsed(str(given))
