@@ -47,7 +47,8 @@ def prototypes(asked: Asked) -> None:
     network = asked.network()
     where = asked.data or _trained_on(asked.one("net"))
     data = open_data(where)
-    writer = asked.writer("prototypes", {"net": network.name, "data": shortened(where), "input": input_of(network)})
+    shown = network if asked.pictures else network.fitted("crop")  # prototypes are placed as they were trained
+    writer = asked.writer("prototypes", {"net": network.name, "data": shortened(where), "input": input_of(shown)})
     if asked.pictures:
         with bar("comparing") as advance:
             answers = likeness.looks_like(

@@ -30,6 +30,12 @@ def test_of_small_networks(method: str, library: str, net: str) -> None:
     compare(method, library, small(net))
 
 
+@pytest.mark.parametrize(("method", "library"), [pair for pair in DIFFERS if pair != ("gradcam++", "torchcam")])
+def test_peers_that_differ_elsewhere_agree_on_plain_layers(method: str, library: str) -> None:
+    """Where there are no tokens, and no ReLU6, only one peer computes something else."""
+    assert min(agreement(method, library, small("timm/test_resnet"))) >= SAME
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("net", FULL)
 @pytest.mark.parametrize(("method", "library"), PEERS)
