@@ -50,6 +50,10 @@ def test_layer_is_found_without_help(name: str) -> None:
     with torch.no_grad():
         assert torch.allclose(inside.output, module(batch), atol=1e-4)
         assert torch.allclose(inside.head(inside.features.detach()), module(batch), atol=1e-4)
+        rows = torch.tensor([1, 0, 1])
+        f = torch.rand(3, inside.layout.cells)
+        each = torch.stack([inside.filtered(row.expand(2, -1))[i] for row, i in zip(f, rows.tolist(), strict=True)])
+        assert torch.allclose(inside.take(rows).filtered(f), each, atol=1e-4)
     seen = fovea.explain(net, batch, method=["gradcam", fovea.L2CAF(descent=fovea.Descent(most=5))])
     assert all(float(one.values.abs().max()) > 0 for one in seen.values())
 

@@ -146,12 +146,12 @@ class Look:
     def filtered(self, f: Tensor, step: int = 0, whole: bool = False) -> Tensor:
         """FT(x, f): the output with one frame's cells multiplied by f (N,P) and the other frames as they are."""
         opened = self.opened
-        features = opened.trunk() if whole else opened.features
-        if not self.differentiable:
-            features = features.detach()
         if opened.frames is not None and opened.frames > 1:
             every = f.new_ones(len(f), opened.frames, f.shape[1])  # N,T,P
             f = torch.select_scatter(every, f, 1, step).flatten(0, 1)
+        if not whole:
+            return opened.filtered(f)
+        features = opened.trunk() if self.differentiable else opened.trunk().detach()
         return opened.head(opened.layout.times(features, f))
 
     def probe(self, step: int) -> tuple[Tensor, Tensor]:

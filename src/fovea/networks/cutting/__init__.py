@@ -17,7 +17,7 @@ from fovea.networks.cutting.choosing import are_read
 from fovea.networks.cutting.currency import Snapshot
 from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
-from fovea.networks.cutting.parts import Cut, Head, Opened, Trunk, one_map, root
+from fovea.networks.cutting.parts import Cut, Head, Opened, SecondPart, Trunk, one_map, root, version
 from fovea.networks.layout import layout_of
 from fovea.networks.running import Runnable, layers, turn
 from fovea.networks.threads import alone, drawn
@@ -95,19 +95,20 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
     if not (hasattr(module, "forward_features") and hasattr(module, "forward_head")):
         return None
 
-    def head(features: Tensor) -> Tensor:
-        return network.read(module.forward_head(features))
-
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def trunk() -> Tensor:
             with torch.set_grad_enabled(differentiable):
                 return one_map(module.forward_features(batch), "forward_features")
 
         features = root(trunk(), differentiable)
-        return features, head(features.clone()), head, trunk, True
+        return features, head(features), head, trunk, True
 
     try:
+        head = SecondPart(module.forward_head, network.read, (), (), (True,))
         features, output, *_ = enter(batch, False)
+        with torch.no_grad():
+            module.forward_head(given := features.detach().clone())
+        head = replace(head, written=(version(given) > 0,))
         same = torch.allclose(output, network(batch), rtol=1e-3, atol=1e-4, equal_nan=True)
     except Exception:  # a network with its own idea of these methods: the graph knows better
         return None

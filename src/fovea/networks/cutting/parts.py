@@ -1,9 +1,10 @@
 """What every way of cutting shares: a cut, a batch inside it, and a new root for the head's graph."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadNetwork
@@ -26,6 +27,26 @@ class Alone:
 
 
 @dataclass(frozen=True)
+class SecondPart:
+    """The part after the cut: features, and what else it reads of the trunk, to the output."""
+
+    rest: Callable[..., Any]
+    read: Head
+    also: tuple[Any, ...]
+    of_rows: tuple[bool, ...] | None  # which of these have a row per sample; None where that is not known of all
+    written: tuple[bool, ...]  # the features and these: does the head write on them in place?
+
+    def __call__(self, features: Tensor) -> Tensor:
+        given = (features, *self.also)
+        return self.read(self.rest(*(v.clone() if w else v for v, w in zip(given, self.written, strict=True))))
+
+    def take(self, rows: Tensor) -> "SecondPart":
+        """The head of some samples."""
+        also = (v[rows] if by_row else v for v, by_row in zip(self.also, self.of_rows or (), strict=True))
+        return replace(self, also=tuple(also))
+
+
+@dataclass(frozen=True)
 class Opened:
     """A batch inside a cut network: features at the cut, the output they give, the head to try other features on."""
 
@@ -36,8 +57,37 @@ class Opened:
     layout: Layout
     frames: int | None  # T, or None when the input has no frames
     whole: bool  # the head cannot be run alone: each call runs the whole network
-    free: bool  # the head takes any number of samples
+    free: bool  # the head takes any samples
     input: Tensor | None = None  # what the features are of; None where they were put together otherwise
+
+    @property
+    def separable(self) -> bool:
+        """Whether some of the pictures can be taken."""
+        return self.free or (isinstance(self.head, SecondPart) and self.head.of_rows is not None)
+
+    def take(self, rows: Tensor) -> "Opened":
+        """The pictures of these indices (M), in any order and as often as they are named. Not their trunk."""
+        every = rows
+        if self.frames:
+            every = (rows.unsqueeze(1) * self.frames + torch.arange(self.frames, device=rows.device)).flatten()
+        features = self._fixed[every]
+        return replace(
+            self,
+            features=features,
+            output=(self.output.detach() if self.features.is_leaf else self.output)[rows],
+            head=self.head.take(every) if isinstance(self.head, SecondPart) else self.head,
+            trunk=lambda: features,
+            input=None if self.input is None else self.input[rows],
+        )
+
+    def filtered(self, f: Tensor) -> Tensor:
+        """The output with every cell multiplied by its number; f is B,P. A gradient reaches the features only if they
+        are connected to the trunk."""
+        return self.head(self.layout.times(self._fixed, f))
+
+    @property
+    def _fixed(self) -> Tensor:
+        return self.features.detach() if self.features.is_leaf else self.features
 
 
 @dataclass(frozen=True)
@@ -62,6 +112,11 @@ class Cut:
             raise BadChoice(f"layer {self.layer!r} gives {tuple(features.shape)}: no spatial map to look at")
         whole = self.how == "hook" and not isinstance(head, Alone)
         return Opened(features, output, head, trunk, layout, frames, whole, free, batch)
+
+
+def version(value: Any) -> int:
+    """Counts what was written on a tensor in place."""
+    return value._version if isinstance(value, Tensor) else 0
 
 
 def root(features: Tensor, differentiable: bool) -> Tensor:
