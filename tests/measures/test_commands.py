@@ -13,6 +13,7 @@ from PIL import Image
 import fovea
 from commands import ran
 from fovea.measures.registry import find
+from made_recipes import SMALLNET, written
 
 ANCHORED = "--localizer {finder} --data {data} --limit 2"
 MOVING = "moving:source=digits,canvas=32,digit=14,step=7,count=8,motions=0+5,split=test"
@@ -77,6 +78,13 @@ COMMANDS: dict[str, tuple[str, Check]] = {
         "--net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2 --rounds 1",
         lambda content: [row["batch"] for row in content["rows"]] == [1, 2],
     ),
+    "bench train": (
+        "--recipe {recipe} --batch 4 --steps 2 --rounds 1 --device cpu",
+        lambda content: (
+            [(row["recipe"], row["batch"], row["precision"]) for row in content["rows"]] == [("tiny", 4, "32-true")]
+            and 0 < content["rows"][0]["images_per_second"] < 100 * content["rows"][0]["bare_images_per_second"]
+        ),
+    ),
 }
 
 
@@ -103,7 +111,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         classes = None if name == "video" else 2
         network = fovea.load(kind, pretrained=False, classes=classes, options=options)
         network.save(folder / f"{name}.safetensors")
-    return {"data": folder / "data", **{name: folder / f"{name}.safetensors" for name in kinds}}
+    recipe = written(folder, {"network": SMALLNET, "data": {"train": "imagenette:split=train"}, "ema": 0.9})
+    return {"data": folder / "data", "recipe": recipe, **{name: folder / f"{name}.safetensors" for name in kinds}}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -67,7 +67,8 @@ def declaration(declared: Declared) -> Declaration:
         options.append("fit")
         usual["fit"] = declared.fit
     own = {name: _own(declared.name, name, value) for name, value in declared.options.items() if name not in OPTIONS}
-    options += [*declared.options, *(["device"] if declared.nets != "none" or "source" in declared.options else [])]
+    placed = declared.nets != "none" or {"source", "recipe"} & {*declared.options}
+    options += [*declared.options, *(["device"] if placed else [])]
     options += [*(["out"] if declared.figure else []), "json"]
     help = {"out": "Draw the figures into this file."} if declared.figure else {}
     if declared.nets == "several":

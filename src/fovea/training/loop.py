@@ -8,8 +8,8 @@ each its share of, the batches that one would see.
 import logging
 import math
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -102,6 +102,25 @@ def train(
     `name` is what the network is called, by the recipe or its file if not given; `changes` are what was set otherwise,
     for the card.
     """
+    with running(recipe, out, name, resume, fresh, device, show, changes) as run:
+        run.go(run.order.steps - run.done)
+        trained = run.finish()
+        part_ways(run.fabric)
+        return trained
+
+
+@contextmanager
+def running(
+    recipe: Recipe,
+    out: str | Path,
+    name: str | None = None,
+    resume: bool = False,
+    fresh: bool = False,
+    device: str = "auto",
+    show: Show | None = None,
+    changes: Sequence[str] = (),
+) -> Iterator["Running"]:
+    """A run whose steps are taken by whoever asked for it, as `train` does."""
     for part in ("fabric", "pytorch"):  # its advice on settings is not for those who run a recipe
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     fabric, precision = fabric_of(device, recipe.precision)
@@ -109,18 +128,14 @@ def train(
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
     with repeatable(fabric.device, recipe.threads), losing_others_is_said(fabric, command), ExitStack() as held:
-        run = _Run(_Job(recipe, out, name, tuple(changes), fabric, precision, show, held), resume, fresh)
-        run.go()
-        trained = run.finish()
-        part_ways(fabric)
-        return trained
+        yield Running(_Job(recipe, out, name, tuple(changes), fabric, precision, show, held), resume, fresh)
 
 
 def said(score: dict[str, float]) -> str:
     return ", ".join(f"{key} {value:.4f}" for key, value in score.items()) or "no test data"
 
 
-class _Run:
+class Running:
     """Network, data and order, and the steps from the first or from a checkpoint on."""
 
     def __init__(self, job: _Job, resume: bool, fresh: bool) -> None:
@@ -139,8 +154,8 @@ class _Run:
         self.averaged = averages(self.stepper.module, recipe.ema) if recipe.ema else None
         if recipe.compile:
             self.stepper.module.compile()
-        self.first, seconds = (0, 0.0) if known is None else self._restore(known)
-        agreed(fabric, self.first, self.order.count, self.order.steps, self.order.batch)
+        self.done, seconds = (0, 0.0) if known is None else self._restore(known)
+        agreed(fabric, self.done, self.order.count, self.order.steps, self.order.batch)
         if fabric.is_global_zero:
             if fresh:  # only now that nothing is left to refuse
                 for name in (checkpoint.NAME, WEIGHTS, CARD, CURVES):
@@ -150,8 +165,13 @@ class _Run:
         self.wrapped, self.tuner = fabric.setup(self.stepper, self.optimizer)
         self.started = time.monotonic() - seconds
         self.loss: float | None = None  # the last that was looked at
-        self.log = Log(job.out, self.first) if fabric.is_global_zero else None
+        self.log = Log(job.out, self.done) if fabric.is_global_zero else None
         self.mix = mixing(recipe.augment, len(self.labels))
+        # trying convolution algorithms takes a quarter of a minute, which short runs do not win back
+        torch.backends.cudnn.benchmark = fabric.device.type == "cuda" and self.order.steps >= LONG
+        self.wrapped.train()
+        self.tally, self.saved = Tally(), time.monotonic()
+        self.stream = self.feed.batches(self.order.wanted(self.done))
 
     def _opened(self, resume: bool, fresh: bool) -> checkpoint.Checkpoint | None:
         """Network, data and order, and all that can be refused before the first step; the checkpoint to go on from."""
@@ -244,18 +264,13 @@ class _Run:
         """The module whose weights are tested and kept."""
         return self.averaged.module if self.averaged else self.stepper.module
 
-    def go(self) -> None:
-        steps, device = self.order.steps, self.fabric.device
-        # trying convolution algorithms takes a quarter of a minute, which short runs do not win back
-        torch.backends.cudnn.benchmark = device.type == "cuda" and steps >= LONG
-        self.wrapped.train()
-        self.tally, self.saved = Tally(), time.monotonic()
-        stream = self.feed.batches(self.order.wanted(self.first))
-        for step in range(self.first, steps):
+    def go(self, steps: int) -> None:
+        """Take so many more steps."""
+        for step in range(self.done, self.done + steps):
             seed_all(self.recipe.seed, step, self.fabric.global_rank)
             set_rates(self.optimizer, share(self.recipe.schedule, self._epoch(step + 0.5), self.recipe.epochs))
             for part in range(self.recipe.accumulate):
-                self._forward_and_back(next(stream), part, step)
+                self._forward_and_back(next(self.stream), part, step)
             if self.recipe.optimizer.clip is not None:
                 self.fabric.clip_gradients(
                     self.wrapped, self.tuner, max_norm=self.recipe.optimizer.clip, error_if_nonfinite=False
@@ -264,14 +279,20 @@ class _Run:
             self.tuner.zero_grad()
             if self.averaged is not None:
                 self.averaged.update_parameters(self.stepper.module)
-            self._after(step + 1)
+            self.done = step + 1
+            self._after(self.done)
 
-    def _forward_and_back(self, batch: Batch, part: int, step: int) -> None:
+    def shown(self, batch: Batch) -> tuple[Any, Tensor]:
+        """What the network is given of a batch, and what it should say."""
         inputs, target = self.mix(batch.inputs, batch.target)
         if isinstance(inputs, Tensor) and inputs.ndim == 4:
             inputs = hidden(inputs, self.recipe.augment)
         if self.fabric.device.type == "cuda" and inputs.ndim == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
+        return inputs, target
+
+    def _forward_and_back(self, batch: Batch, part: int, step: int) -> None:
+        inputs, target = self.shown(batch)
         with self.fabric.no_backward_sync(self.wrapped, enabled=part < self.recipe.accumulate - 1):
             loss, logits = self.wrapped(inputs, target)
             self.fabric.backward(loss / self.recipe.accumulate)
