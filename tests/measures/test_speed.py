@@ -4,8 +4,11 @@ import pytest
 import torch
 
 import fovea
+from checks import refused
 from fovea.heatmaps import chosen, usual
 from fovea.measures import speed, timing
+from fovea.measures.figures import Figures
+from fovea.measures.peers import as_map, last_map, peers
 from fovea.networks import peak_megabytes
 
 
@@ -37,7 +40,7 @@ def test_rows_of_any_network() -> None:
     net = fovea.load("timm/test_convnext", pretrained=False)
     rows = speed.time_rows(net, torch.randn(1, 3, 64, 64), 3, chosen(["l2caf", "scorecam"]))
     assert {("bare", "forward"), ("fovea", "l2caf")} <= {(row["library"], row["method"]) for row in rows}
-    (slow,) = [row for row in rows if row["method"] == "scorecam"]
+    (slow,) = [row for row in rows if (row["library"], row["method"]) == ("fovea", "scorecam")]
     assert slow["x_forward"] > 10  # a pass per channel
 
 
@@ -48,3 +51,70 @@ def test_rows_of_peers() -> None:
     found = {(row["library"], row["method"]) for row in rows}
     assert {("grad-cam", name) for name in ("gradcam++", "eigencam", "ablationcam")} <= found
     assert ("torchcam", "gradcam++") in found
+
+
+def test_where_peers_look() -> None:
+    pixels = torch.randn(1, 3, 64, 64)
+    for name, part in (("test_resnet", "layer4"), ("test_efficientnet", "bn2"), ("test_convnext", "stages")):
+        module = fovea.load(f"timm/{name}", pretrained=False).module
+        assert last_map(module, pixels) is getattr(module, part)
+    vit = fovea.load("timm/test_vit", pretrained=False).module
+    pixels = torch.randn(2, 3, 160, 160)
+    assert last_map(vit, pixels) is None
+    assert set(peers(vit, pixels, ["gradcam", "cam"])) <= {("grad-cam", "gradcam")}
+    tokens = torch.arange(2 * 5 * 3.0).view(2, 5, 3)  # a class token and 2 x 2 cells
+    assert torch.equal(as_map(tokens, 1)[1, :, 1, 0], tokens[1, 3])
+
+
+def test_a_peer_that_fails_says_so_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ValueError("no bfloat16\nand more")
+
+    monkeypatch.setattr(speed, "peers", lambda *given: {("torchcam", "gradcam"): fails})
+    net = fovea.load("timm/test_resnet", pretrained=False)
+    *_, row = speed.time_rows(net, torch.randn(1, 3, 64, 64), 1, chosen(["cam"]))
+    assert (row["note"], row["x_forward"]) == ("fails: ValueError: no bfloat16", None)
+
+
+@pytest.fixture(scope="module")
+def found() -> Figures:
+    return fovea.measure(
+        "bench explain", "timm/test_resnet", batches=[1, 2], rounds=1, method=["cam", "gradcam"], dtype=["fp32", "bf16"]
+    )
+
+
+def test_every_precision_and_batch_has_its_rows(found: Figures) -> None:
+    rows = [row for row in found.rows if row["library"] == "fovea" and ":" not in row["method"]]
+    assert [(row["precision"], row["batch"], row["method"]) for row in rows] == [
+        (precision, size, method) for precision in ("fp32", "bf16") for size in (1, 2) for method in ("cam", "gradcam")
+    ]
+    for row in rows:
+        assert row["heatmaps_per_s"] * row["ms_per_picture"] == pytest.approx(1000, rel=0.01)
+    refused(
+        "no precision 'fp23'; did you mean 'fp32'", fovea.measure, "bench explain", "timm/test_resnet", dtype=["fp23"]
+    )
+
+
+def test_time_against_batch(found: Figures) -> None:
+    figure = speed.draw(found)
+    assert [axis.get_title() for axis in figure.axes[:2]] == ["test_resnet, fp32", "test_resnet, bf16"]
+    assert {axis.get_xscale() + axis.get_yscale() for axis in figure.axes} == {"loglog"}
+    lines = {line.get_label(): list(line.get_xdata()) for line in figure.axes[0].lines}
+    assert lines["bare forward"] == lines["fovea cam"] == lines["fovea gradcam"] == [1, 2]
+
+
+def test_an_iterated_head_stands_beside_the_papers_recipe() -> None:
+    found = fovea.measure("bench explain", "timm/test_vit", batches=[2], rounds=1, method=["cam", "l2caf"], adam=60)
+    assert "cam" not in {row["method"] for row in found.rows}  # which does not apply
+    ours, recipe, long = [row for row in found.rows if "loss" in row]
+    assert ours["iterations"] > 0
+    assert (recipe["method"], long["iterations"]) == ("l2caf: paper's recipe on the head", 60)
+    for row in (recipe, long):
+        assert row["worst_excess"] >= (ours["loss"] - row["loss"]) / abs(row["loss"]) - 1e-3  # the worst is no mean
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    found = fovea.measure("bench explain", "timm/test_resnet", batches=[2], rounds=1, method=["cam"], device="cuda")
+    assert found.settings["device"] == "cuda"
+    assert all(row["peak_mb"] > 0 for row in found.rows if "peak_mb" in row)

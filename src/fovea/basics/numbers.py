@@ -60,6 +60,7 @@ SEED = Bound(0, 2**32 - 1)
 OPTION = Bound(-16_384, 16_384, real=True)  # of whoever builds a network: widths, sides, shares
 ANY = {int: Bound(-(10**9), 10**9), float: Bound(-1e9, 1e9, real=True)}  # where nothing else is declared
 BOUNDS = {
+    "adam": Bound(1, 1_000_000),
     "batch": Bound(1, 65_536),
     "batches": Bound(1, 65_536),
     "branch": Bound(1, 10_000),

@@ -1,182 +1,266 @@
 """What explaining costs, in bare forwards measured in the same minute, beside the peers that are installed."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from statistics import median
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from matplotlib.figure import Figure
+from torch import Tensor
 
 import fovea
-from fovea.basics import DoesNotApply
-from fovea.heatmaps import PAPER, Look, aims
+from fovea.basics import BadChoice, DoesNotApply
+from fovea.heatmaps import PAPER, HeatMaps, Look, aims
 from fovea.heatmaps.methods import Method, chosen, find, usual
 from fovea.measures import Figures, Run, measure
-from fovea.measures.timing import Call, compare, forward, seconds
-from fovea.networks import OFFLINE, Network, as_found, cut, peak_megabytes
+from fovea.measures.peers import Key, last_map, peers
+from fovea.measures.plots import GRAY, sheet, style
+from fovea.measures.timing import PRECISIONS, Call, bare, built, compare, seconds, timed
+from fovea.networks import Network, as_found, cut, peak_mb
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")
-TORCHCAM = {"gradcam": "GradCAM", "gradcam++": "GradCAMpp", "layercam": "LayerCAM", "xgradcam": "XGradCAM",
-            "scorecam": "ScoreCAM"}  # fmt: skip
-GRAD_CAM = {"gradcam": "GradCAM", "gradcam++": "GradCAMPlusPlus", "hirescam": "HiResCAM", "layercam": "LayerCAM",
-            "xgradcam": "XGradCAM", "eigencam": "EigenCAM", "scorecam": "ScoreCAM",
-            "ablationcam": "AblationCAM"}  # fmt: skip
+FORWARD, SEVERAL = ("bare", "forward"), ("fovea", "four methods x top 5")
+MAPS = {FORWARD: 0, SEVERAL: 5 * len(FOUR)}  # that a call gives for each picture; others give one
+DRAWN = ("cam", "gradcam", "l2caf", "l2caf-oblivious")  # in the plot, where they were timed
+LINES = {"fovea": "-", "torchcam": "--", "captum": ":", "grad-cam": "-."}
 
 
 @measure(
     "bench explain",
     title="Time of explaining",
-    about="Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed.",
+    about="Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed; "
+    "time against batch as a picture.",
     nets="names",
     data="none",
     usual={"net": ("timm/resnet50", "efficientnet_lite0"), "device": "cpu"},
+    figure="draw",
 )
 def bench_explain(
-    run: Run, *, method: Sequence[str] | None = None, batches: Sequence[int] = (1, 16), rounds: int = 11
+    run: Run,
+    *,
+    method: Sequence[str] | None = None,
+    batches: Sequence[int] = (1, 16),
+    dtype: Sequence[str] = ("fp32",),
+    rounds: int = 11,
+    adam: int | None = None,
+    seed: int = 0,
 ) -> Figures:
     """Rows of the comparison: fovea's methods (but for costly ones, if none is named), the peers' own, the paper's
-    recipe, peak memory. A costly one is timed once."""
+    recipe, peak memory. A costly one is timed once. Networks without weights at hand have random ones."""
+    if not (run.names and batches and dtype):
+        raise BadChoice("name one or more networks, sizes of batches and precisions; got none of one of them")
     rows: list[dict[str, Any]] = []
     methods = chosen(list(usual() if method is None else method))
-    for i, name in enumerate(run.names):
-        network = fovea.load(name, pretrained=name in OFFLINE)
-        for j, size in enumerate(batches):
-            pixels = torch.randn(size, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-            rows += time_rows(network, pixels, rounds, methods)
-            rows += _recipe_rows(network, pixels) if size == 1 and method is None else []
-            rows += memory_rows(network, pixels, methods)
-            run.progress(i * len(batches) + j + 1, len(run.names) * len(batches))
+    parts = [(name, precision, size) for name in run.names for precision in dtype for size in batches]
+    for done, (name, precision, size) in enumerate(parts, 1):
+        run.tell(f"{name}, {precision}, batch {size}")
+        network = built(name, run.device, precision, seed)
+        pixels = batch_for(network, size, seed)
+        rows += time_rows(network, pixels, rounds, methods)
+        rows += _exact_rows(network, pixels) if size == 1 and method is None else []
+        rows += _iterated_rows(network, pixels, methods, adam)
+        rows += memory_rows(network, pixels, methods)
+        run.progress(done, len(parts))
+    on_gpu = torch.device(run.device).type == "cuda"
+    tf32 = f"convolutions {torch.backends.cudnn.allow_tf32}, products {torch.backends.cuda.matmul.allow_tf32}"
     settings = {
         "rounds": rounds,
         "threads": torch.get_num_threads(),
-        "device": "cpu",
-        "input": "224 x 224",
-        "x_forward": "median of ratios to the bare forwards before and after",
+        "device": torch.device(run.device).type,
+        "torch": torch.__version__,
+        "tf32": tf32 if on_gpu else None,
+        "input": "224 x 224, on the device" + ", channels last for convolutional networks" * on_gpu,
+        "x_forward": "median of ratios to the bare forwards (the module alone, no gradients) before and after",
+        "peak_mb": "the most that tensors made during one call take up at once",
     }
     return Figures("bench explain", settings, rows)
 
 
+def batch_for(network: Network, size: int, seed: int = 0, side: int = 224) -> Tensor:
+    """Noise on the network's device, in its precision; on a GPU in the layout that convolutions are fast in, as is the
+    network then."""
+    pixels = torch.randn(size, 3, side, side, generator=torch.Generator().manual_seed(seed))
+    pixels = pixels.to(network.device, network.dtype)
+    if not pixels.is_cuda or last_map(network.module, pixels) is None:
+        return pixels
+    network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return pixels.to(memory_format=torch.channels_last)
+
+
 def time_rows(network: Network, pixels: Tensor, rounds: int, methods: Sequence[Method]) -> list[dict[str, Any]]:
-    calls = {**_ours(network, pixels, methods), **_peers(network.module, pixels, [one.name for one in methods])}
+    """Every call in turns with the bare forward, a costly one once; what fails says so in its row."""
+    calls = _ours(network, pixels, methods) | peers(network.module, pixels, [method.name for method in methods])
     costly = {method.name for method in methods if method.costly}
-    quick = {key: call for key, call in calls.items() if key[1] not in costly}
-    times = compare(forward(network, pixels), quick, 2 * rounds if len(pixels) == 1 else rounds)
-    for key in (key for key in calls if key[1] in costly):
-        spent = seconds(calls[key])
-        times[key] = spent / times["bare", "forward"][1], spent
-    return [
-        _row(library, method, network, len(pixels), ratio, spent / len(pixels) * 1e3)
-        for (library, method), (ratio, spent) in times.items()
-    ]
+    tried = {key: facts for key, call in calls.items() if (facts := _tried(call, pixels.device)) is not None}
+    quick = {key: calls[key] for key, facts in tried.items() if "note" not in facts and key[1] not in costly}
+    often = 2 * rounds if len(pixels) == 1 or pixels.is_cuda else rounds
+    times = compare(bare(network, pixels), quick, often, pixels.device)
+    rows = [_row(FORWARD, network, len(pixels), *times[FORWARD])]
+    for key, facts in tried.items():
+        once = facts.pop("seconds", None)
+        ratio, spent = times.get(key, (once and once / times[FORWARD][1], once))
+        rows.append(_row(key, network, len(pixels), ratio, spent) | facts)
+    return rows
 
 
-def _row(library: str, method: str, network: Network, size: int, ratio: float, milliseconds: float) -> dict[str, Any]:
+def _tried(call: Call, device: torch.device) -> dict[str, Any] | None:
+    """What one call says of itself: its seconds and, where it has one, the loss; or that it fails, and why. None where
+    the method does not apply, as cam to some heads."""
+    try:
+        spent, found = timed(call, device)
+    except DoesNotApply:
+        return None
+    except Exception as error:  # whatever a library says of this network or precision
+        return {"note": f"fails: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:120]}"}
+    loss = found.loss if isinstance(found, HeatMaps) else None
+    return {"seconds": spent} | ({} if loss is None else _reached(found))
+
+
+def _reached(found: HeatMaps) -> dict[str, Any]:
+    """How a filter was solved for, and the mean loss."""
+    loss = cast(Tensor, found.loss).double().mean().item()
+    return {"solver": found.solver, "iterations": found.iterations, "loss": float(f"{loss:.6g}")}
+
+
+def _row(
+    key: Key, network: Network, size: int, ratio: float | None = None, spent: float | None = None
+) -> dict[str, Any]:
+    """`spent` are the seconds of the whole batch."""
+    maps = MAPS.get(key, 1)
     return {
-        "library": library,
-        "method": method,
+        "library": key[0],
+        "method": key[1],
         "net": network.name,
+        "precision": next(name for name, dtype in PRECISIONS.items() if dtype == network.dtype),
         "batch": size,
-        "x_forward": round(ratio, 3),
-        "ms_per_picture": round(milliseconds, 3),
+        "x_forward": None if ratio is None else round(ratio, 3),
+        "ms_per_picture": None if spent is None else round(spent / size * 1e3, 4),
+        "heatmaps_per_s": None if spent is None or not maps else round(maps * size / spent, 1),
     }
 
 
-def _ours(network: Network, pixels: Tensor, methods: Sequence[Method]) -> dict[tuple[str, str], Call]:
-    calls: dict[tuple[str, str], Call] = {}
-    for method in methods:
-        call = partial(fovea.explain, network, pixels, method=method)
-        with suppress(DoesNotApply):  # cam is not for every head
-            if not method.costly:
-                call()
-            calls["fovea", method.name] = call
-    if all(("fovea", name) in calls for name in FOUR):
-        calls["fovea", "four methods x top 5"] = partial(fovea.explain, network, pixels, method=FOUR, target="top5")
+def _ours(network: Network, pixels: Tensor, methods: Sequence[Method]) -> dict[Key, Call]:
+    calls: dict[Key, Call] = {("fovea", method.name): _explained(network, pixels, method) for method in methods}
+    if set(FOUR) <= {method.name for method in methods}:
+        calls[SEVERAL] = _explained(network, pixels, FOUR, target="top5")
     return calls
 
 
-def _peers(module: nn.Module, pixels: Tensor, methods: Sequence[str]) -> dict[tuple[str, str], Call]:
-    """The maps of the class that each picture's output puts first, by each library's own documented way."""
-    with torch.no_grad():
-        classes = module(pixels).argmax(1).tolist()
-    layer = dict(module.named_modules()).get("layer4", dict(module.named_modules()).get("bn2"))
-    calls: dict[tuple[str, str], Call] = {}
-    if layer is None:
-        return calls  # where to look is for the user to say there
-    if find_spec("torchcam"):
-        import torchcam.methods
-
-        def by_torchcam(kind: str) -> Any:
-            with getattr(torchcam.methods, kind)(module, layer) as extractor:
-                return extractor(classes, module(pixels))
-
-        calls |= {("torchcam", name): partial(by_torchcam, TORCHCAM[name]) for name in methods if name in TORCHCAM}
-    if find_spec("captum") and "gradcam" in methods:
-        from captum.attr import LayerGradCam
-
-        calls["captum", "gradcam"] = lambda: LayerGradCam(module, layer).attribute(pixels, target=classes)
-    if find_spec("pytorch_grad_cam"):
-        import pytorch_grad_cam
-        from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
-
-        def by_grad_cam(kind: str) -> Any:
-            with getattr(pytorch_grad_cam, kind)(module, [layer]) as extractor:
-                return extractor(pixels, [ClassifierOutputTarget(c) for c in classes])
-
-        calls |= {("grad-cam", name): partial(by_grad_cam, GRAD_CAM[name]) for name in methods if name in GRAD_CAM}
-    return calls
+def _explained(network: Network, pixels: Tensor, method: Any, **more: Any) -> Call:
+    return partial(fovea.explain, network, pixels, method=method, batch=len(pixels), **more)
 
 
-def _recipe_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
+def _exact_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
     """Exact L2-CAF against the paper's recipe (Adam, 1e-5 over 50 iterations), with the losses they reach.
 
     "whole network" is what a user waits for; "solve" leaves the common pass through the trunk out of both.
     """
-    bare = seconds(forward(network, pixels), rounds=9)
+    forward = seconds(bare(network, pixels), pixels.device, rounds=9)
     for name in ("l2caf-sum", "l2caf-oblivious"):
         exact = cast(fovea.L2CAF, find(name).run)
-        if fovea.explain(network, pixels, method=exact).solver != "exact":
+        if _explained(network, pixels, exact)().solver != "exact":
             continue  # this head has to be iterated
         on_head = replace(exact, solver="iterative", descent=PAPER)
         vanilla = replace(exact, solver="vanilla", descent=PAPER)
         for what, method, times in (("exact, whole call", exact, 9), ("paper's recipe, whole network", vanilla, 1)):
-            call = partial(fovea.explain, network, pixels, method=method)
-            seen = call()
-            spent = seconds(call, rounds=times)
-            loss = None if seen.loss is None else float(f"{seen.loss.item():.6g}")
-            row = _row("fovea", f"{name}: {what}", network, 1, spent / bare, spent * 1e3)
-            yield {**row, "iterations": seen.iterations, "loss": loss}
+            call = _explained(network, pixels, method)
+            found, spent = call(), seconds(call, pixels.device, times)
+            yield _row(("fovea", f"{name}: {what}"), network, 1, spent / forward, spent) | _reached(found)
         for what, method in (("exact, solve", exact), ("paper's recipe on the head, solve", on_head)):
             spent = median(_solve_seconds(network, pixels, method) for _ in range(3))
-            yield _row("fovea", f"{name}: {what}", network, 1, spent / bare, spent * 1e3)
+            yield _row(("fovea", f"{name}: {what}"), network, 1, spent / forward, spent)
+
+
+def _iterated_rows(
+    network: Network, pixels: Tensor, methods: Sequence[Method], adam: int | None
+) -> Iterator[dict[str, Any]]:
+    """The paper's recipe on a head that is not affine, for the rows of L2-CAF there; with `adam`, also so many
+    iterations of it, whatever its rule of stopping says.
+
+    `worst_excess` is how far fovea's loss is above this one, relative to its size, for the picture where that is worst:
+    below zero, fovea's is lower for every picture.
+    """
+    forward = seconds(bare(network, pixels), pixels.device, rounds=9)
+    recipes = {"paper's recipe on the head": PAPER}
+    if adam is not None:
+        recipes[f"Adam on the head, {adam} iterations"] = replace(PAPER, most=adam, tolerance=0.0)
+    for name, solve in [(method.name, method.run) for method in methods if isinstance(method.run, fovea.L2CAF)]:
+        ours: HeatMaps = _explained(network, pixels, solve)()
+        for what, descent in recipes.items() if ours.iterations else ():
+            call = _explained(network, pixels, replace(solve, solver="iterative", descent=descent))
+            spent, found = timed(call, pixels.device)
+            loss, other = (cast(Tensor, maps.loss).double().flatten() for maps in (ours, found))
+            excess = ((loss - other) / other.abs().clamp(min=1e-12)).max().item()
+            row = _row(("fovea", f"{name}: {what}"), network, len(pixels), spent / forward, spent)
+            yield row | _reached(found) | {"worst_excess": float(f"{excess:.3g}")}
 
 
 def _solve_seconds(network: Network, pixels: Tensor, method: fovea.L2CAF) -> float:
     with as_found(network):
         opened = cut(network, pixels).open(pixels)
         (aim,) = aims(None, network, opened.output)
-        return seconds(lambda: method(Look(opened), aim))
+        return seconds(lambda: method(Look(opened), aim), pixels.device)
 
 
 def memory_rows(network: Network, pixels: Tensor, methods: Sequence[Method]) -> list[dict[str, Any]]:
     """Peak memory of one explanation against one bare forward."""
-    calls: dict[str, Call] = {"forward": forward(network, pixels)}
     quick = [method for method in methods if not method.costly]
-    calls |= {name: call for (_, name), call in _ours(network, pixels, quick).items() if " " not in name}
-    peaks = {what: peak_megabytes(call) for what, call in calls.items()}
+    calls: dict[Key, Call] = {FORWARD: bare(network, pixels)}
+    ours = ((key, call) for key, call in _ours(network, pixels, quick).items() if key != SEVERAL)
+    calls |= {key: call for key, call in ours if "seconds" in (_tried(call, pixels.device) or {})}
+    peaks = {key: peak_mb(call, pixels.device) for key, call in calls.items()}
     return [
         {
-            "library": "bare" if what == "forward" else "fovea",
+            "library": library,
             "method": f"{what}: peak memory",
             "net": network.name,
+            "precision": _row((library, what), network, 1)["precision"],
             "batch": len(pixels),
             "peak_mb": round(peak, 1),
-            "x_forward_memory": round(peak / peaks["forward"], 3),
+            "x_forward_memory": round(peak / peaks[FORWARD], 3),
         }
-        for what, peak in peaks.items()
+        for (library, what), peak in peaks.items()
     ]
+
+
+def draw(found: Figures) -> Figure:
+    """Time against the size of batch: one column per network and precision, milliseconds above, bare forwards below;
+    one color per method, one kind of line per library."""
+    rows = [row for row in found.rows if row.get("x_forward") and ":" not in row["method"]]
+    timed = {row["method"] for row in rows}
+    methods = [name for name in DRAWN if name in timed] or sorted(timed - {FORWARD[1], SEVERAL[1]})
+    columns = list(dict.fromkeys((row["net"], row["precision"]) for row in rows))
+    where = (
+        found.settings["device"].replace("cpu", f"CPU, {found.settings['threads']} thread(s)").replace("cuda", "GPU")
+    )
+    figure = sheet(3.6 * len(columns) + 1.2, 7.2, f"Time of explaining, {where}, 224 x 224")
+    axes = figure.subplots(2, len(columns), squeeze=False, sharex="col", sharey="row")
+    for column, (net, precision) in enumerate(columns):
+        here = [row for row in rows if (row["net"], row["precision"]) == (net, precision)]
+        lines: dict[Key, list[Mapping[str, Any]]] = {}
+        for row in sorted(here, key=lambda row: row["batch"]):
+            if row["method"] in methods or row["library"] == FORWARD[0]:
+                lines.setdefault((row["library"], row["method"]), []).append(row)
+        for axis, value in zip(axes[:, column], ("ms_per_picture", "x_forward"), strict=True):
+            for (library, method), points in lines.items():
+                look = {"color": GRAY, "marker": "."} if library == FORWARD[0] else style(methods.index(method))
+                x, y = [row["batch"] for row in points], [row[value] for row in points]
+                axis.plot(x, y, LINES.get(library, "-"), label=f"{library} {method}", alpha=0.85, markersize=5, **look)
+            axis.set(xscale="log", yscale="log")
+            axis.set_xticks(sizes := sorted({row["batch"] for row in here}), map(str, sizes))
+            axis.xaxis.minorticks_off()
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter("{x:g}")
+            axis.tick_params(which="both", labelsize="small")
+            axis.grid(alpha=0.3, which="both")
+        axes[0, column].set_title(f"{net.split('/')[-1]}, {precision}")
+        axes[1, column].set_xlabel("pictures in a batch")
+    axes[0, 0].set_ylabel("milliseconds per picture")
+    axes[1, 0].set_ylabel("time in bare forwards")
+    named = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=5, fontsize="small")
+    return figure

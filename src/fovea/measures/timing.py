@@ -3,16 +3,21 @@
 import random
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from statistics import median
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fovea.networks import Network
+from fovea.basics import BadChoice, nearest
+from fovea.networks import FILES, OFFLINE, Network, load, ours, placed
 
 Call = Callable[[], Any]
 T = TypeVar("T")
+CLASSES = 1000  # of networks without weights at hand
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+WARM_UP = 3  # calls of each that are not counted: the first ones choose kernels and take memory
 
 
 def now(device: torch.device | None = None) -> float:
@@ -44,21 +49,47 @@ def forward(network: Network, pixels: Tensor) -> Call:
     return call
 
 
-def compare(bare: Call, calls: dict[tuple[str, str], Call], rounds: int) -> dict[tuple[str, str], tuple[float, float]]:
+def bare(network: Network, pixels: Tensor) -> Call:
+    """The same without what fovea adds: the module itself. `built` networks are in eval mode."""
+
+    def call() -> Any:
+        with torch.no_grad():
+            return network.module(pixels)
+
+    return call
+
+
+def built(name: str, device: str = "cpu", precision: str = "fp32", seed: int = 0) -> Network:
+    """A network to time, in eval mode: with the weights at hand, else with random ones, the same for the same seed."""
+    if precision not in PRECISIONS:
+        raise BadChoice(
+            f"no precision {precision!r}{nearest(precision, PRECISIONS)} (there are: {', '.join(PRECISIONS)})"
+        )
+    at_hand = name in ours() or name.endswith(FILES) or (name in OFFLINE and find_spec(OFFLINE[name][0]) is not None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = load(name, pretrained=at_hand, classes=None if at_hand else CLASSES)
+    network.module.to(PRECISIONS[precision]).eval()
+    return placed(network, device)
+
+
+def compare(
+    bare: Call, calls: dict[tuple[str, str], Call], rounds: int, device: torch.device | None = None
+) -> dict[tuple[str, str], tuple[float, float]]:
     """Each call between two bare forwards, round after round: the median ratio and the median seconds."""
     for call in (bare, *calls.values()):
-        call()
-        call()
+        for _ in range(WARM_UP):
+            call()
     taken: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in calls}
     order, generator = list(calls), random.Random(0)
     for turn in range(rounds):
         generator.shuffle(order)
-        before = seconds(bare)
+        before = seconds(bare, device)
         for key in order:
             if turn >= 3 and median(ratio for ratio, _ in taken[key]) > 2.5:
                 continue  # a slow one is known well enough
-            spent, after = seconds(calls[key]), seconds(bare)
+            spent, after = seconds(calls[key], device), seconds(bare, device)
             taken[key].append((2 * spent / (before + after), spent))
             before = after
-    forwards = {("bare", "forward"): (1.0, seconds(bare, rounds=max(rounds // 3, 3)))}
+    forwards = {("bare", "forward"): (1.0, seconds(bare, device, max(rounds // 3, 3)))}
     return forwards | {key: (median(r for r, _ in each), median(s for _, s in each)) for key, each in taken.items()}
