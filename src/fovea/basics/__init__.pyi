@@ -41,6 +41,7 @@ from .intervals import interval as interval
 from .intervals import interval_of_means as interval_of_means
 from .intervals import student as student
 from .kinds import demand_kinds as demand_kinds
+from .later import Later as Later
 from .numbers import ANY as ANY
 from .numbers import BOUNDS as BOUNDS
 from .numbers import SEED as SEED

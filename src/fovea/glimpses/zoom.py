@@ -1,7 +1,7 @@
 """fovea.zoom: a network that reads only a few regions of a picture answers, and tells what it read."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -75,7 +75,7 @@ def zoom_steps(
 
 
 def _walked(
-    network: Network, scene: Scene, channels: int, shown: list[Shown], glimpses: int | None
+    network: Network, scene: Scene, channels: int, shown: Sequence[Shown], glimpses: int | None
 ) -> list[ZoomAnswer]:
     counted = Counted(scene)
     with as_found(network), torch.no_grad():
@@ -143,7 +143,7 @@ def _prepare(network: Network) -> Prepare:
     return network.transform
 
 
-def _answers(network: Network, walk: Walk, counted: Counted, shown: list[Shown], work: int) -> list[ZoomAnswer]:
+def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Shown], work: int) -> list[ZoomAnswer]:
     share, label = walk.logits.float().softmax(1).max(1)  # N  N
     after = walk.after.float().softmax(2)  # N,V,classes
     each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V

@@ -1,41 +1,58 @@
 """Why a map is blank, in words."""
 
+import math
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from fovea.heatmaps.look import Finding
-from fovea.networks import Network
+from fovea.networks import Network, Reader
 from fovea.networks.cutting import Opened
 
+Ends = Callable[[], list[Tensor]]
+Words = tuple[tuple[str | None, ...], ...]
 
-def diagnose(network: Network, findings: list[Finding], opened: Opened) -> tuple[tuple[str | None, ...], ...]:
+
+def ends_of(finding: Finding, reader: Reader) -> Ends:
+    """The least and the greatest of every map's values, and of its raw values, B each: what a diagnosis reads."""
+    parts = [finding.values] if finding.raw is finding.values else [finding.values, finding.raw]
+    wanted = [reader.want(end) for part in parts for end in part.detach().aminmax(dim=1)]
+    return lambda: [read() for read in wanted]
+
+
+def diagnose(network: Network, findings: list[Finding], ends: list[Ends], opened: Opened) -> Words:
     """N of K: None for maps that show something, else the reason why one does not."""
     steps, columns = opened.frames or 1, []
-    for finding in findings:
-        values = finding.values.detach()  # B,P
-        low, high = values.amin(1), values.amax(1)
+    broken = cache(lambda: _not_a_number(network))
+    dark = cache(lambda: (~opened.features.detach().flatten(1).any(1)).tolist())  # B
+    for finding, read in zip(findings, ends, strict=True):
+        low, high, *raw = read()
         blank = ~((high - low) > 1e-6 * torch.maximum(high.abs(), low.abs()))  # also where they are not numbers
-        words: list[str | None] = [None] * (len(values) // steps)
+        words: list[str | None] = [None] * (len(blank) // steps)
         for row in reversed(blank.nonzero().flatten().tolist()):  # the first blank frame has the last word
-            features = None if finding.grid else opened.features[row].detach()
-            reason = _why(network, finding.raw[row].detach(), features)
+            least, most = (float(end[row]) for end in raw or (low, high))
+            if not math.isfinite(least) or not math.isfinite(most):
+                reason = broken()
+            else:
+                zero = least == most == 0 and finding.grid is None
+                reason = _why(least, most, finding.raw.shape[1], zero and dark()[row])
             words[row // steps] = f"frame {row % steps}: {reason}" if steps > 1 else reason
         columns.append(words)
     return tuple(zip(*columns, strict=True))
 
 
-def _why(network: Network, raw: Tensor, features: Tensor | None) -> str:
-    """Of one map; `features` are those of its cells, where it is not on a grid of its own."""
-    if not bool(raw.isfinite().all()):
-        return _not_a_number(network)
-    if raw.numel() == 1:
+def _why(least: float, most: float, cells: int, dark: bool) -> str:
+    """Of one map, by its raw values; `dark` is where the features of its cells are zero."""
+    if cells == 1:
         return "the layer has a single cell, so there is nowhere else to look: cut at an earlier layer"
-    if float(raw.amax()) <= 0 and float(raw.amin()) < 0:
+    if most <= 0 and least < 0:
         return (
             "every cell's contribution is negative: nothing here speaks for this target (gradcam-abs and l2caf show it)"
         )
-    if float(raw.abs().amax()) == 0:
-        if features is not None and not bool(features.any()):
+    if least == most == 0:
+        if dark:
             return (
                 "the layer's features are all zero for this picture: cut at another layer, or check the input's scale"
             )

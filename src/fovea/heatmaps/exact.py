@@ -34,19 +34,20 @@ def is_affine(look: Look, scores: Mapping[Any, tuple[Score, Tensor]]) -> bool:
     for key, (score, slope) in scores.items():
         if key not in look.straight:
             look.straight[key] = _follows_tangent(look, score, slope.detach())
-    return all(look.straight[key] for key in scores)
+    return all(look.holds(look.straight[key]) for key in scores)
 
 
-def _follows_tangent(look: Look, score: Score, slope: Tensor) -> bool:
+def _follows_tangent(look: Look, score: Score, slope: Tensor) -> Tensor:
+    """B: does it, frame by frame?"""
+    follows = []
     with torch.no_grad():
         for step in look.each_step():
             r, output = look.probe(step)
             here, there, own = score(look.output), score(output), look.at_step(slope, step)
             error = (there - here - own @ (r[0] - 1)).abs()
             scale = own.abs() @ (1 + r[0].abs())
-            if not bool((error <= tolerance(output) * scale + rounding(here, there)).all()):
-                return False
-    return True
+            follows.append(error <= tolerance(output) * scale + rounding(here, there))
+    return look.join(follows)
 
 
 def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Score, Tensor]]) -> Finding | None:
@@ -84,7 +85,7 @@ def _is_reached(look: Look, loss: Score, f: Tensor, promised: Tensor, size: Tens
     with torch.no_grad():
         reached = look.join([loss(look.filtered(look.at_step(f, step), step)) for step in look.each_step()])
         start = look.join([loss(look.output)] * look.steps)
-        return bool(((reached - promised).abs() <= tolerance(f) * size + rounding(reached, start)).all())
+        return look.holds((reached - promised).abs() <= tolerance(f) * size + rounding(reached, start))
 
 
 def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
@@ -193,7 +194,7 @@ def _explains(look: Look, found: tuple[Tensor, Tensor], step: int, best: Tensor 
         known = [(r, at_r, 1.0), (torch.ones_like(r), look.output, r.shape[1] ** 0.5)]
         for f, out, length in known if best is None else [(best, look.filtered(best, step), 1.0)]:
             gap = (b + (matrix * f.unsqueeze(1)).sum(2) - out.flatten(1)).norm(dim=1)
-            if not bool((gap <= tolerance(out) * size * length).all()):
+            if not look.holds(gap <= tolerance(out) * size * length):
                 return False
     return True
 

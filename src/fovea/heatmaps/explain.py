@@ -2,23 +2,24 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, cast, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, DoesNotApply, announce, bounded, demand_kinds
+from fovea.basics import BadChoice, BadPicture, DoesNotApply, Later, announce, bounded, demand_kinds
 from fovea.data import DataSet
 from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.cost import announce_cost
-from fovea.heatmaps.diagnosis import diagnose
+from fovea.heatmaps.diagnosis import Words, diagnose, ends_of
 from fovea.heatmaps.fused import fused
-from fovea.heatmaps.heatmap import Explained, HeatMap, HeatMaps, concat
-from fovea.heatmaps.look import Finding, Look, mark, without_lost
+from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
+from fovea.heatmaps.look import Finding, Look, finite_rows, mark, without_lost
 from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
@@ -27,11 +28,13 @@ from fovea.networks import (
     Inputs,
     Network,
     NetworkLike,
+    Reader,
     as_network,
     cut,
     groups,
     in_order,
     input_of,
+    is_far,
     labeled,
     predictions,
     switched,
@@ -46,6 +49,7 @@ __all__ = ["Method", "MethodLike", "explain", "explain_batches", "find", "look_a
 Target: TypeAlias = targeting.Given | Each
 Methods: TypeAlias = list[MethodLike] | list[str] | tuple[MethodLike, ...]
 Layer: TypeAlias = str | nn.Module | None
+BATCH = {"cpu": 16, "pictures": 64, "tensor": 256}  # on a GPU, of pictures to be read and of a tensor
 
 
 class ByMethod(dict[str, HeatMaps]):
@@ -74,7 +78,7 @@ def explain(
     method: MethodLike = ...,
     target: Target = ...,
     layer: Layer = ...,
-    batch: int = ...,
+    batch: int | None = ...,
     device: str | torch.device | None = ...,
     differentiable: bool = ...,
     max_pixels: int = ...,
@@ -90,7 +94,7 @@ def explain(
     method: Methods,
     target: Target = ...,
     layer: Layer = ...,
-    batch: int = ...,
+    batch: int | None = ...,
     device: str | torch.device | None = ...,
     differentiable: bool = ...,
     max_pixels: int = ...,
@@ -105,7 +109,7 @@ def explain(  # a public door: what may be asked for is all here
     method: MethodLike | Methods = DEFAULT,
     target: Target = None,
     layer: Layer = None,
-    batch: int = 16,
+    batch: int | None = None,
     device: str | torch.device | None = None,
     differentiable: bool = False,
     max_pixels: int = MAX_PIXELS,
@@ -120,8 +124,9 @@ def explain(  # a public door: what may be asked for is all here
     'output' (the whole output, for embeddings), 'pair' (pictures two by two: where are they alike), a callable, a list
     of these for every picture, or a tensor of class indices, one row per picture. By default the top class, or the
     whole output of an embedding. `fit`: how a picture of other proportions than the network's input comes in, 'crop',
-    'squash' or 'whole' (Network.fitted says what is usual). A picture that cannot be read is left out, with a warning
-    and an entry in `.skipped`; if none can, the error is raised.
+    'squash' or 'whole' (Network.fitted says what is usual). `batch`: so many pictures at once; by default 16, on a GPU
+    64, or 256 of a tensor, and fewer where its memory does not suffice. A picture that cannot be read is left out, with
+    a warning and an entry in `.skipped`; if none can, the error is raised.
     """
     if len(positional) > 2:
         raise TypeError(f"explain takes a network and pictures, all else by name; got {len(positional)} values more")
@@ -129,21 +134,76 @@ def explain(  # a public door: what may be asked for is all here
         warnings.warn("method and target are given by name now: method=, target=", DeprecationWarning, stacklevel=2)
         method, target = positional[0], positional[1] if len(positional) > 1 else target
     demand_kinds(explain, locals(), but="method")
-    network = as_network(net, device).fitted(fit)
+    network = as_network(net, device)
+    if fit is not None or not isinstance(pictures, Tensor):  # a tensor has been fitted already
+        network = network.fitted(fit)
     alone = not isinstance(method, (list, tuple)) and method != ALL
     methods = chosen(method)
-    results, skipped, joined = list[Explained](), list[tuple[str, str]](), ByMethod()
-    for step in explain_batches(network, pictures, methods, target, layer, batch, differentiable, max_pixels):
-        skipped += step.skipped
-        results += step.results
-        joined.refused |= step.refused
-    tell_skipped(bool(results), skipped)
+    parts, places, skipped = list[ByMethod](), list[int](), list[tuple[str, str]]()
+    asked = Asked(network, methods, target, layer, differentiable)
+    for group in asked.groups(pictures, batch, max_pixels):
+        skipped += group.skipped
+        if group.batch is not None:
+            parts.append(asked.maps(group, group.batch))
+            places += group.places
+    tell_skipped(bool(parts), skipped)
+    joined = ByMethod(asked.refused)
     for name in (found.name for found in methods if found.name not in joined.refused):
-        parts = [part for result in results for part in result.parts if isinstance(part, HeatMap)]
-        maps = concat([part.alone() for part in parts if part.method == name])
+        maps = concat([part[name] for part in parts], places)
         settings = network.settings(method=name, layer=maps.layer, input=input_of(network))
         joined[name] = replace(maps, skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a network; `refused` are the methods that turned out not to apply, and why."""
+
+    network: Network
+    methods: Sequence[Method]
+    target: Target
+    layer: Layer
+    differentiable: bool = False
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @bounded
+    def groups(self, pictures: Inputs | DataSet, batch: int | None, max_pixels: int) -> Iterator[Group]:
+        """The pictures, so many at a time."""
+        _refuse_streams(self.network)
+        targeting.check(self.target, self.network)
+        if not self.methods:
+            raise BadChoice(f"no method was named (there are: {', '.join(names())})")
+        kind = "tensor" if isinstance(pictures, Tensor) else "pictures"
+        size = batch if batch is not None else BATCH["cpu" if self.network.device.type == "cpu" else kind]
+        if not self.pairs:
+            return groups(self.network, pictures, size, max_pixels)
+        return _in_pairs(groups(self.network.of_one_size(), pictures, size + size % 2, max_pixels))
+
+    @property
+    def pairs(self) -> bool:
+        return isinstance(self.target, str) and self.target == "pair"
+
+    def maps(self, group: Group, tensors: Tensor) -> ByMethod:
+        """The maps of a group; of its halves where a GPU has not the memory for the whole."""
+        left = [each for each in self.methods if each.name not in self.refused]
+        rows = _rows(self.target, group.places, group.total)
+        try:
+            maps, _ = look_at(self.network, tensors, group.shown, left, rows, self.layer, self.differentiable)
+        except torch.OutOfMemoryError:
+            half = len(tensors) // 4 * 2 if self.pairs else len(tensors) // 2
+            if not half:
+                raise
+            torch.cuda.empty_cache()
+            sides = [
+                self.maps(replace(group, shown=group.shown[side], places=group.places[side]), tensors[side])
+                for side in (slice(half), slice(half, None))
+            ]
+            maps = ByMethod(sides[1].refused)
+            maps.update({name: concat([side[name] for side in sides]) for name in sides[1]})
+        self.refused.update(maps.refused)
+        for name, reason in maps.refused.items():
+            announce(f"{name} is left out: {reason}")
+        return maps
 
 
 @dataclass(frozen=True)
@@ -160,29 +220,18 @@ def explain_batches(
     methods: Sequence[Method],
     target: Target = None,
     layer: Layer = None,
-    batch: int = 16,
+    batch: int | None = None,
     differentiable: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[ExplainStep]:
     """Batch after batch, so that a folder of any size needs the memory of one."""
-    _refuse_streams(network)
-    targeting.check(target, network)
-    if not methods:
-        raise BadChoice(f"no method was named (there are: {', '.join(names())})")
-    pairs, refused = isinstance(target, str) and target == "pair", dict[str, str]()
+    asked = Asked(network, methods, target, layer, differentiable)
 
     def explained(group: Group, tensors: Tensor) -> list[Explained]:
-        rows, left = _rows(target, group.places, group.total), [each for each in methods if each.name not in refused]
-        maps, _ = look_at(network, tensors, group.shown, left, rows, layer, differentiable)
-        refused.update(maps.refused)
-        for name, reason in maps.refused.items():
-            announce(f"{name} is left out: {reason}")
-        return [Explained(heatmaps) for heatmaps in zip(*maps.values(), strict=True)]
+        return [Explained(heatmaps) for heatmaps in zip(*asked.maps(group, tensors).values(), strict=True)]
 
-    fitted, size = (network.of_one_size(), batch + batch % 2) if pairs else (network, batch)
-    found = groups(fitted, pictures, size, max_pixels)
-    for step in in_order(_in_pairs(found) if pairs else found, explained):
-        yield ExplainStep(*step, dict(refused))
+    for step in in_order(asked.groups(pictures, batch, max_pixels), explained):
+        yield ExplainStep(*step, dict(asked.refused))
 
 
 def _in_pairs(found: Iterable[Group]) -> Iterator[Group]:
@@ -274,24 +323,66 @@ def look_into(
     differentiable: bool = False,
 ) -> tuple[ByMethod, Tensor]:
     """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode."""
-    opened, lost = without_lost(opened)
-    aims = targeting.aims(target, network, opened.output)
-    look = Look(opened, differentiable, len(aims), network)
-    best = predictions(network, opened.output)
-    named = tuple(replace(picture, predictions=row) for picture, row in zip(shown, best, strict=True))
-    maps = ByMethod()
-    for method in map(find, methods):
-        if method.name in maps:
-            raise BadChoice(f"two methods are called {method.name!r}: explain with one after the other")
+    return _looked_into(network, opened, shown, methods, target, layer, differentiable, is_far(opened.output))
+
+
+def _looked_into(
+    network: Network,
+    opened: Opened,
+    shown: Sequence[Shown],
+    methods: Sequence[MethodLike],
+    target: Target,
+    layer: str,
+    differentiable: bool,
+    ahead: bool,
+) -> tuple[ByMethod, Tensor]:
+    """`ahead`: whether the device is left to work, and all that must be known of its numbers is read at the end, once.
+    What must be true for a formula (Look.holds) is taken to be; a method for which it was not runs again, waiting."""
+    given, reader, lost = opened, Reader(), None
+    if ahead:
+        finite = reader.want(finite_rows(opened.output))
+    else:
+        opened, lost = without_lost(opened)
+    aims = targeting.aims(target, network, opened.output, reader)
+    look = Look(opened, differentiable, len(aims), network, reader=reader)
+    best = predictions(network, opened.output, reader=reader)
+    named = Later(len(shown), lambda: (replace(item, predictions=row) for item, row in zip(shown, best, strict=True)))
+    maps, reasons, wrong = ByMethod(), dict[str, Callable[[], Words]](), set[str]()
+
+    def run(method: Method, ahead: bool) -> None:
         # a method that is oblivious of classes has one map, whatever was asked for
         asked = targeting.aims("output", network, opened.output) if method.oblivious else aims
-        look.doing = method.name
+        look.doing, look.ahead = method.name, ahead
         with maps.unless_refused(method):
             announce_cost(method, look, len(asked))
             findings = [mark(_finding(method, look, aim), lost) for aim in asked]
-            maps[method.name] = _heatmaps(network, method.name, findings, asked, opened, named, layer)
+            ends = [ends_of(finding, reader) for finding in findings]
+            maps[method.name] = _heatmaps(method.name, findings, asked, opened, named, layer)
+            reasons[method.name] = partial(diagnose, network, findings, ends, opened)
+            return
+        maps.pop(method.name, None)
+
+    found = list(map(find, methods))
+    for method in found:
+        if method.name in maps:
+            raise BadChoice(f"two methods are called {method.name!r}: explain with one after the other")
+        try:
+            run(method, ahead and method.name not in opened.curved)
+        except Exception:  # by what is no number, perhaps, or else again
+            if not look.ahead:
+                raise
+            wrong.add(method.name)
+    if ahead:
+        if finite().any() and not finite().all():
+            return _looked_into(network, given, shown, methods, target, layer, differentiable, False)
+        wrong |= {name for name, claim in look.claims if not bool(claim().all())}
+        opened.curved.update(wrong)
+        for method in (method for method in found if method.name in wrong):
+            run(method, False)
     if not maps:
         raise DoesNotApply("; ".join(f"{name}: {reason}" for name, reason in maps.refused.items()))
+    for name, heatmaps in maps.items():
+        maps[name] = replace(heatmaps, diagnosis=reasons[name]())
     return maps, opened.output.detach()
 
 
@@ -323,32 +414,25 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
 
 
 def _heatmaps(
-    network: Network,
-    method: str,
-    findings: list[Finding],
-    aims: list[Aim],
-    opened: Opened,
-    shown: tuple[Shown, ...],
-    layer: str,
+    method: str, findings: list[Finding], aims: list[Aim], opened: Opened, shown: Sequence[Shown], layer: str
 ) -> HeatMaps:
     (grid,) = {finding.grid or opened.layout.grid for finding in findings}
-    frames = opened.frames is not None
-    lead = (len(shown), opened.frames) if opened.frames is not None else (len(shown),)
+    count, frames = len(shown), opened.frames is not None
+    lead = (count, opened.frames) if opened.frames is not None else (count,)
     axis = len(lead)
     values = torch.stack([finding.values.reshape(*lead, *grid) for finding in findings], dim=axis)  # N,(T,)K,*grid
     losses = [finding.loss for finding in findings if finding.loss is not None]
-    live = values.requires_grad
+    classes = [(None,) * count if aim.classes is None else aim.indices for aim in aims]
     return HeatMaps(
-        cells=values if live else values.detach().nan_to_num(0.0, 0.0, 0.0),
+        cells=values if values.requires_grad else values.nan_to_num(0.0, 0.0, 0.0),
         shown=shown,
-        targets=tuple(tuple(aim.names[i] for aim in aims) for i in range(len(shown))),
+        targets=Later(count, lambda: zip(*(aim.names for aim in aims), strict=True)),
         method=method,
         layer="input" if findings[0].grid else layer,
         solver="+".join(dict.fromkeys(finding.solver for finding in findings)),
         loss=torch.stack([loss.reshape(lead) for loss in losses], dim=axis).detach() if losses else None,
         iterations=max(finding.iterations for finding in findings),
         note="; ".join(dict.fromkeys(finding.note for finding in findings if finding.note)),
-        diagnosis=diagnose(network, findings, opened),
-        classes=tuple(tuple(None if aim.classes is None else aim.key[i] for aim in aims) for i in range(len(shown))),
+        classes=Later(count, lambda: zip(*classes, strict=True)),
         frames=frames,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice, Names, finite, plain
+from fovea.basics import BadChoice, Later, Names, finite, plain
 from fovea.basics import boxes as regions
 from fovea.heatmaps import sheet
 from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
@@ -32,6 +32,7 @@ from fovea.results import (
     write_values,
 )
 
+T = TypeVar("T")
 FRAMES = 12  # of a clip given as a tensor, on a page
 
 
@@ -41,16 +42,16 @@ class HeatMaps(Results["HeatMap"]):
     the same, or one tensor per picture where their grids differ."""
 
     cells: Tensor | tuple[Tensor, ...]
-    shown: tuple[Shown, ...]  # N
-    targets: tuple[tuple[str, ...], ...]  # N of K
+    shown: Sequence[Shown]  # N
+    targets: Sequence[tuple[str, ...]]  # N of K
     method: str
     layer: str
     solver: str = ""
     loss: Tensor | None = None  # N,K or N,T,K
     iterations: int = 0
     note: str = ""
-    diagnosis: tuple[tuple[str | None, ...], ...] = ()  # N of K: why a map is blank, in words
-    classes: tuple[tuple[int | None, ...], ...] = ()  # N of K: the index of a target that is a class
+    diagnosis: Sequence[tuple[str | None, ...]] = ()  # N of K: why a map is blank, in words
+    classes: Sequence[tuple[int | None, ...]] = ()  # N of K: the index of a target that is a class
     frames: bool = False
     skipped: tuple[tuple[str, str], ...] = ()  # pictures not explained, and why
     what: str = "explain"
@@ -407,19 +408,37 @@ class Explained(Shows):
         return {"maps": [names for part in self.parts for names in part.files(folder, stem, size)["maps"]]}
 
 
-def concat(parts: Sequence[HeatMaps]) -> HeatMaps:
-    """The maps of several batches as one."""
+def concat(parts: Sequence[HeatMaps], places: Sequence[int] = ()) -> HeatMaps:
+    """The maps of several batches as one; in the order of their `places`, where these are given."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    if order == list(range(len(order))):
+        order = []
+    if len(parts) == 1 and not order:
+        return parts[0]
+
+    def joined(rows: Sequence[Sequence[T]]) -> Later[T]:
+        def made() -> Sequence[T]:
+            every = list(chain(*rows))
+            return [every[i] for i in order] if order else every
+
+        return Later(sum(map(len, rows)), made)
+
     whole = [part.cells for part in parts if isinstance(part.cells, Tensor)]
-    alike = len(whole) == len(parts) and len({part.shape[1:] for part in whole}) == 1
-    losses = [part.loss for part in parts]
+    cells: Tensor | tuple[Tensor, ...]
+    if len(whole) == len(parts) and len({part.shape[1:] for part in whole}) == 1:
+        cells = torch.cat(whole)[order] if order else torch.cat(whole)
+    else:
+        cells = tuple(joined([tuple(part.cells) for part in parts]))
+    losses = [part.loss for part in parts if part.loss is not None]
+    loss = torch.cat(losses) if len(losses) == len(parts) else None
     return replace(
         parts[0],
-        cells=torch.cat(whole) if alike else tuple(cells for part in parts for cells in part.cells),
-        shown=tuple(shown for part in parts for shown in part.shown),
-        targets=tuple(names for part in parts for names in part.targets),
-        diagnosis=tuple(words for part in parts for words in part.diagnosis),
-        classes=tuple(row for part in parts for row in part.classes),
-        loss=None if any(loss is None for loss in losses) else torch.cat([x for x in losses if x is not None]),
+        cells=cells,
+        shown=joined([part.shown for part in parts]),
+        targets=joined([part.targets for part in parts]),
+        diagnosis=joined([part.diagnosis for part in parts]),
+        classes=joined([part.classes for part in parts]),
+        loss=loss[order] if order and loss is not None else loss,
         iterations=max(part.iterations for part in parts),
         solver="+".join(dict.fromkeys(part.solver for part in parts)),
         note="; ".join(dict.fromkeys(part.note for part in parts if part.note)),

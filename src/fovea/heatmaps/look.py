@@ -1,7 +1,8 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
-from fovea.networks import Network
+from fovea.networks import Network, Reader
 from fovea.networks.cutting import Opened
 
 MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at once: what memory is quickest with
@@ -49,12 +50,28 @@ class Look:
     gradients: dict[Any, Tensor] = field(default_factory=dict)
     slopes: dict[Any, Tensor] = field(default_factory=dict)
     weighted: dict[Any, Tensor] = field(default_factory=dict)
-    straight: dict[Any, bool] = field(default_factory=dict)  # scores, by key, and whether they are affine in the filter
+    straight: dict[Any, Tensor] = field(default_factory=dict)  # scores, by key: N, are they affine in the filter?
     probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    reader: Reader = field(default_factory=Reader)
+    ahead: bool = False  # is what a formula needs taken to be so, and read with all else at the end?
+    claims: list[tuple[str, Callable[[], Tensor]]] = field(default_factory=list)  # what was, and by which method
+
+    def holds(self, condition: Tensor) -> bool:
+        """Whether it is true of every picture. On a device that would have to be waited for it is taken to be, and a
+        method that was wrong in this runs once more, waiting each time."""
+        if not self.ahead:
+            return bool(condition.all())
+        self.claims.append((self.doing, self.reader.want(condition)))
+        return True
 
     @property
     def output(self) -> Tensor:
         return self.opened.output
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the output is a number for every picture. Those for which it is none were taken out, if not all."""
+        return self.ahead or bool(self.output.isfinite().all())
 
     @property
     def cells(self) -> Tensor:
@@ -157,9 +174,7 @@ class Look:
     def probe(self, step: int) -> tuple[Tensor, Tensor]:
         """A random filter of unit length and mixed signs, 1,P, and the output it gives: what a proof is checked on."""
         if step not in self.probes:
-            generator = torch.Generator().manual_seed(step)
-            r = torch.randn(1, self.opened.layout.cells, generator=generator)
-            r = (r / r.norm()).to(self.output.device, self.output.dtype)
+            r = random_filter(self.opened.layout.cells, step, self.output.device, self.output.dtype)
             with torch.no_grad():
                 self.probes[step] = r, self.filtered(r.expand(len(self.output), -1), step)
         return self.probes[step]
@@ -176,6 +191,15 @@ class Look:
         return per_step[0] if len(per_step) == 1 else torch.stack(per_step, dim=1).flatten(0, 1)
 
 
+@lru_cache(64)
+def random_filter(cells: int, seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Of unit length, 1,P; kept, since to bring it to a device is to wait for it."""
+    with torch.inference_mode(False):
+        r = torch.randn(1, cells, generator=torch.Generator().manual_seed(seed))
+        found: Tensor = (r / r.norm()).to(device, dtype)
+        return found
+
+
 def whole_output(out: Tensor) -> Tensor:
     """The sum of the output, whose gradient is Eq. 6's for an embedding."""
     return out.flatten(1).sum(1)
@@ -186,9 +210,14 @@ def score_of(aim: Aim) -> tuple[Score, Any]:
     return (aim.score, aim.key) if aim.score is not None else (whole_output, "sum")
 
 
+def finite_rows(output: Tensor) -> Tensor:
+    """N: is the picture's output a number throughout?"""
+    return output.detach().flatten(1).isfinite().all(1)
+
+
 def without_lost(opened: Opened) -> tuple[Opened, Tensor | None]:
     """Pictures whose output is not a number, taken out of the batch so that they do not spoil the others: B or None."""
-    lost = ~opened.output.detach().flatten(1).isfinite().all(1)  # N
+    lost = ~finite_rows(opened.output)  # N
     if not bool(lost.any()) or bool(lost.all()):
         return opened, None
     rows = lost.repeat_interleave(opened.frames or 1)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, nearest
-from fovea.networks import Network
+from fovea.basics import BadChoice, Later, nearest
+from fovea.networks import Network, Reader, sent
 from fovea.pictures import Shown
 
 Score = Callable[[Tensor], Tensor]
@@ -36,10 +36,11 @@ class Aim:
     `names` say what it is, picture by picture; `score` takes the output (N,C) to one number per picture.
     """
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     score: Score | None  # output -> N
     classes: Tensor | None = None  # N, when the score is a class's logit
     key: Any = field(default_factory=object)  # the same for the same score: what a Look keeps gradients by
+    indices: Sequence[int | None] = ()  # the classes, on the host: to look at them may be to wait for a device
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ def _plain(item: Any) -> Any:
     return tuple(values) if isinstance(values, list) else values
 
 
-def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
-    """The K things to explain for this batch."""
+def aims(target: "Given | Each", network: Network, output: Tensor, reader: Reader | None = None) -> list[Aim]:
+    """The K things to explain for this batch; the classes that the output itself names come by the reader."""
     if target is None:
         target = "top1" if network.labels is not None and output.ndim == 2 else "output"
     if isinstance(target, str) and target == "pair":
@@ -122,7 +123,7 @@ def aims(target: "Given | Each", network: Network, output: Tensor) -> list[Aim]:
         target = [target]
     if not isinstance(target, Sequence) or not target:
         raise BadChoice(f"a target is a class, 'top1', 'top5', 'output', 'pair', a callable, or a list; got {target!r}")
-    return [aim for item in target for aim in _aims_of(item, network, output)]
+    return [aim for item in target for aim in _aims_of(item, network, output, reader or Reader())]
 
 
 def check(target: "Given | Each", network: Network) -> None:
@@ -158,40 +159,50 @@ def _class(given: Any, network: Network, output: Tensor) -> int:
     return network.index(label, output.shape[1])
 
 
-def _aims_of(given: Any, network: Network, output: Tensor) -> list[Aim]:
+def _aims_of(given: Any, network: Network, output: Tensor, reader: Reader) -> list[Aim]:
     if callable(given) and not isinstance(given, type):
         return [_scored(given, output)]
     if isinstance(given, str) and (top := TOP.fullmatch(given)):
-        return _top(int(top[1]), network, output)
+        return _top(int(top[1]), network, output, reader)
     if isinstance(given, str) and given in ("output", "embedding"):
         return [Aim(("output",) * len(output), None, None, "output")]
     index = _class(given, network, output)
-    return [_class_aim(torch.full((len(output),), index, device=output.device), network, output)]
+    classes, indices = torch.full((len(output),), index, device=output.device), (index,) * len(output)
+    return [_class_aim(classes, indices, network, output, ("class", index))]
 
 
-def _class_aim(classes: Tensor, network: Network, output: Tensor) -> Aim:
-    indices = classes.tolist()
+def _class_aim(classes: Tensor, indices: Sequence[int], network: Network, output: Tensor, key: Any) -> Aim:
     one_hot = torch.zeros_like(output, requires_grad=False).scatter_(1, classes.unsqueeze(1), 1.0)
-    return Aim(tuple(map(network.label, indices)), Weighted(one_hot), classes, tuple(indices))
+    names = Later(len(output), lambda: map(network.label, indices))
+    return Aim(names, Weighted(one_hot), classes, key, indices)
 
 
-def _top(k: int, network: Network, output: Tensor) -> list[Aim]:
+def _top(k: int, network: Network, output: Tensor, reader: Reader) -> list[Aim]:
     if output.ndim != 2 or not 1 <= k <= output.shape[1]:
         raise BadChoice(f"top{k} needs an output of at least {k} classes; this network gives {tuple(output.shape)}")
     best = output.detach().topk(k, dim=1).indices  # N,k
-    return [_class_aim(column, network, output) for column in best.unbind(1)]
+    read = reader.want(best)
+
+    def column(rank: int) -> Later[int]:
+        return Later(len(output), lambda: read()[:, rank].tolist())
+
+    columns = enumerate(best.unbind(1))
+    return [_class_aim(classes, column(i), network, output, ("top", k, i)) for i, classes in columns]
 
 
 def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]:
-    rows = (classes.unsqueeze(1) if classes.ndim == 1 else classes).to(output.device)
+    rows = classes.unsqueeze(1) if classes.ndim == 1 else classes
     if rows.ndim != 2 or len(rows) != len(output) or rows.is_floating_point():
         raise BadChoice(
             f"a tensor of targets holds class indices, one row per picture; got shape {tuple(classes.shape)} of "
             f"{classes.dtype} (a list names targets for every picture)"
         )
-    for index in rows.flatten().tolist():
+    rows = rows.cpu()
+    for index in dict.fromkeys(rows.flatten().tolist()):
         _class(index, network, output)
-    return [_class_aim(column.long(), network, output) for column in rows.unbind(1)]
+    found = sent(rows.long(), output.device)
+    columns = zip(found.unbind(1), map(tuple, rows.T.tolist()), strict=True)
+    return [_class_aim(column, indices, network, output, indices) for column, indices in columns]
 
 
 def _scored(score: Score, output: Tensor) -> Aim:

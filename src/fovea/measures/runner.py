@@ -61,7 +61,7 @@ class Input(NamedTuple):
     """A batch of pictures as a network takes it."""
 
     tensors: Tensor  # N,C,H,W
-    shown: list[Shown]
+    shown: Sequence[Shown]
     places: list[Placement]
 
     @staticmethod

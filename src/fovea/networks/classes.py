@@ -1,13 +1,15 @@
 """What a network's output says: whether its numbers are classes, and which are the best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from fovea.basics import Later
 from fovea.networks.checking import cuttable
+from fovea.networks.reader import Reader
 from fovea.networks.running import Runnable, as_found, layers
 from fovea.networks.threads import alone, heard
 
@@ -63,14 +65,19 @@ def last_to_run(
     return (ran[-1] if ran else None), output
 
 
-def predictions(network: Runnable, output: Tensor, most: int = 5) -> list[tuple[tuple[str, float], ...]]:
+def predictions(
+    network: Runnable, output: Tensor, most: int = 5, reader: Reader | None = None
+) -> Sequence[tuple[tuple[str, float], ...]]:
     """The best labels with their probabilities; nothing for a network without labels."""
     several = network.can("several")
     if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not several):
         return [()] * len(output)
     logits = output.detach().float()
-    shares, indices = (logits.sigmoid() if several else logits.softmax(1)).topk(min(most, output.shape[1]), dim=1)
-    return [
-        tuple((network.label(i), share) for i, share in zip(row, row_shares, strict=True))
-        for row, row_shares in zip(indices.tolist(), shares.tolist(), strict=True)
-    ]
+    best = (logits.sigmoid() if several else logits.softmax(1)).topk(min(most, output.shape[1]), dim=1)
+    shares, indices = map((reader or Reader()).want, best)
+
+    def rows() -> Iterator[tuple[tuple[str, float], ...]]:
+        for row, row_shares in zip(indices().tolist(), shares().tolist(), strict=True):
+            yield tuple(zip(map(network.label, row), row_shares, strict=True))
+
+    return Later(len(output), rows)

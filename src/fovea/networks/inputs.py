@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar, cast
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, demand_bounds
+from fovea.basics import BadChoice, BadPicture, FoveaError, Later, demand_bounds
 from fovea.data import DataSet
 from fovea.networks.checking import refuse_tensor
 from fovea.networks.running import Runnable
@@ -27,7 +28,7 @@ class Group:
     """A batch of inputs, their places among all that were given, and what had to be left out beside them."""
 
     batch: Tensor | None  # on the network's device, in its precision; None when all were left out
-    shown: list[Shown]
+    shown: Sequence[Shown]
     places: list[int]
     skipped: list[tuple[str, str]]
     done: int
@@ -59,7 +60,7 @@ def groups(network: Runnable, given: "Inputs | DataSet", size: int, max_pixels: 
         for start in range(0, len(whole), size):
             part = whole[start : start + size]
             places = list(range(start, start + len(part)))
-            shown = [_tensor_shown(row, place) for row, place in zip(part, places, strict=True)]
+            shown = Later(len(part), partial(map, _tensor_shown, part, places))
             yield Group(part.to(network.device, network.dtype), shown, places, [], start + len(part), len(whole))
         return
     pictures = gather(cast(Iterable[Given], given))

@@ -212,7 +212,7 @@ def representatives(
 
 def _batches(
     network: Network, data: DataSet, batch: int, skipped: list[tuple[str, str]], progress: Progress
-) -> Iterator[tuple[list[Sample], Tensor, list[Shown]]]:
+) -> Iterator[tuple[list[Sample], Tensor, Sequence[Shown]]]:
     for group in groups(network, data, batch):
         skipped += group.skipped
         if group.batch is not None:

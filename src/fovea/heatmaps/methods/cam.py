@@ -28,7 +28,7 @@ class CAM:
     def __call__(self, look: Look, aim: Aim) -> Finding:
         score, key = score_of(aim)
         slope = look.slope(score, key)  # B,P
-        if bool(slope.isfinite().all()) and not is_affine(look, {key: (score, slope)}):
+        if not is_affine(look, {key: (score, slope)}) and look.holds(slope.isfinite()):
             raise DoesNotApply(
                 "cam needs a head that is pooling and one linear layer after the cut; this one is not: "
                 "use gradcam or l2caf, or cut at a later layer"

@@ -92,7 +92,7 @@ class L2CAF:
         return finding if self.signed else replace(finding, values=finding.values.abs())
 
     def _may_be_exact(self, look: Look) -> bool:
-        return self.constraint == "l2" and self.solver in ("auto", "exact") and bool(look.output.isfinite().all())
+        return self.constraint == "l2" and self.solver in ("auto", "exact") and look.is_finite
 
     def _exact(self, look: Look, aim: Aim, whole: bool) -> Finding | None:
         finding = exact.oblivious(look) if whole else self._linear(look, aim)

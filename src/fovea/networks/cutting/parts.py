@@ -1,7 +1,7 @@
 """What every way of cutting shares: a cut, a batch inside it, and a new root for the head's graph."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -59,6 +59,7 @@ class Opened:
     whole: bool  # the head cannot be run alone: each call runs the whole network
     free: bool  # the head takes any samples
     input: Tensor | None = None  # what the features are of; None where they were put together otherwise
+    curved: set[str] = field(default_factory=set)  # methods whose formulas were found not to hold for this head
 
     @property
     def separable(self) -> bool:
@@ -100,6 +101,7 @@ class Cut:
     current: Callable[[], bool] = lambda: True  # False once the network no longer is what was cut
     time_first: bool = False  # frames are folded as T,N instead of N,T
     quiet: bool = False  # runs a graph, not the forward of the user's own, and draws no random numbers
+    curved: set[str] = field(default_factory=set)  # as in Opened, from batch to batch
 
     def open(self, batch: Tensor, differentiable: bool = False) -> Opened:
         features, output, head, trunk, free = self.enter(batch, differentiable)
@@ -111,7 +113,7 @@ class Cut:
         if layout is None or layout.cells < 1:
             raise BadChoice(f"layer {self.layer!r} gives {tuple(features.shape)}: no spatial map to look at")
         whole = self.how == "hook" and not isinstance(head, Alone)
-        return Opened(features, output, head, trunk, layout, frames, whole, free, batch)
+        return Opened(features, output, head, trunk, layout, frames, whole, free, batch, self.curved)
 
 
 def version(value: Any) -> int:
