@@ -19,7 +19,7 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
 
     A step is (name, value, is a projection); a projection's output is no token stream (queries, keys, hidden units).
     """
-    names, maps, grids, lengths = [], [], [tuple(batch.shape[-2:])], set()
+    names, maps, grids, lengths, patches = [], [], [tuple(batch.shape[-2:])], set(), set()
     samples = {len(batch), len(batch) * batch.shape[1]} if batch.ndim == 5 else {len(batch)}
     for name, value, projection in steps:
         if not isinstance(value, Tensor) or not value.requires_grad or len(value) not in samples:
@@ -30,8 +30,11 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
             continue
         if layout.kind == "tokens":
             lengths.add(value.shape[1])
-        elif lengths & set(value.shape[1:]) or stretch(layout.grid, batch.shape[-len(layout.grid) :]) > MOST_STRETCH:
-            continue  # heads of an attention layer (one of its axes is the tokens), or windows laid out in a row
+            patches.add(layout.cells)
+        elif lengths & set(value.shape[1:]) or patches & set(value.shape[2:]):
+            continue  # heads of an attention layer: one of its axes is the tokens
+        elif stretch(layout.grid, batch.shape[-len(layout.grid) :]) > MOST_STRETCH:
+            continue  # windows laid out in a row
         grids.append(layout.grid)
         names.append(name)
         maps.append(value)

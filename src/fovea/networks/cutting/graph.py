@@ -13,7 +13,8 @@ from fovea.basics import FoveaError
 from fovea.networks.checking import inside
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.currency import runs_whole
-from fovea.networks.cutting.parts import Cut, Enter, Head, SecondPart, Trunk, need_space, root, version
+from fovea.networks.cutting.parts import Cut, need_space
+from fovea.networks.cutting.splitting import split
 from fovea.networks.running import Runnable
 
 
@@ -41,17 +42,17 @@ def graph_cut(network: Runnable, batch: Tensor, layer: str | None) -> Cut | None
         need_space(layer, values[node], batch)
     if batch.ndim == 5 and batch.shape[1] > 1 and values[node].ndim == 4 and len(values[node]) == len(batch):
         return None  # one frame of a loop, unrolled: the hook counts the calls
-    enter = _split(network, graph, node, values, batch)
+    enter, rest = split(network, graph, node, values, batch)
     # tracing may have taken another branch than the network takes
     if not torch.allclose(enter(batch, False)[1], network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
         return None
-    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, graph))
+    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, graph, rest))
 
 
-def _unchanged(module: nn.Module, traced: fx.GraphModule) -> Callable[[], bool]:
-    """Are the tensors that the graph reads by name still the module's own? Moving a module replaces its buffers."""
-    names = {str(n.target) for n in traced.graph.nodes if n.op == "get_attr"}
-    read = [(name, attrgetter(name)(traced)) for name in names if not name.startswith("_tensor_constant")]
+def _unchanged(module: nn.Module, *graphs: fx.GraphModule) -> Callable[[], bool]:
+    """Are the tensors that graphs read by name still the module's own? Moving a module replaces its buffers."""
+    reads = {str(n.target): graph for graph in graphs for n in graph.graph.nodes if n.op == "get_attr"}
+    read = [(name, attrgetter(name)(graph)) for name, graph in reads.items() if not name.startswith("_tensor_constant")]
 
     def unchanged() -> bool:
         return all(attrgetter(name)(module) is value for name, value in read)
@@ -157,7 +158,9 @@ def _is_pooling(module: nn.Module, node: fx.Node) -> bool:
 
 
 def _is_projection(module: nn.Module, node: fx.Node) -> bool:
-    return node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), nn.Linear)
+    if node.op == "call_module":
+        return isinstance(module.get_submodule(str(node.target)), nn.Linear)
+    return node.target is nn.functional.linear
 
 
 def _node_of_layer(nodes: list[fx.Node], layer: str) -> fx.Node | None:
@@ -175,67 +178,3 @@ def _layer_name(node: fx.Node) -> str:
     while earlier.op != "root" and not earlier.meta.get("layers"):
         earlier = earlier.prev
     return f"{node.name} after {earlier.meta['layers'][-1]}" if earlier.op != "root" else str(node.name)
-
-
-def _split(
-    network: Runnable, traced: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], batch: Tensor
-) -> Enter:
-    """Two graph modules: input to (features, what else the rest needs), and those two to the output."""
-    nodes = list(traced.graph.nodes)
-    place = nodes.index(node)
-    before, after = set(nodes[: place + 1]), nodes[place + 1 :]
-    constants = {n for n in before if n.op == "get_attr"}
-    needed = [n for n in nodes[:place] if n not in constants and any(user not in before for user in n.users)]
-
-    first, copied = fx.Graph(), dict[fx.Node, fx.Node]()
-    for n in nodes[: place + 1]:
-        copied[n] = first.node_copy(n, lambda m: copied[m])
-    first.output((copied[node], tuple(copied[n] for n in needed)))
-
-    second, renamed = fx.Graph(), dict[fx.Node, fx.Node]()
-    renamed[node] = second.placeholder("features")
-    for n in needed:
-        renamed[n] = second.placeholder(f"also_{n.name}")
-    for n in [*(n for n in nodes[:place] if n in constants), *after]:
-        renamed[n] = second.node_copy(n, lambda m: renamed[m])
-
-    start, rest = fx.GraphModule(traced, first).forward, fx.GraphModule(traced, second).forward
-    try:
-        of_rows, written = _tried(start, rest, batch, [values[n] for n in (node, *needed)])
-    except Exception:  # it takes one picture at a time, or hands over what cannot be compared
-        of_rows, written = None, tuple(isinstance(values[n], Tensor) for n in (node, *needed))
-
-    def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
-        def run() -> tuple[Tensor, tuple[Any, ...]]:
-            with torch.set_grad_enabled(differentiable):
-                features, also = start(batch)
-            return features, also
-
-        features, also = run()
-        head = SecondPart(rest, network.read, also, of_rows, written)
-        rooted = root(features, differentiable)
-        return rooted, head(rooted), head, lambda: run()[0], not needed
-
-    return enter
-
-
-def _tried(
-    start: Callable[..., Any], rest: Callable[..., Any], batch: Tensor, alone: list[Any]
-) -> tuple[tuple[bool, ...] | None, tuple[bool, ...]]:
-    """On the batch twice: which values have a row per sample (the first are the features), and which are written on."""
-    with torch.no_grad():
-        features, also = start(torch.cat([batch, batch]))
-        given = (features, *also)
-        before = [version(value) for value in given]
-        rest(*given)
-        written = tuple(version(value) != number for value, number in zip(given, before, strict=True))
-    sizes = [(_size(one), _size(two)) for one, two in zip(alone, given, strict=True)]
-    by_row = [one != two for one, two in sizes]
-    rows = len(alone[0])
-    doubled = all(two == (2 * rows, *one[1:]) and one[0] == rows for one, two in sizes if one != two)
-    return tuple(by_row[1:]) if doubled and by_row[0] else None, written
-
-
-def _size(value: Any) -> tuple[Any, ...]:
-    """What tells a value of one picture from that of two."""
-    return tuple(value.shape) if isinstance(value, Tensor) else ("", value)
