@@ -15,7 +15,7 @@ from fovea.heatmaps.look import Look
 from fovea.networks import reader
 
 METHODS = ["cam", "gradcam", "gradcam-abs", "gradcam++", "hirescam", "layercam", "xgradcam", "eigencam"]
-METHODS += ["l2caf", "l2caf-sum", "l2caf-signed"]
+METHODS += ["l2caf", "l2caf-sum", "l2caf-signed", "l2caf-oblivious"]
 READS: set[Any] = {Tensor.tolist, Tensor.item, Tensor.numpy, Tensor.cpu, Tensor.nonzero, torch.nonzero, torch.equal}
 READS |= {Tensor.__bool__, Tensor.__float__, Tensor.__int__, Tensor.__index__, Tensor.unique, Tensor.masked_select}
 

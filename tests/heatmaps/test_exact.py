@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fovea
 from checks import raises
 from conftest import Pooled, Through
-from fovea.heatmaps import different, on_the_sphere, rounding
+from fovea.heatmaps import by_power, different, on_the_sphere, rounding
 
 ITERATIVE = fovea.Descent(tolerance=1e-9, most=4000)
 
@@ -72,6 +72,23 @@ def test_no_random_filter_beats_the_sphere(shape: tuple[int, int, int]) -> None:
     for tried in (others, near / near.norm(dim=2, keepdim=True)):
         reached = torch.einsum("ndp,tnp->tnd", matrix, tried - 1).square().sum(2)
         assert bool((reached >= loss - 1e-9).all())
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 9), (3, 5, 9), (2, 1, 16), (4, 9, 9), (3, 100, 49)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_few_products_reach_the_sphere_or_say_that_they_did_not(
+    shape: tuple[int, int, int], dtype: torch.dtype
+) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=dtype)
+    for given in (matrix, matrix.abs()):
+        f, loss, reached = by_power(given)
+        wanted, least, _ = on_the_sphere(given)
+        assert torch.allclose(f.norm(dim=1), torch.ones_like(loss), atol=1e-6)
+        assert torch.allclose(f[reached].double(), wanted[reached], atol=100 * torch.finfo(dtype).eps)
+        assert torch.allclose(loss[reached].double(), least[reached], rtol=1e3 * torch.finfo(dtype).eps)
+        assert bool(reached.all()) or given is matrix or dtype == torch.float64
+    spare = torch.tensor([[[1.0, -1.0, 0.0, 0.0]], [[1.0, 0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]]], dtype=dtype)
+    assert not by_power(spare)[2].any()  # other filters reach their least loss, too
 
 
 @pytest.mark.parametrize("method", [fovea.L2CAF(), fovea.L2CAF(others="sum"), fovea.L2CAF(oblivious=True)])

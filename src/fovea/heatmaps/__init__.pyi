@@ -1,5 +1,6 @@
 from .constraints import CONSTRAINTS as CONSTRAINTS
 from .constraints import gaussian as gaussian
+from .exact import by_power as by_power
 from .exact import on_the_sphere as on_the_sphere
 from .exact import rounding as rounding
 from .explain import ByMethod as ByMethod
