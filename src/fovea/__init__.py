@@ -5,6 +5,7 @@ from typing import Any
 import lazy_loader
 
 from fovea import moved
+from fovea.basics.collecting import uncollected
 
 __version__ = "0.1.0"
 
@@ -14,4 +15,5 @@ moved.keep_old_paths()
 
 
 def __getattr__(name: str) -> Any:
-    return moved.old_name(name) if name in moved.NAMES else _get(name)
+    with uncollected():
+        return moved.old_name(name) if name in moved.NAMES else _get(name)

@@ -1,6 +1,6 @@
-"""python -m fovea, and torchrun -m fovea."""
+"""python -m fovea, torchrun -m fovea, and the program `fovea`."""
 
-from fovea.cli import main
+from fovea.cli import program
 
 if __name__ == "__main__":  # processes that decode pictures import this again
-    main()
+    program()

@@ -8,6 +8,7 @@ from .boxes import normalized as normalized
 from .boxes import segments as segments
 from .boxes import union as union
 from .boxes import whole_pixels as whole_pixels
+from .collecting import uncollected as uncollected
 from .database import Database as Database
 from .database import Format as Format
 from .devices import spelled_device as spelled_device

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from fovea.basics import ANY, BadChoice
+from fovea.basics import ANY, BadChoice, uncollected
 from fovea.cli.common import bar, warn
 from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, fillable, spelled
 from fovea.cli.refusals import refuse
@@ -69,7 +69,7 @@ class Asked:
         """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""
         chosen = name or self.one("net")
         untrained = self.values.get("untrained") or False
-        with bar(f"loading {chosen}"):
+        with bar(f"loading {chosen}"), uncollected():
             from fovea.networks import device_of, loading, placed
 
             device = device_of(self.values.get("device") or "auto")  # refused before weights are read

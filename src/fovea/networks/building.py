@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from fovea.basics import BadChoice, BadNetwork, demand_options
+from fovea.basics import BadChoice, BadNetwork, demand_options, uncollected
 from fovea.networks.budget import MOST, Budget
 from fovea.networks.hubs import load_offline, load_timm, load_torchvision, timm_features
 from fovea.networks.names import FILES, OFFLINE
@@ -24,7 +24,7 @@ def build(
     given = dict(options)
     demand_options(given, f"{name}: ")
     try:
-        with Budget(name, values):
+        with Budget(name, values), uncollected():  # timm is imported, too
             return _built(load, name, pretrained, classes, given)
     except TypeError as error:  # the builder's own refusal
         if not options:
