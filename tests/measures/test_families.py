@@ -23,7 +23,7 @@ def test_vanilla_and_fast_take_as_many_iterations_and_only_gap_is_exact(found: F
         net: [row["method"] for row in found.rows if row["net"] == net]
         for net in ("timm/test_resnet", "timm/test_convnext")
     }
-    assert ways["timm/test_resnet"] == list(WAYS)
+    assert ways["timm/test_resnet"] == [way for way in WAYS if way != "iterated l2caf"]
     assert ways["timm/test_convnext"] == [way for way in WAYS if way != "exact l2caf"]  # a norm after the pooling
     for net in ways:
         own = {row["method"]: row for row in found.rows if row["net"] == net}
@@ -45,6 +45,7 @@ def test_the_figure_has_a_bar_a_way_and_a_log_axis(found: Figures) -> None:
 def test_the_names_of_the_paper() -> None:
     assert [family(name) for name in find("bench families").usual["net"]] == [
         "vgg16", "vgg16, gap", "googlenet", "resnet50", "densenet161", "efficientnet_lite0",
+        "convnext_tiny", "swin_tiny_patch4_window7_224", "vit_small_patch16_224",
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from fovea.measures.random_control import RANDOM
 Rows = Sequence[Mapping[str, Any]]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito, but the yellow
 MARKERS = "osD^vPX"
-HATCHES = ("", "//", "..", "xx")
+HATCHES = ("", "//", "..", "\\\\", "xx")
 GRAY = "#444444"  # the control's
 
 
@@ -20,6 +20,12 @@ def sheet(width: float, height: float, title: str | None = None) -> Figure:
     if title:
         figure.suptitle(title)
     return figure
+
+
+def where(found: Figures) -> str:
+    """Where it was timed, for a title."""
+    cpu = found.settings.get("device", "cpu") == "cpu"
+    return f"CPU, {found.settings['threads']} thread(s)" if cpu else "GPU"
 
 
 def style(place: int) -> dict[str, Any]:

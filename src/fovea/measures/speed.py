@@ -17,7 +17,7 @@ from fovea.heatmaps import PAPER, HeatMaps, Look, aims
 from fovea.heatmaps.methods import Method, chosen, find, usual
 from fovea.measures import Figures, Run, measure
 from fovea.measures.peers import Key, last_map, peers
-from fovea.measures.plots import GRAY, sheet, style
+from fovea.measures.plots import GRAY, sheet, style, where
 from fovea.measures.timing import PRECISIONS, Call, bare, built, compare, seconds, timed
 from fovea.networks import Network, as_found, cut, peak_mb
 
@@ -234,10 +234,7 @@ def draw(found: Figures) -> Figure:
     timed = {row["method"] for row in rows}
     methods = [name for name in DRAWN if name in timed] or sorted(timed - {FORWARD[1], SEVERAL[1]})
     columns = list(dict.fromkeys((row["net"], row["precision"]) for row in rows))
-    where = (
-        found.settings["device"].replace("cpu", f"CPU, {found.settings['threads']} thread(s)").replace("cuda", "GPU")
-    )
-    figure = sheet(3.6 * len(columns) + 1.2, 7.2, f"Time of explaining, {where}, 224 x 224")
+    figure = sheet(3.6 * len(columns) + 1.2, 7.2, f"Time of explaining, {where(found)}, 224 x 224")
     axes = figure.subplots(2, len(columns), squeeze=False, sharex="col", sharey="row")
     for column, (net, precision) in enumerate(columns):
         here = [row for row in rows if (row["net"], row["precision"]) == (net, precision)]
