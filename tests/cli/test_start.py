@@ -1,23 +1,13 @@
 """What a process of the command line imports, and how it ends."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-HEAVY = {
-    "skimage",
-    "sklearn",
-    "pandas",
-    "captum",
-    "transformers",
-    "lightning",
-    "torchmetrics",
-    "onnx",
-    "av",
-    "scipy.stats",
-}
+HEAVY = re.compile("matplotlib|scipy.stats|skimage|sklearn|pandas|captum|transformers|lightning|torchmetrics|onnx|av")
 ENDING = """
 import atexit, os, sys, threading, time
 from fovea import cli
@@ -65,4 +55,4 @@ def test_explain_imports_nothing_that_it_does_not_use(photographs: Path, tmp_pat
     assert status == 0, err
     imported = out.splitlines()[-1].split()
     assert "timm" in imported
-    assert HEAVY & {*imported} == set()
+    assert [*filter(HEAVY.fullmatch, imported)] == []

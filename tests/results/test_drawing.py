@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from matplotlib import colormaps
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from fovea.results import drawing, marks
@@ -42,6 +44,14 @@ def test_ticks_are_few_and_round_and_in_the_range(low: float, high: float) -> No
     assert all(low <= tick <= high for tick in ticks)
     assert all(len(f"{tick:g}".replace("e-05", "").strip("0.").replace(".", "")) <= 4 for tick in ticks)
     assert (0 in ticks) == (low == 0)
+    theirs = [mark for mark in MaxNLocator(4, steps=(1, 2, 5, 10)).tick_values(low, high) if low <= mark <= high]
+    assert low == high or ticks == pytest.approx(theirs)
+
+
+def test_colors_are_matplotlibs() -> None:
+    steps = np.arange(256)
+    theirs = (colormaps[drawing.COLORS](steps)[:, :3] * 255).astype(np.float32)
+    assert np.array_equal(drawing.color((steps + 0.5) / 255), theirs)
 
 
 def test_full_size_is_the_pictures_own(busy: Image.Image) -> None:

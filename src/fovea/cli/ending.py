@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.rich_utils import rich_format_error
 
 from fovea.basics import BadPicture, FoveaError, printable
 from fovea.cli.common import warn
@@ -56,6 +55,8 @@ def told(error: BaseException, debug: bool) -> int:
         for line in "".join(traceback.format_exception(error)).splitlines():
             warn.print(line)
     if isinstance(error, UsageError):
+        from typer.rich_utils import rich_format_error  # which imports as much as all else here
+
         error.message = printable(error.message)
         rich_format_error(error)
         return int(error.exit_code)

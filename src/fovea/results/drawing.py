@@ -1,7 +1,11 @@
 """Pictures for people: a map over its picture, boxes that show on any background, and strips of them."""
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.resources import files
+from io import BytesIO
 from typing import Literal
 
 import numpy as np
@@ -94,9 +98,9 @@ def color(share: NDArray[np.floating]) -> NDArray[np.float32]:
 
 @lru_cache
 def _colors() -> NDArray[np.float32]:
-    from matplotlib import colormaps
-
-    return (colormaps[COLORS](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.float32)
+    """As matplotlib has them, which takes longer to import than a picture to draw."""
+    table: NDArray[np.float32] = np.load(BytesIO(files("fovea.results").joinpath(f"{COLORS}.npy").read_bytes()))
+    return table
 
 
 def write(image: Image.Image, at: tuple[float, float], text: str, size: int, anchor: str = "la") -> None:
@@ -134,13 +138,17 @@ def with_bar(image: Image.Image, values: NDArray[np.floating]) -> Image.Image:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round values in a range, about so many."""
-    from matplotlib.ticker import MaxNLocator
-
+    """Round values in a range, about so many: two at least, where it is not too narrow for that."""
     if not low < high:
         return [low]
-    places = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [float(place) for place in places if low <= place <= high] or [high]
+    wide, places = (high - low) / most, list[float]()
+    steps = [digit * 10.0 ** math.floor(math.log10(wide)) for digit in (0.1, 0.2, 0.5, 1, 2, 5, 10)]
+    for step in reversed(steps[: bisect_left(steps, wide * (1 - 1e-9)) + 1]):
+        around = range(math.floor(low / step), math.ceil(high / step) + 1)
+        places = [place for i in around if low <= (place := i * step) <= high]
+        if len(places) > 1:
+            break
+    return places or [high]
 
 
 def ramp_of(shares: NDArray[np.floating]) -> Image.Image:

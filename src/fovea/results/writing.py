@@ -56,7 +56,7 @@ class _Entry(Record):
 
     name: Text
     reason: Text = ""
-    stem: Annotated[str, Field(pattern=r"^[\w-]{1,200}$")] | None = None
+    stem: Annotated[str, Field(max_length=200, pattern=r"^[\w-]+$")] | None = None
 
 
 def _followed(content: dict[str, Any]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, TypeAlias, get_type_hints
 
+import fovea.data
 from fovea.basics import BadChoice, Registry, bound_of, demand_bounds, importable, nearest
-from fovea.data import value_of
 
 DEFAULT = "l2caf"
 ALL = "all"
@@ -91,7 +91,7 @@ def _with(plain: Method, given: Mapping[str, str]) -> Method:
         if key not in options:
             has = f"its options: {', '.join(options)}" if options else "it has none"
             raise BadChoice(f"method {plain.name!r} has no option {key!r}{nearest(key, options)} ({has})")
-    values = {key: value_of(f"{plain.name}: {key}=", text, options[key]) for key, text in given.items()}
+    values = {key: fovea.data.value_of(f"{plain.name}: {key}=", text, options[key]) for key, text in given.items()}
     text = ",".join(f"{key}={value}" for key, value in given.items())
     run: Any = replace(plain.run, **values)  # type: ignore[type-var]
     passes = run.passes if callable(plain.passes) else plain.passes
