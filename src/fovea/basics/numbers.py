@@ -66,6 +66,7 @@ BOUNDS = {
     "branch": Bound(1, 10_000),
     "classes": Bound(1, 100_000),
     "count": Bound(1, 1_000_000),
+    "counts": Bound(1, 1_000_000),
     "curve_pictures": Bound(2, 1_000_000),
     "epsilons": Bound(0, 255, real=True),
     "every": Bound(1, 1_000_000),

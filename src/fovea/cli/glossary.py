@@ -184,6 +184,7 @@ OPTIONS = {
     "seeds": number("Each divides the data and starts the weights anew.", 5),
     "rounds": number("Measurements of each row; the median counts."),
     "batches": numbers("Pictures at a time.", int, (1, 16)),
+    "counts": numbers("Pictures of a folder: memory is told for each number."),
     "dtype": names("Precision of the network: fp32, bf16, fp16."),
     "adam": number("Also compare iterated L2-CAF with so many iterations of Adam on the head."),
     "size": number("Side of the input; the network's own if not given."),
