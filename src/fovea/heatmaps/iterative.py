@@ -1,6 +1,11 @@
-"""L2-CAF by gradient descent (paper 3.1, 3.2), on the head alone (Eq. 3) or through the whole network."""
+"""L2-CAF where the head is not affine in the filter: a quasi-Newton search on the sphere, or the paper's descent.
 
-from dataclasses import dataclass
+On |f| = 1 the minimum of an affine loss is -g / |g|, with g its gradient anywhere. So the first step of the search goes
+there, along the great circle, and the later ones where L-BFGS says, with the curvature that the steps have shown.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Literal
 
@@ -15,16 +20,18 @@ from fovea.heatmaps.targets import Score
 
 @dataclass(frozen=True)
 class Descent:
-    """How to descend: Adam, until the loss has changed by less than `tolerance` over `window` iterations.
+    """How to search for a filter, in at most `most` evaluations of the head.
 
-    `scale_free` measures that change against the size of the output's own loss, so that it means the same for every
-    network. `start` is the minimum of the loss's tangent, or the paper's uniform random numbers.
+    From the loss's `tangent`, on the sphere: until a step promises less than `tolerance` of what filters can change.
+    From the paper's `uniform` random numbers, and for the other constraints: Adam at a `rate`, until the loss has
+    changed by less than `tolerance` over `window` iterations, measured against the size of the output's own loss where
+    `scale_free`, so that it means the same for every network.
     """
 
     rate: float = 0.1
-    tolerance: float = 1e-6
+    tolerance: float = 1e-7
     window: int = 50
-    most: int = 1000
+    most: int = 200
     scale_free: bool = True
     start: Literal["tangent", "uniform"] = "tangent"
     seed: int = 0
@@ -32,16 +39,20 @@ class Descent:
     @staticmethod
     def paper() -> "Descent":
         """As the paper descends (3.1)."""
-        return Descent(rate=0.5, tolerance=1e-5, scale_free=False, start="uniform")
+        return Descent(rate=0.5, tolerance=1e-5, most=1000, scale_free=False, start="uniform")
 
 
 PAPER = Descent.paper()
 TRIED = 10  # iterations that show how long the others take
 LONG = 10.0  # seconds that are announced
+TRIALS = 3  # evaluations after which the best of the starts goes on alone
+MEMORY = 8  # steps whose curvature is remembered
+STALE = 6  # evaluations over which a search has to gain 1,000 tolerances of what it has gained before
+SHORTEST = 1e-5  # angle
 
 
 def descend(
-    look: Look, loss: Score, tangent: Tensor, scale: Tensor, constraint: str, how: Descent, whole: bool
+    look: Look, loss: Score, tangent: Tensor | None, scale: Tensor, constraint: str, how: Descent, whole: bool
 ) -> Finding:
     """Minimize loss(FT(x, f)) over the constraint, every picture of the batch at once, one frame after the other.
 
@@ -49,8 +60,8 @@ def descend(
     """
     filters, losses, most = [], [], 0
     for step in look.each_step():
-        own, size = look.at_step(tangent, step), look.at_step(scale, step)
-        f, reached, iterations = _descend(look, loss, own, size, constraint, how, whole, step)
+        slope, size = None if tangent is None else look.at_step(tangent, step), look.at_step(scale, step)
+        f, reached, iterations = _descend(look, loss, slope, size, constraint, how, whole, step)
         filters.append(f)
         losses.append(reached)
         most = max(most, iterations)
@@ -60,14 +71,205 @@ def descend(
     return Finding(f, f, "vanilla" if through else "iterative", look.join(losses), most, note)
 
 
+def by_steps_on_the_sphere(constraint: str, how: Descent) -> bool:
+    """Whether a filter is searched for so, and not by Adam."""
+    return constraint == "l2" and how.start == "tangent"
+
+
 def _descend(
-    look: Look, loss: Score, tangent: Tensor, scale: Tensor, constraint: str, how: Descent, whole: bool, step: int
+    look: Look,
+    loss: Score,
+    slope: Tensor | None,
+    scale: Tensor,
+    constraint: str,
+    how: Descent,
+    whole: bool,
+    step: int,
 ) -> tuple[Tensor, Tensor, int]:
-    grid = look.opened.layout.grid
+    if scale.dtype in (torch.float16, torch.bfloat16):  # the network may be in half precision; the descent is not
+        slope, scale = None if slope is None else slope.float(), scale.float()
+    head = _Head(look, loss, step, whole)
+    if slope is None or by_steps_on_the_sphere(constraint, how):
+        return _search(head, slope, scale, how)
+    return _adam(head, slope, scale, constraint, how)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The loss as a function of the filters of every picture; or of some pictures, or of several filters for each."""
+
+    look: Look
+    loss: Score
+    step: int
+    whole: bool
+    rows: Tensor | None = None  # the pictures, where not all of them, or not once
+    copies: int = 1  # of the batch, one after the other
+    output: Tensor | None = None  # of the whole batch
+
+    @property
+    def separable(self) -> bool:
+        return self.look.opened.separable and not self.whole
+
+    def of(self, rows: Tensor, copies: int = 0) -> "_Head":
+        """What the head reads of these pictures is copied, once. `copies` of the batch, or some of it."""
+        look = Look(self.look.opened.take(rows)) if self.separable else self.look
+        return replace(self, look=look, rows=rows, copies=copies, output=self.look.output.detach())
+
+    def __call__(self, f: Tensor) -> Tensor:
+        """R,P to R."""
+        look, rows = self.look, self.rows
+        if rows is None or self.separable:
+            out = look.filtered(f, self.step, self.whole)
+        else:
+            out = torch.cat([look.filtered(part, self.step, self.whole) for part in f.chunk(self.copies)])
+        if rows is not None and self.output is not None and not self.copies:  # a loss is of the whole batch
+            return self.loss(self.output.index_copy(0, rows, out.to(self.output.dtype)))[rows].to(f.dtype)
+        return torch.cat([self.loss(part) for part in out.chunk(self.copies)]).to(f.dtype)
+
+    def sloped(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and its gradient, R,1 and R,P; nothing else's gradient is taken."""
+        with torch.enable_grad():
+            f = f.detach().requires_grad_()
+            loss = self(f)
+            (slope,) = torch.autograd.grad(loss.sum(), f)
+        return loss.detach().unsqueeze(1), slope
+
+
+@dataclass
+class _Search:
+    """Where a search is, row by row."""
+
+    f: Tensor  # R,P
+    loss: Tensor  # R,1
+    slope: Tensor  # R,P
+    ways: Tensor  # R,M,P: steps that were tried,
+    turns: Tensor  # R,M,P: and how the slope on the sphere changed along them
+    bend: Tensor  # R,1: the inverse curvature of the last
+    reach: Tensor  # R,1: the longest step that is trusted
+    past: Tensor  # R,K: the losses so far
+
+    def take(self, rows: Tensor) -> "_Search":
+        return _Search(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @property
+    def along(self) -> Tensor:
+        """The slope on the sphere."""
+        return self.slope - _dot(self.slope, self.f) * self.f
+
+    def step(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Where to go: a direction of unit length, the angle, and what it should gain."""
+        pull, along = -_dot(self.slope, self.f), self.along
+        steep = along.norm(dim=1, keepdim=True)
+        power = -along / steep.clamp(min=torch.finfo(steep.dtype).tiny)
+        angle, gain = torch.atan2(steep, pull), self.slope.norm(dim=1, keepdim=True) - pull
+        if self.ways.shape[1]:
+            d = self._quasi_newton(along)
+            d = d - _dot(d, self.f) * self.f
+            length, fall = d.norm(dim=1, keepdim=True), -_dot(d, along)
+            curved = (fall > 0) & (self.bend > 0)
+            power = torch.where(curved, d / length.clamp(min=torch.finfo(length.dtype).tiny), power)
+            angle, gain = torch.where(curved, length.atan(), angle), torch.where(curved, fall / 2, gain)
+        return power, torch.minimum(angle, self.reach), gain
+
+    def _quasi_newton(self, along: Tensor) -> Tensor:
+        """-H g with L-BFGS's H in its compact form (Byrd, Nocedal and Schnabel 1994, Eq. 3.1)."""
+        s, y, bend = self.ways, self.turns, self.bend.unsqueeze(2)
+        g = along.unsqueeze(2)  # R,P,1
+        sy, yy, sg, yg = s @ y.mT, y @ y.mT, s @ g, y @ g
+        diagonal = sy.diagonal(dim1=1, dim2=2)
+        lost = torch.diag_embed((diagonal == 0).to(sy.dtype))  # pairs that were of no use are zero
+        upper = sy.triu() + lost
+        p = torch.linalg.solve_triangular(upper, sg, upper=True)
+        q = diagonal.unsqueeze(2) * p + bend * (yy @ p - yg)
+        q = torch.linalg.solve_triangular(upper.mT, q, upper=False)
+        direction: Tensor = -(bend * (g - y.mT @ p) + s.mT @ q).squeeze(2)
+        return direction
+
+    def reached(self, f: Tensor, angle: Tensor, loss: Tensor, slope: Tensor) -> "_Search":
+        """After another point was tried: it is kept if it is better, and what it says of the curvature in any case."""
+        there = slope - _dot(slope, f) * f
+        way, turn = f - self.f, there - self.along
+        product = _dot(way, turn)
+        useful = product > 1e-6 * way.norm(dim=1, keepdim=True) * turn.norm(dim=1, keepdim=True)
+        bend = torch.where(useful, product / _dot(turn, turn), self.bend)
+        way, turn = torch.where(useful, way, 0.0), torch.where(useful, turn, 0.0)
+        better = loss < self.loss
+        return _Search(
+            torch.where(better, f, self.f),
+            torch.where(better, loss, self.loss),
+            torch.where(better, slope, self.slope),
+            torch.cat([self.ways, way.unsqueeze(1)], 1)[:, -MEMORY:],
+            torch.cat([self.turns, turn.unsqueeze(1)], 1)[:, -MEMORY:],
+            bend,
+            torch.where(better, torch.maximum(self.reach, 2 * angle), angle / 2),
+            torch.cat([self.past, torch.minimum(loss, self.loss)], 1),
+        )
+
+    def is_over(self, gain: Tensor, tolerance: float) -> Tensor:
+        """R: is there nothing more to gain that could be seen, or has long nothing been gained?"""
+        size = tolerance * self.slope.norm(dim=1, keepdim=True)
+        over = (gain <= size + torch.finfo(self.loss.dtype).eps * self.loss.abs()) | (self.reach < SHORTEST)
+        if self.past.shape[1] > STALE:
+            gained = self.past[:, :1] - self.loss
+            over = over | (self.past[:, -1 - STALE, None] - self.loss <= 1000 * tolerance * gained)
+        result: Tensor = over.squeeze(1)
+        return result
+
+
+def _search(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) -> tuple[Tensor, Tensor, int]:
+    """From an even filter and from the minimum of the tangent; after a few steps from the better one alone."""
+    n, cells = len(scale), head.look.opened.layout.cells
+    f = scale.new_full((n, cells), cells**-0.5)
+    copies, every = 1, torch.arange(n, device=f.device)
+    if tangent is not None:
+        norm = tangent.norm(dim=1, keepdim=True)
+        f, copies = torch.cat([f, torch.where(norm > 0, -tangent / norm, f)]), 2
+    now = head.of(every.repeat(copies), copies) if copies > 1 else head
+    none, ones = f.new_zeros(len(f), 0, cells), f.new_ones(len(f), 1)
+    loss, slope = now.sloped(f)
+    at = _Search(f, loss, slope, none, none, 0 * ones, math.pi * ones, loss)
+    found, reached = f[:n].clone(), scale.clone()
+    begun, rows, evaluation = perf_counter(), every, 1
+    head.look.tell(1, how.most)
+    while evaluation < how.most:
+        direction, angle, gain = at.step()
+        if evaluation > 1:
+            over = at.is_over(gain, how.tolerance)
+            left = len(over) - int(over.sum())
+            if not left:
+                break
+            if copies == 1 and 2 * left <= len(over) and head.separable:
+                found[rows], reached[rows] = at.f, at.loss.squeeze(1)
+                keep = (~over).nonzero().squeeze(1)
+                at, rows, direction, angle = at.take(keep), rows[keep], direction[keep], angle[keep]
+                now = head.of(rows)
+        f = angle.cos() * at.f + angle.sin() * direction
+        f = f / f.norm(dim=1, keepdim=True)
+        at, evaluation = at.reached(f, angle, *now.sloped(f)), evaluation + 1
+        head.look.tell(evaluation, how.most)
+        if evaluation % TRIED == 0:
+            _announce(head.look, (perf_counter() - begun) / evaluation * how.most * head.look.steps, how.most)
+        if copies > 1 and evaluation == TRIALS:
+            at, now, copies = at.take(_best(at, n)), head, 1
+    head.look.tell(how.most, how.most)
+    at = at.take(_best(at, len(rows)))
+    found[rows], reached[rows] = at.f, at.loss.squeeze(1)
+    return found, reached, evaluation
+
+
+def _best(at: _Search, n: int) -> Tensor:
+    """Of the searches for each picture, the one that is further."""
+    return at.loss.view(-1, n).argmin(0) * n + torch.arange(n, device=at.loss.device)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(1, keepdim=True)
+
+
+def _adam(head: _Head, tangent: Tensor, scale: Tensor, constraint: str, how: Descent) -> tuple[Tensor, Tensor, int]:
+    grid, look = head.look.opened.layout.grid, head.look
     project = constraints.CONSTRAINTS[constraint]
-    if tangent.dtype in (torch.float16, torch.bfloat16):
-        tangent, scale = tangent.float(), scale.float()  # the network may be in half precision; the descent is not
-    v = constraints.start(constraint, _start(look, loss, tangent, how, step), grid).requires_grad_()
+    v = constraints.start(constraint, _start(head, tangent, how), grid).requires_grad_()
     scale = torch.where((scale > 0) & how.scale_free, scale, 1.0)
     optimizer = torch.optim.Adam([v], lr=how.rate)
     history: list[Tensor] = []
@@ -75,9 +277,9 @@ def _descend(
     begun = perf_counter()
     for iteration in range(1, how.most + 1):
         if iteration % TRIED == 0:
-            _announce(look, (perf_counter() - begun) / iteration * how.most * look.steps, how.most * look.steps)
+            _announce(look, (perf_counter() - begun) / iteration * how.most * look.steps, how.most)
         f = project(v, grid)
-        value = loss(look.filtered(f, step, whole).to(f.dtype)) / scale  # N
+        value = head(f) / scale  # N
         (v.grad,) = torch.autograd.grad(value.sum(), v)
         with torch.no_grad():
             better = value < best
@@ -97,17 +299,18 @@ def _announce(look: Look, seconds: float, most: int) -> None:
     if seconds >= LONG and is_new(f"search of {look.doing}"):
         through = "the whole network" if look.opened.whole else "the layers after the cut"
         announce(
-            f"{look.doing} has no exact solution here and searches for one: up to {most:,} passes through {through}, "
-            f"at most {duration(seconds)} for each batch of {len(look.output)}; gradcam takes one (--method gradcam)"
+            f"{look.doing} has no exact solution here and searches for one: up to {most * look.steps:,} passes through "
+            f"{through}, at most {duration(seconds)} for each batch of {len(look.output)}; gradcam takes one "
+            "(--method gradcam)"
         )
 
 
-def _start(look: Look, loss: Score, tangent: Tensor, how: Descent, step: int) -> Tensor:
+def _start(head: _Head, tangent: Tensor, how: Descent) -> Tensor:
     if how.start == "uniform":
         generator = torch.Generator().manual_seed(how.seed)
         return torch.rand(tangent.shape, generator=generator).to(tangent)
     even = torch.full_like(tangent, tangent.shape[1] ** -0.5)
     downhill = -tangent / tangent.norm(dim=1, keepdim=True).clamp(min=torch.finfo(tangent.dtype).tiny)
     with torch.no_grad():
-        losses = [loss(look.filtered(f, step)) for f in (even, downhill)]
+        losses = [head(f) for f in (even, downhill)]
     return torch.where((losses[1] < losses[0]).unsqueeze(1), downhill, even)

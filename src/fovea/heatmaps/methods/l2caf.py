@@ -10,7 +10,7 @@ from torch import Tensor
 from fovea.basics import BadChoice, DoesNotApply, nearest
 from fovea.heatmaps import exact
 from fovea.heatmaps.constraints import CONSTRAINTS
-from fovea.heatmaps.iterative import Descent, descend
+from fovea.heatmaps.iterative import Descent, by_steps_on_the_sphere, descend
 from fovea.heatmaps.look import Finding, Look, whole_output
 from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim, Score, Weighted
@@ -23,7 +23,7 @@ MANY = 1000  # cells; the last maps of networks have 16 to 784
     "l2caf",
     about="the unit filter that keeps this class and drops the rest",
     paper="Taha et al. 2020",
-    takes="one pass; 50 to 1,000 of the layers after the cut where these are not affine",
+    takes="one pass; 3 to 40 of the layers after the cut where these are not affine",
 )
 @method(
     "l2caf-sum",
@@ -111,10 +111,12 @@ class L2CAF:
             blank = torch.full_like(look.cells[:, 0], torch.nan)
             return Finding(blank, blank, "none", blank[:, 0])
         if whole:
-            loss, tangent = different(look.output.detach()), -look.slope(whole_output, "sum").detach()
+            loss, tangent = different(look.output.detach()), None
             scale = look.join([look.output.detach().flatten(1).square().sum(1)] * look.steps)
             if self.constraint == "l2" and self.solver == "auto" and _size_is_lost(look, loss):
                 return exact.at_the_pooling(look)
+            if not by_steps_on_the_sphere(self.constraint, self.descent):  # those start from an even filter
+                tangent = -look.slope(whole_output, "sum").detach()
         else:
             loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
             scale = tangent.norm(dim=1)
