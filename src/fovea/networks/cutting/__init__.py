@@ -18,6 +18,7 @@ from fovea.networks.cutting.currency import Snapshot
 from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
 from fovea.networks.cutting.parts import Cut, Head, Opened, SecondPart, Trunk, one_map, root, version
+from fovea.networks.cutting.recorded import first_part
 from fovea.networks.layout import layout_of
 from fovea.networks.running import Runnable, layers, turn
 from fovea.networks.threads import alone, drawn
@@ -95,10 +96,12 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
     if not (hasattr(module, "forward_features") and hasattr(module, "forward_head")):
         return None
 
+    first = first_part(network, lambda batch: (one_map(module.forward_features(batch), "forward_features"), ()))
+
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def trunk() -> Tensor:
             with torch.set_grad_enabled(differentiable):
-                return one_map(module.forward_features(batch), "forward_features")
+                return first(batch)[0]
 
         features = root(trunk(), differentiable)
         return features, head(features), head, trunk, True

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from fovea.networks.cutting.parts import Enter, Head, SecondPart, Trunk, root, version
+from fovea.networks.cutting.recorded import first_part
 from fovea.networks.cutting.tokens import read_rows_alone
 from fovea.networks.running import Runnable, layers
 from fovea.networks.threads import hooked
@@ -48,12 +49,12 @@ def split(
         of_rows = _of_rows([values[node], *rest.also(known)], [features, *rest.also(given)])
     except Exception:  # it takes one picture at a time, or hands over what cannot be compared
         written = tuple(isinstance(value, Tensor) for value in (values[node], *rest.also(known)))
-    run = rest.graph.forward
+    run, begin = rest.graph.forward, first_part(network, start)
 
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def trunk() -> tuple[Tensor, Sequence[Any]]:
             with torch.set_grad_enabled(differentiable):
-                features, given = start(batch)
+                features, given = begin(batch)
             return features, given
 
         features, given = trunk()
