@@ -97,7 +97,7 @@ def time_rows(network: Network, pixels: Tensor, rounds: int, methods: Sequence[M
     costly = {method.name for method in methods if method.costly}
     tried = {key: facts for key, call in calls.items() if (facts := _tried(call, pixels.device)) is not None}
     quick = {key: calls[key] for key, facts in tried.items() if "note" not in facts and key[1] not in costly}
-    often = 2 * rounds if len(pixels) == 1 or pixels.is_cuda else rounds
+    often = rounds * (2 if len(pixels) == 1 else 1) * (3 if pixels.is_cuda else 1)  # short calls, more often
     times = compare(bare(network, pixels), quick, often, pixels.device)
     rows = [_row(FORWARD, network, len(pixels), *times[FORWARD])]
     for key, facts in tried.items():
