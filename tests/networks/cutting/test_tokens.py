@@ -14,9 +14,8 @@ from fovea.networks.cutting import Opened
 from fovea.networks.cutting.parts import SecondPart
 
 TINY = {"embed_dim": 32, "num_heads": 2, "depth": 2, "num_classes": 5}
-TOKENS: dict[
-    str, tuple[str, dict[str, Any], int, int, int | None]
-] = {  # a network, its options, its patches' size, tokens before the patches, rows that its output reads
+# a network, its options, its patches' size, tokens before the patches, rows that its output reads
+TOKENS: dict[str, tuple[str, dict[str, Any], int, int, int | None]] = {
     "vit": ("vit_small_patch16_224", TINY, 16, 1, 1),
     "without fused attention": ("vit_small_patch16_224", TINY, 16, 1, 1),
     "norms of queries and keys": ("vit_base_patch16_224", TINY | {"qk_norm": True, "init_values": 0.5}, 16, 1, 1),

@@ -131,7 +131,8 @@ def _broadcast(push: _Push, value: Any, part: Slice, axes: int) -> Any:
 
 def _norm(push: _Push, node: Node, part: Slice) -> Node | None:
     if node.op == "call_module":
-        over = len(push.module.get_submodule(str(node.target)).normalized_shape)
+        layer: Any = push.module.get_submodule(str(node.target))
+        over = len(layer.normalized_shape)
     else:
         over = len(push.option(node, 1, "normalized_shape"))
     return _each(push, node, part) if part[0] < len(push.shapes[node]) - over else None
