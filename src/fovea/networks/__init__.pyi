@@ -12,9 +12,9 @@ from .cost import seconds as seconds
 from .cost import statistics as statistics
 from .cutting import Cut as Cut
 from .cutting import cut as cut
-from .cutting.graph import traced as traced
-from .cutting.parts import Head as Head
+from .cutting.heads import Head as Head
 from .cutting.parts import root as root
+from .cutting.tracing import traced as traced
 from .devices import device_of as device_of
 from .devices import placed as placed
 from .geometry import Field as Field

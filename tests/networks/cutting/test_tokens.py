@@ -11,7 +11,7 @@ from torch import nn
 import fovea
 from fovea.networks import as_found, cut
 from fovea.networks.cutting import Opened
-from fovea.networks.cutting.parts import SecondPart
+from fovea.networks.cutting.heads import SecondPart
 
 TINY = {"embed_dim": 32, "num_heads": 2, "depth": 2, "num_classes": 5}
 # a network, its options, its patches' size, tokens before the patches, rows that its output reads

@@ -15,9 +15,11 @@ from fovea.basics import BadChoice, nearest
 from fovea.networks.checking import cuttable
 from fovea.networks.cutting.choosing import are_read
 from fovea.networks.cutting.currency import Snapshot
+from fovea.networks.cutting.folding import stages_of_method
 from fovea.networks.cutting.graph import graph_cut
+from fovea.networks.cutting.heads import Head, SecondPart, Stages
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
-from fovea.networks.cutting.parts import Cut, Head, Opened, SecondPart, Trunk, one_map, root, version
+from fovea.networks.cutting.parts import Cut, Opened, Trunk, one_map, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.layout import layout_of
 from fovea.networks.running import Runnable, layers, turn
@@ -97,6 +99,12 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
         return None
 
     first = first_part(network, lambda batch: (one_map(module.forward_features(batch), "forward_features"), ()))
+    known: list[Stages | None] = []
+
+    def prepared(features: Tensor) -> Stages | None:
+        if not known:
+            known.append(stages_of_method(module, "forward_head", features))
+        return known[0]
 
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def trunk() -> Tensor:
@@ -107,7 +115,7 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
         return features, head(features), head, trunk, True
 
     try:
-        head = SecondPart(module.forward_head, network.read, (), (), (True,))
+        head = SecondPart(module.forward_head, network.read, (), (), (True,), prepared)
         features, output, *_ = enter(batch, False)
         with torch.no_grad():
             module.forward_head(given := features.detach().clone())

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fovea.basics import BadNetwork
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
-from fovea.networks.cutting.parts import Alone, Cut, Head, Trunk, need_space, one_map, root
+from fovea.networks.cutting.heads import Head
+from fovea.networks.cutting.parts import Alone, Cut, Trunk, need_space, one_map, root
 from fovea.networks.cutting.replay import Replay
 from fovea.networks.running import Runnable
 from fovea.networks.threads import alone, heard

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadNetwork
+from fovea.networks.cutting.heads import Fold, Head, SecondPart, folded
 from fovea.networks.layout import Layout, layout_of
 
-Head = Callable[[Tensor], Tensor]
 Trunk = Callable[[], Tensor]
 # a batch, and whether gradients shall reach the trunk, to: features, output, head, trunk, any number of samples?
 Enter = Callable[[Tensor, bool], tuple[Tensor, Tensor, Head, Trunk, bool]]
@@ -27,26 +27,6 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class SecondPart:
-    """The part after the cut: features, and what else it reads of the trunk, to the output."""
-
-    rest: Callable[..., Any]
-    read: Head
-    also: tuple[Any, ...]
-    of_rows: tuple[bool, ...] | None  # which of these have a row per sample; None where that is not known of all
-    written: tuple[bool, ...]  # the features and these: does the head write on them in place?
-
-    def __call__(self, features: Tensor) -> Tensor:
-        given = (features, *self.also)
-        return self.read(self.rest(*(v.clone() if w else v for v, w in zip(given, self.written, strict=True))))
-
-    def take(self, rows: Tensor) -> "SecondPart":
-        """The head of some samples."""
-        also = (v[rows] if by_row else v for v, by_row in zip(self.also, self.of_rows or (), strict=True))
-        return replace(self, also=tuple(also))
-
-
-@dataclass(frozen=True)
 class Opened:
     """A batch inside a cut network: features at the cut, the output they give, the head to try other features on."""
 
@@ -60,6 +40,7 @@ class Opened:
     free: bool  # the head takes any samples
     input: Tensor | None = None  # what the features are of; None where they were put together otherwise
     curved: set[str] = field(default_factory=set)  # methods whose formulas were found not to hold for this head
+    fold: Fold | None = None  # what filters the features, where their way through the head was prepared
 
     @property
     def separable(self) -> bool:
@@ -79,12 +60,22 @@ class Opened:
             head=self.head.take(every) if isinstance(self.head, SecondPart) else self.head,
             trunk=lambda: features,
             input=None if self.input is None else self.input[rows],
+            fold=None if self.fold is None else self.fold.take(rows),
         )
 
     def filtered(self, f: Tensor) -> Tensor:
         """The output with every cell multiplied by its number; f is B,P. A gradient reaches the features only if they
         are connected to the trunk."""
-        return self.head(self.layout.times(self._fixed, f))
+        return self.fold(f) if self.fold else self.head(self.layout.times(self._fixed, f))
+
+    def folded(self) -> "Opened":
+        """Made ready for many filters: where the head begins with an affine layer that is costly, such as VGG's first
+        linear one, it is run once for every cell, and no more. The same elsewhere, and where gradients reach the trunk.
+        """
+        head = self.head
+        if not isinstance(head, SecondPart) or not self.separable or self.frames or not self.features.is_leaf:
+            return self
+        return replace(self, fold=folded(head, self._fixed, self.layout))
 
     @property
     def _fixed(self) -> Tensor:

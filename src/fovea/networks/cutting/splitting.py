@@ -3,12 +3,15 @@
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from fovea.networks.cutting.parts import Enter, Head, SecondPart, Trunk, root, version
+from fovea.networks.cutting.folding import stages
+from fovea.networks.cutting.heads import Head, SecondPart
+from fovea.networks.cutting.parts import Enter, Trunk, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.cutting.tokens import read_rows_alone
 from fovea.networks.running import Runnable, layers
@@ -49,17 +52,22 @@ def split(
         of_rows = _of_rows([values[node], *rest.also(known)], [features, *rest.also(given)])
     except Exception:  # it takes one picture at a time, or hands over what cannot be compared
         written = tuple(isinstance(value, Tensor) for value in (values[node], *rest.also(known)))
-    run, begin = rest.graph.forward, first_part(network, start)
+    run, prepared = rest.graph.forward, cache(partial(stages, rest.graph))
+
+    def first_values(batch: Tensor) -> tuple[Tensor, Sequence[Any]]:
+        features, given = start(batch)
+        return features, rest.also(given)
+
+    begin = first_part(network, first_values)
 
     def enter(batch: Tensor, differentiable: bool) -> tuple[Tensor, Tensor, Head, Trunk, bool]:
         def trunk() -> tuple[Tensor, Sequence[Any]]:
             with torch.set_grad_enabled(differentiable):
-                features, given = begin(batch)
-            return features, given
+                return begin(batch)
 
-        features, given = trunk()
+        features, also = trunk()
         features = root(features, differentiable)
-        head = SecondPart(run, network.read, rest.also(given), of_rows, written)
+        head = SecondPart(run, network.read, tuple(also), of_rows, written, lambda _: prepared())
         return features, head(features), head, lambda: trunk()[0], not rest.reads
 
     return enter, rest.graph
