@@ -22,7 +22,7 @@ from fovea.basics import locked
 from fovea.data import open_data
 from fovea.networks import hash_of, read_weights
 from fovea.training import loop, medium
-from fovea.training.averaging import averages, settled
+from fovea.training.averaging import Averages, settled
 from fovea.training.log import read
 from fovea.training.optimizers import set_rates
 from fovea.training.recipe import Recipe
@@ -262,10 +262,10 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path, monkeypatch: 
 def test_averages_follow_the_weights() -> None:
     module = nn.Linear(1, 1, bias=False)
     module.weight.data.fill_(1.0)
-    averaged = averages(module, 0.5)
-    averaged.update_parameters(module)  # the first is a copy
+    averaged = Averages(module, 0.5)
+    averaged.update()  # the first is a copy
     module.weight.data.fill_(3.0)
-    averaged.update_parameters(module)  # (1 + 1) / (10 + 1) of the old
+    averaged.update()  # (1 + 1) / (10 + 1) of the old
     assert averaged.module.weight.item() == pytest.approx(3 - 2 * 2 / 11)
 
 

@@ -46,6 +46,7 @@ from .transforms import Prepare as Prepare
 from .transforms import Transform as Transform
 from .transforms import placement_of as placement_of
 from .transforms import probe as probe
+from .windows import constant as constant
 from .windows import cut as cut
 from .windows import inside as inside
 from .windows import middle as middle

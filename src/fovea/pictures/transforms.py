@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice
 from fovea.pictures.placement import Placement
+from fovea.pictures.windows import constant
 
 Transform = Callable[[Image.Image], Tensor]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
@@ -67,7 +68,7 @@ class Prepare:
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
-        mean, std = (torch.tensor(row, device=pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
+        mean, std = (constant(tuple(row), pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
         return (pixels.float() / 255 - mean) / std
 
     def placement(self, width: int, height: int) -> Placement:

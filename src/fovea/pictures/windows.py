@@ -1,8 +1,17 @@
 """Windows cut out of a batch of pictures, so that gradients reach the pictures and the windows."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+@lru_cache(maxsize=256)
+def constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers on a device, copied there once: each copy waits for all that the device has to do."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device, dtype=dtype)
 
 
 def cut(pictures: Tensor, windows: Tensor, size: tuple[int, int], flips: Tensor | None = None) -> Tensor:
@@ -22,7 +31,7 @@ def cut(pictures: Tensor, windows: Tensor, size: tuple[int, int], flips: Tensor 
 def middle(count: int, share: float, like: Tensor) -> Tensor:
     """The window in the middle that is this share of each side: count,4."""
     edge = (1 - share) / 2
-    return like.new_tensor([edge, edge, 1 - edge, 1 - edge]).expand(count, 4)
+    return constant((edge, edge, 1 - edge, 1 - edge), like.device, like.dtype).expand(count, 4)
 
 
 def inside(inner: Tensor, outer: Tensor) -> Tensor:

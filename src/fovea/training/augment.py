@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from fovea.pictures import cut
+from fovea.pictures import constant, cut
 from fovea.training.recipe import AugmentPart
 from fovea.training.repeatable import generator
 
@@ -46,9 +46,10 @@ def crops(draws: Tensor, sizes: Tensor, part: AugmentPart) -> Tensor:
 
 def cut_out(pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, int]) -> Tensor:
     """Windows of pictures held as bytes (N,C,h,w), resized to `size` and flipped where asked: N,C,H,W in 0..255."""
-    whole = windows.new_tensor([0.0, 0.0, 1.0, 1.0])
-    if pictures.shape[2:] == size and bool((windows == whole).all()) and not bool(flips.any()):
-        return pictures.float()
+    if windows.device.type == "cpu" and pictures.shape[2:] == size:  # a GPU would be waited for
+        whole = windows.new_tensor([0.0, 0.0, 1.0, 1.0])
+        if bool((windows == whole).all()) and not bool(flips.any()):
+            return pictures.float()
     return cut(pictures.float(), windows, size, flips)
 
 
@@ -56,7 +57,9 @@ def recolor(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
     """Brightness, contrast and saturation of each picture by a factor in 1 ± its setting (N,C,H,W in 0..255)."""
     if not (part.brightness or part.contrast or part.saturation):
         return pixels
-    factor = 1 + (2 * draws[:, 5:8] - 1) * draws.new_tensor([part.brightness, part.contrast, part.saturation])
+    factor = 1 + (2 * draws[:, 5:8] - 1) * constant(
+        (part.brightness, part.contrast, part.saturation), draws.device, draws.dtype
+    )
     light, contrast, color = (one.view(-1, 1, 1, 1) for one in factor.unbind(1))
     pixels = (pixels * light).clamp(0, 255)
     mean = _gray(pixels).mean((2, 3), keepdim=True)
@@ -95,4 +98,4 @@ def _gray(pixels: Tensor) -> Tensor:
     """Luma (ITU-R 601)."""
     if pixels.shape[1] != 3:
         return pixels
-    return (pixels * pixels.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    return (pixels * constant((0.299, 0.587, 0.114), pixels.device, pixels.dtype).view(1, 3, 1, 1)).sum(1, keepdim=True)

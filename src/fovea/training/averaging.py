@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,20 +14,30 @@ from fovea.models.twostream import Views
 WARM_UP = 10  # steps: early averages forget faster, since the first weights are no use
 
 
-def averages(module: nn.Module, decay: float) -> AveragedModel:
-    """Exponential averages of weights and of the norms' statistics."""
+class Averages(AveragedModel):
+    """Exponential averages of a module's weights and of its norms' statistics."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        super().__init__(module, use_buffers=True)
+        self.decay = decay
+        pairs = list(zip(*(chain(each.parameters(), each.buffers()) for each in (self.module, module)), strict=True))
+        self.kinds = [  # tensors of floats, which are averaged, and others, which are copied
+            [[each.detach() for each in side] for side in zip(*some, strict=True)]
+            for some in ([pair for pair in pairs if pair[0].is_floating_point() == kind] for kind in (True, False))
+            if some
+        ]
 
     @torch.no_grad()
-    def update(ours: Any, theirs: Any, count: Any) -> None:
-        steps = int(averaged.n_averaged)  # `count` is a copy on the device, and looking at it would wait for that
-        now = min(decay, (1 + steps) / (WARM_UP + steps))
-        if ours[0].is_floating_point():
-            torch._foreach_lerp_(ours, theirs, 1 - now)
-        else:
-            torch._foreach_copy_(ours, theirs)
-
-    averaged = AveragedModel(module, multi_avg_fn=update, use_buffers=True)
-    return averaged
+    def update(self) -> None:
+        """A step later. The count is on the host, and nothing waits for a GPU."""
+        steps = int(self.n_averaged)
+        now = min(self.decay, (1 + steps) / (WARM_UP + steps))
+        for ours, theirs in self.kinds:
+            if steps and ours[0].is_floating_point():
+                torch._foreach_lerp_(ours, theirs, 1 - now)
+            else:
+                torch._foreach_copy_(ours, theirs)
+        self.n_averaged += 1
 
 
 @torch.no_grad()

@@ -61,11 +61,11 @@ class ClipFeed(Feed):
         self.module.features.to(device)
         places: dict[Frame, int] = {}
         rows = [[places.setdefault(frame, len(places)) for frame in shot.frames] for shot in data.samples]
-        self.places, self.frames = torch.tensor(rows), tuple(places)  # N,T
+        self.places, self.frames = torch.tensor(rows, device=device), tuple(places)  # N,T
         self.kept = Kept(self._seen, len(self.frames), hold, progress, TOGETHER)
 
     def inputs(self, wanted: Wanted) -> Features:
-        return self.kept[self.places[wanted.index.cpu()]].float().as_subclass(Features)  # N,T,channels,h,w
+        return self.kept[self.places[wanted.index]].float().as_subclass(Features)  # N,T,channels,h,w
 
     def _seen(self, numbers: Sequence[int]) -> Tensor:
         ready = torch.stack([self.prepare(self.frames[i].read()) for i in numbers]).to(self.device)

@@ -1,6 +1,7 @@
 """Batches for training and testing: one mechanism, whatever the medium. What is held in memory is made once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +35,15 @@ class Wanted:
     index: Tensor  # N
     draws: Tensor = field(default_factory=lambda: torch.empty(0))  # N,8
     more: Tensor = field(default_factory=lambda: torch.empty(0))  # N,2: for feeds that choose among several patches
+    turn: Tensor = field(default_factory=lambda: torch.empty(0))  # 1: the first of these, which stays on the host
 
     def to(self, device: torch.device) -> "Wanted":
-        return Wanted(self.index.to(device), self.draws.to(device), self.more.to(device))
+        """The same on the device, which is not waited for."""
+        parts: list[Tensor] = [self.index, self.draws, self.more]
+        if device.type == "cuda":
+            parts = [part.pin_memory() for part in parts]
+        index, draws, more = (part.to(device, non_blocking=True) for part in parts)
+        return Wanted(index, draws, more, self.more.flatten()[:1])
 
 
 class Feed:
@@ -62,6 +69,15 @@ class Feed:
     def in_order(self, size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """This process's share of the set."""
         return self.batches(map(Wanted, torch.split(torch.arange(rank, len(self), world), size)))
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same, each made while the one before it is trained on: in a backward pass Python has nothing to do."""
+    with ThreadPoolExecutor(1) as worker:
+        coming = worker.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = worker.submit(next, batches, None)
+            yield batch
 
 
 class Kept:

@@ -24,8 +24,8 @@ from fovea.basics.provenance import provenance
 from fovea.networks import Network, borrowed_of, fit_for_half, hash_of
 from fovea.training import checkpoint
 from fovea.training.augment import hidden, mixing
-from fovea.training.averaging import averages, settled
-from fovea.training.feed import Batch
+from fovea.training.averaging import Averages, settled
+from fovea.training.feed import Batch, ahead
 from fovea.training.log import VALIDATION, Log, Tally, plot, read
 from fovea.training.media import medium_of
 from fovea.training.optimizers import optimizer_of, set_rates, share
@@ -147,11 +147,13 @@ class Running:
         self.stepper: Step = job.precision.convert_module(Step(self.network, recipe.loss, fabric.device))
         if fabric.device.type == "cuda":  # on a CPU, batch norm's sums are less exact in this format
             self.stepper.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimizer = optimizer_of(recipe.optimizer, self.stepper)
         self.stepper.to(fabric.device)
+        # scaled gradients cannot be clipped before a fused step
+        fused = fabric.device.type == "cuda" and recipe.precision != "fp16"
+        self.optimizer = optimizer_of(recipe.optimizer, self.stepper, fused)
         if known is None:
             self._begin()
-        self.averaged = averages(self.stepper.module, recipe.ema) if recipe.ema else None
+        self.averaged = Averages(self.stepper.module, recipe.ema) if recipe.ema else None
         if recipe.compile:
             self.stepper.module.compile()
         self.done, seconds = (0, 0.0) if known is None else self._restore(known)
@@ -171,7 +173,8 @@ class Running:
         torch.backends.cudnn.benchmark = fabric.device.type == "cuda" and self.order.steps >= LONG
         self.wrapped.train()
         self.tally, self.saved = Tally(), time.monotonic()
-        self.stream = self.feed.batches(self.order.wanted(self.done))
+        stream = self.feed.batches(self.order.wanted(self.done))
+        self.stream = ahead(stream) if fabric.device.type == "cuda" else stream
 
     def _opened(self, resume: bool, fresh: bool) -> checkpoint.Checkpoint | None:
         """Network, data and order, and all that can be refused before the first step; the checkpoint to go on from."""
@@ -278,7 +281,7 @@ class Running:
             self.tuner.step()
             self.tuner.zero_grad()
             if self.averaged is not None:
-                self.averaged.update_parameters(self.stepper.module)
+                self.averaged.update()
             self.done = step + 1
             self._after(self.done)
 
@@ -329,6 +332,7 @@ class Running:
         losses, right, steps, index = zip(*self.tally.parts, strict=True)
         both = torch.stack([torch.stack(losses), torch.stack(right)])
         everyone: Any = both if self.fabric.world_size == 1 else self.fabric.all_reduce(both)
+        everyone = everyone.cpu()  # what is waited for
         wrong = ~everyone[0].isfinite()
         if wrong.any():
             first = int(wrong.nonzero()[0])

@@ -17,10 +17,14 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], frozenset[str]]] = {
     "adadelta": (torch.optim.Adadelta, frozenset({"rho", "eps"})),
     "rmsprop": (torch.optim.RMSprop, frozenset({"momentum", "eps"})),
 }
+FUSED = ("sgd", "adam", "adamw")
 
 
-def optimizer_of(part: OptimizerPart, module: nn.Module) -> torch.optim.Optimizer:
-    """Each group keeps its learning rate as `base_lr`, which the schedule multiplies."""
+def optimizer_of(part: OptimizerPart, module: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
+    """Each group keeps its learning rate as `base_lr`, which the schedule multiplies.
+
+    `fused`: all weights of a group in one kernel of the GPU, where the optimizer has one.
+    """
     kind, known = OPTIMIZERS[part.name]
     given = {key: getattr(part, key) for key in ("momentum", "nesterov", "betas", "rho", "eps")}
     given = {key: tuple(value) if key == "betas" else value for key, value in given.items() if value is not None}
@@ -28,6 +32,7 @@ def optimizer_of(part: OptimizerPart, module: nn.Module) -> torch.optim.Optimize
     if unknown:
         raise BadChoice(f"{part.name} takes no {unknown[0]} (it takes {', '.join(sorted(known))})")
     groups = parameter_groups(part, module)
+    given |= {"fused": True} if fused and part.name in FUSED else {}
     try:
         return kind(groups, lr=part.lr, **given)  # type: ignore[call-arg]
     except ValueError as error:  # values that do not go together, as nesterov without momentum

@@ -10,7 +10,7 @@ from fovea.basics import BadChoice
 from fovea.data import DataSet
 from fovea.networks import Network, load
 from fovea.patches import PatchBatch, added, for_test, for_training, look, patches, pick
-from fovea.pictures import Prepare
+from fovea.pictures import Prepare, constant
 from fovea.training.augment import crops, cut_out, recolor
 from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing
 from fovea.training.medium import Pictures
@@ -64,10 +64,10 @@ class PatchFeed(Held):
 
     def inputs(self, wanted: Wanted) -> Tensor:
         index, draws, (height, width) = wanted.index, wanted.draws, self.size
-        branch = int(wanted.more[0, 0] * len(self.sides))
+        branch = int(wanted.turn * len(self.sides))
         side, counts = self.sides[branch], self.counts[branch][index]
         boxes = self.boxes[branch][index, self.one_of(counts, wanted)].float()  # N,4
-        scale = boxes.new_tensor([width, height, width, height])
+        scale = constant((width, height, width, height), boxes.device, boxes.dtype)
         inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
         windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
         pixels = cut_out(self.pixels[index], windows, self.flips(wanted), (side, side))

@@ -34,6 +34,6 @@ class Prototypes(Loss):
         cluster = out.distances.masked_fill(~same, torch.inf).amin(1).mean()
         separation = out.distances.masked_fill(same, torch.inf).amin(1).mean()
         classes = torch.arange(len(out.weights), device=out.owner.device)
-        others = out.weights[out.owner != classes.unsqueeze(1)]  # of classes,P
+        others = out.weights * (out.owner != classes.unsqueeze(1))  # classes,P
         entropy = F.cross_entropy(out.logits, target, label_smoothing=self.smoothing)
         return entropy + self.cluster * cluster - self.separation * separation + self.l1 * others.abs().sum()
