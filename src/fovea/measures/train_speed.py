@@ -144,7 +144,8 @@ def _made(recipe: Recipe, count: int, like: str | None, classes: int) -> str:
         name, count = "moving", max(count, 3 * len(MOTIONS) * (recipe.per_class or 1))  # some of every class
     if name in ("sounds", "moving", "megapixel"):
         options = {key: options[key] for key in options if key not in ("source", "file", "seconds")}
-        return f"{name}:" + ",".join(f"{key}={value}" for key, value in (options | {"count": str(count)}).items())
+        options |= {"count": str(count)} | ({} if name == "sounds" else {"source": "digits"})
+        return f"{name}:" + ",".join(f"{key}={value}" for key, value in options.items())
     named = f",like={like}" if like else f",classes={min(classes, CLASSES)}"
     return f"{__name__}:noise:count={count},side={recipe.data.side or SIDE}{named}"
 
