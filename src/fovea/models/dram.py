@@ -15,7 +15,7 @@ from fovea.basics import BadChoice, within
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of
 from fovea.models.norms import Statistics, scaled
 from fovea.networks import Network, model
-from fovea.pictures import Prepare
+from fovea.pictures import Prepare, constant
 
 VIEWS = 3  # of the overview: a glimpse of the middle, the whole picture, and one halfway
 STEM, CHANNELS, UNITS = 64, (256, 512, 1024, 2048), 1024
@@ -95,8 +95,8 @@ class Dram(nn.Module):
         weight = self.emit.weight
         extent = self._extents(scene)[0]
         height, width = scene.size
-        whole = torch.tensor([float(width), float(height)], device=weight.device)  # as places are: x, y
-        own = torch.tensor([float(extent[1]), float(extent[0])], device=weight.device)
+        whole = constant([float(width), float(height)], weight.device)  # as places are: x, y
+        own = constant([float(extent[1]), float(extent[0])], weight.device)
         reach = 1 - own / whole  # places whose glimpse lies in the picture
         context, _ = self.recognise(self._seen(self._overview(scene), 0))
         after, boxes, logs = [self.classifier(context)], [self._frame(scene)], list[Tensor]()
@@ -146,7 +146,7 @@ class Dram(nn.Module):
         height, width = scene.size
         views = []
         for extent in self._extents(scene):
-            corner = torch.tensor([(width - extent[1]) // 2, (height - extent[0]) // 2], device=self.emit.weight.device)
+            corner = constant([(width - extent[1]) // 2, (height - extent[0]) // 2], self.emit.weight.device)
             views.append(self._view(scene, corner.expand(scene.count, 1, 2), extent))
         return torch.cat(views, 1)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.pictures import pixels
+from fovea.pictures import constant, pixels
 
 
 class Scene(Protocol):
@@ -123,7 +123,7 @@ def running_mean(vectors: Tensor) -> Tensor:
 def boxes_of(corners: Tensor, extent: tuple[int, int]) -> Tensor:
     """N,G,2 corners as N,G,4 boxes."""
     height, width = extent
-    return torch.cat([corners, corners + corners.new_tensor([width, height])], 2)
+    return torch.cat([corners, corners + constant([width, height], corners.device)], 2)
 
 
 def shared_out(total: int, rooms: Sequence[int]) -> list[int]:

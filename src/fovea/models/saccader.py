@@ -19,7 +19,7 @@ from fovea.basics import BadChoice, nearest
 from fovea.models.glimpsing import Pixels, Scene, Walk, running_mean
 from fovea.models.norms import scaled
 from fovea.networks import Network, model
-from fovea.pictures import Prepare
+from fovea.pictures import Prepare, constant
 
 Stage = Literal["representation", "locations", "all"]
 Choose = Callable[[int, Tensor], Tensor]  # turn and N,P log-probabilities to N cells
@@ -302,7 +302,8 @@ def _glorot(layer: nn.Conv2d | nn.Linear) -> None:
 
 def drawn(turn: int, log_p: Tensor) -> Tensor:
     """A cell of each picture by its probability, with torch's random numbers."""
-    return torch.multinomial(log_p.detach().exp(), 1)[:, 0]
+    share = log_p.detach().exp()
+    return (share / torch.empty_like(share).exponential_()).argmax(1)  # torch.multinomial's way, which waits for checks
 
 
 def most_probable(turn: int, log_p: Tensor) -> Tensor:
@@ -313,7 +314,7 @@ def patches(cells: Tensor, columns: int, scale: tuple[float, float]) -> Tensor:
     """What cells see, N,G,4, in pixels `scale` (down, across) times as many as were read."""
     top, left = cells // columns * STEP, cells % columns * STEP
     boxes = torch.stack([left, top, left + PATCH, top + PATCH], 2)
-    return boxes * torch.tensor([scale[1], scale[0]] * 2, device=cells.device)
+    return boxes * constant([scale[1], scale[0]] * 2, cells.device)
 
 
 def cells_along(side: int) -> int:

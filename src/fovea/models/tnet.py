@@ -20,7 +20,7 @@ from fovea.models import bagnet
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
 from fovea.networks import Network, model
-from fovea.pictures import Prepare
+from fovea.pictures import Prepare, constant
 
 TINY = 1e-10  # beside a probability whose logarithm is taken
 FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
@@ -292,20 +292,14 @@ class TNet(nn.Module):
             shares = shared_out(counts[level], [n * n] * probability.shape[1])
             parent = [i for i, share in enumerate(shares) for _ in range(share)]  # of each glimpse of the next level
             order = self._ranked(probability, max(shares))  # N,G,most
-            rank = [r for share in shares for r in range(share)]
-            cell = order[:, parent, rank]  # N,G'
-            chosen = probability[:, parent].gather(2, cell.unsqueeze(2))[:, :, 0]
+            above, rank = constant([parent, [r for share in shares for r in range(share)]], device)
+            cell = order[:, above, rank]  # N,G'
+            chosen = probability[:, above].gather(2, cell.unsqueeze(2))[:, :, 0]
             logs.append((chosen + TINY).log())
             (rows, height), (columns, width) = (self.location.grid.along(side) for side in extent)
-            step = torch.stack(
-                [
-                    torch.tensor(columns, device=device)[cell % n],
-                    torch.tensor(rows, device=device)[cell // n],
-                ],
-                2,
-            )
-            corners = corners[:, parent] + step
-            position = position[:, parent] * n + torch.stack([cell % n, cell // n], 2)
+            step = torch.stack([constant(columns, device)[cell % n], constant(rows, device)[cell // n]], 2)
+            corners = corners[:, above] + step
+            position = position[:, above] * n + torch.stack([cell % n, cell // n], 2)
             extent = height, width
             parents += [before + i for i in parent]
             before += len(shares)

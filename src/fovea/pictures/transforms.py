@@ -68,7 +68,7 @@ class Prepare:
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
-        mean, std = (constant(tuple(row), pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
+        mean, std = (constant(row, pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
         return (pixels.float() / 255 - mean) / std
 
     def placement(self, width: int, height: int) -> Placement:

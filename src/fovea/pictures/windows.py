@@ -1,17 +1,18 @@
 """Windows cut out of a batch of pictures, so that gradients reach the pictures and the windows."""
 
-from functools import lru_cache
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 
-@lru_cache(maxsize=256)
-def constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Numbers on a device, copied there once: each copy waits for all that the device has to do."""
-    with torch.inference_mode(False):
-        return torch.tensor(values, device=device, dtype=dtype)
+def constant(
+    values: Sequence[float] | Sequence[Sequence[float]], device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Numbers on a device, which is not waited for: a plain copy to a GPU waits for all that it has to do."""
+    held = torch.tensor(values, dtype=dtype)
+    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held.to(device)
 
 
 def cut(pictures: Tensor, windows: Tensor, size: tuple[int, int], flips: Tensor | None = None) -> Tensor:

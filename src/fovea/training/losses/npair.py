@@ -1,10 +1,8 @@
 """One pair per class (L2-CAF supplement, S1)."""
 
-from collections.abc import Callable
-
-from pytorch_metric_learning.distances import DotProductSimilarity
-from pytorch_metric_learning.losses import NPairsLoss
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fovea.training.losses import Loss, loss
 from fovea.training.parts import NotNegative
@@ -26,6 +24,7 @@ class NPair(Loss):
 
     l2: NotNegative = 2e-3  # how much the embeddings' squared length counts
 
-    def made(self) -> Callable[[Tensor, Tensor], Tensor]:
-        mean = NPairsLoss(distance=DotProductSimilarity(normalize_embeddings=False))
-        return lambda embeddings, target: mean(embeddings, target) + self.l2 * embeddings.square().sum(1).mean()
+    def __call__(self, embeddings: Tensor, target: Tensor) -> Tensor:
+        anchors, positives = embeddings[target.argsort(stable=True)].view(-1, 2, embeddings.shape[1]).unbind(1)
+        pairs = F.cross_entropy(anchors @ positives.T, torch.arange(len(anchors), device=target.device))
+        return pairs + self.l2 * embeddings.square().sum(1).mean()

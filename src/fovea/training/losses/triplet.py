@@ -1,11 +1,8 @@
 """Triplets of semi-hard negatives (L2-CAF supplement, S1)."""
 
-from collections.abc import Callable
-
-from pytorch_metric_learning.distances import LpDistance
-from pytorch_metric_learning.losses import TripletMarginLoss
-from pytorch_metric_learning.miners import TripletMarginMiner
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fovea.training.losses import Loss, loss
 from fovea.training.parts import NotNegative
@@ -18,8 +15,11 @@ class Triplet(Loss):
 
     margin: NotNegative = 0.2  # by which another class should be farther than the same one
 
-    def made(self) -> Callable[[Tensor, Tensor], Tensor]:
-        apart = LpDistance(normalize_embeddings=True, p=2, power=1)
-        miner = TripletMarginMiner(self.margin, type_of_triplets="semihard", distance=apart)
-        mean = TripletMarginLoss(self.margin, distance=apart)
-        return lambda embeddings, target: mean(embeddings, target, miner(embeddings, target))
+    def __call__(self, embeddings: Tensor, target: Tensor) -> Tensor:
+        """All triplets at once, so that no GPU is waited for to say which there are."""
+        unit, same = F.normalize(embeddings), target == target.unsqueeze(1)
+        apart = torch.cdist(unit, unit)
+        farther = apart.unsqueeze(1) - apart.unsqueeze(2)  # a,p,n: by how much n is farther from a than p is
+        pairs = same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
+        counted = (farther > 0) & (farther < self.margin) & pairs.unsqueeze(2) & ~same.unsqueeze(1)
+        return ((self.margin - farther) * counted).sum() / counted.sum().clamp(min=1)
