@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, Later, nearest
-from fovea.networks import Network, Reader, sent
-from fovea.pictures import Shown
+from fovea.networks import Network, Reader
+from fovea.pictures import Shown, sent
 
 Score = Callable[[Tensor], Tensor]
 Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | None

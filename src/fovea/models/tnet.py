@@ -20,7 +20,7 @@ from fovea.models import bagnet
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
 from fovea.networks import Network, model
-from fovea.pictures import Prepare, constant
+from fovea.pictures import Prepare, constant, sent
 
 TINY = 1e-10  # beside a probability whose logarithm is taken
 FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
@@ -108,11 +108,12 @@ class Location(nn.Module, ABC):
         """Probabilities: N,n*n."""
         seen, vector = seen.detach(), vector.detach()
         if self.cells is not None:
-            seen = seen[:, :, self.cells][:, :, :, self.cells]  # N,C,n,n
+            cells = constant(self.cells, seen.device)
+            seen = seen[:, :, cells][:, :, :, cells]  # N,C,n,n
         seen = self._with_place(self._with_context(seen, vector))
         logits = self.logit(self.act(self.mix(seen)))[:, 0].float()  # N,h,w
         if self.cells is None:
-            inside = self.grid.cells_inside(logits.shape[1], logits.shape[2]).to(logits.device)  # n*n,h*w
+            inside = sent(self.grid.cells_inside(logits.shape[1], logits.shape[2]), logits.device)  # n*n,h*w
             hidden = logits.flatten(1).unsqueeze(1).masked_fill(~inside, -math.inf)  # N,n*n,h*w
             logits = hidden.logsumexp(2)
         return F.normalize(logits.flatten(1), dim=1, eps=1e-12).softmax(1)

@@ -58,7 +58,6 @@ from .predicting import Predictions as Predictions
 from .predicting import predict_steps as predict_steps
 from .reader import Reader as Reader
 from .reader import is_far as is_far
-from .reader import sent as sent
 from .registry import is_untrained as is_untrained
 from .registry import model as model
 from .registry import split as split

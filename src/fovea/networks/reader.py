@@ -11,11 +11,6 @@ def is_far(values: Tensor) -> bool:
     return values.device.type != "cpu"
 
 
-def sent(values: Tensor, device: torch.device) -> Tensor:
-    """The values on the device, without waiting for what it does."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
-
-
 class Reader:
     """What is wanted is noted, and comes with the first of it that is asked for: one transfer, one wait."""
 

@@ -51,3 +51,4 @@ from .windows import cut as cut
 from .windows import inside as inside
 from .windows import middle as middle
 from .windows import pixels as pixels
+from .windows import sent as sent

@@ -7,12 +7,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device, without waiting for what it does, as a plain copy to a GPU would."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
 def constant(
     values: Sequence[float] | Sequence[Sequence[float]], device: torch.device, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Numbers on a device, which is not waited for: a plain copy to a GPU waits for all that it has to do."""
-    held = torch.tensor(values, dtype=dtype)
-    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held.to(device)
+    """Numbers on a device, which is not waited for."""
+    return sent(torch.tensor(values, dtype=dtype), device)
 
 
 def cut(pictures: Tensor, windows: Tensor, size: tuple[int, int], flips: Tensor | None = None) -> Tensor:

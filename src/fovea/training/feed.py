@@ -12,7 +12,7 @@ from fovea.basics import BadChoice, of_environment
 from fovea.data import Sample
 from fovea.models.twostream import Views
 from fovea.networks import Network
-from fovea.pictures import Prepare
+from fovea.pictures import Prepare, sent
 
 Size = tuple[int, int]  # width, height
 Progress = Callable[[int, int], None]
@@ -39,10 +39,7 @@ class Wanted:
 
     def to(self, device: torch.device) -> "Wanted":
         """The same on the device, which is not waited for."""
-        parts: list[Tensor] = [self.index, self.draws, self.more]
-        if device.type == "cuda":
-            parts = [part.pin_memory() for part in parts]
-        index, draws, more = (part.to(device, non_blocking=True) for part in parts)
+        index, draws, more = (sent(part, device) for part in (self.index, self.draws, self.more))
         return Wanted(index, draws, more, self.more.flatten()[:1])
 
 

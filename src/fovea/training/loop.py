@@ -270,7 +270,7 @@ class Running:
     def go(self, steps: int) -> None:
         """Take so many more steps."""
         for step in range(self.done, self.done + steps):
-            seed_all(self.recipe.seed, step, self.fabric.global_rank)
+            seed_all(self.fabric.device, self.recipe.seed, step, self.fabric.global_rank)
             set_rates(self.optimizer, share(self.recipe.schedule, self._epoch(step + 0.5), self.recipe.epochs))
             for part in range(self.recipe.accumulate):
                 self._forward_and_back(next(self.stream), part, step)
@@ -298,7 +298,7 @@ class Running:
         inputs, target = self.shown(batch)
         with self.fabric.no_backward_sync(self.wrapped, enabled=part < self.recipe.accumulate - 1):
             loss, logits = self.wrapped(inputs, target)
-            self.fabric.backward(loss / self.recipe.accumulate)
+            self.fabric.backward(loss / self.recipe.accumulate if self.recipe.accumulate > 1 else loss)
         right = hits(self.recipe.loss, logits, target)
         self.tally.parts.append((loss.detach(), right, step, batch.index))
         self.tally.pictures += len(batch.index) * self.fabric.world_size

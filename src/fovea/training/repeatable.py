@@ -24,10 +24,13 @@ def mixed(*numbers: int) -> int:
     return state >> 1
 
 
-def seed_all(*numbers: int) -> None:
+def seed_all(device: torch.device, *numbers: int) -> None:
     """For what draws from the common generators: dropout, mixing, a network's own."""
     seed = mixed(*numbers)
-    torch.manual_seed(seed)
+    if device.type == "cpu":  # without what is written down for a GPU that may be used one day
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
