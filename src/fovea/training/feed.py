@@ -117,4 +117,7 @@ def preparing(network: Network) -> Prepare:
 def room(device: torch.device) -> int:
     """Bytes to hold at most; processes of one machine share its memory."""
     main = MOST_HELD // of_environment("LOCAL_WORLD_SIZE", 1, 1)
-    return min(main, torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else main
+    if device.type != "cuda":
+        return main
+    free = torch.cuda.mem_get_info(device)[0]
+    return max(min(main, free // 2), free // 4)

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fovea.basics import BadPicture
+from fovea.basics import BadPicture, of_environment
 from fovea.data import DataSet, Sample
 from fovea.networks import Network
 from fovea.pictures import Prepare, batched, decoded
@@ -20,6 +20,7 @@ from fovea.training.feed import Batch, Feed, Inputs, Progress, Size, Wanted, pre
 from fovea.training.recipe import AugmentPart, DataPart
 
 T = TypeVar("T")
+MOST_WORKERS = 8  # processes that decode unless a recipe says how many: each holds some hundred megabytes
 Stack = tuple[Tensor, Tensor, list[tuple[Sample, Size]]]  # bytes N,C,H,W, labels N, whose they are
 
 
@@ -30,7 +31,9 @@ def feed(
     prepare = preparing(network)
     if part.hold is True or (part.hold == "auto" and held_bytes(prepare, data, part.side) <= room(device)):
         return Held(prepare, data, part.side, augment, device, progress)
-    return Streamed(prepare, data, part.workers, augment, device)
+    cores = (os.cpu_count() or 1) // of_environment("LOCAL_WORLD_SIZE", 1, 1)
+    workers = min(max(cores, 2), MOST_WORKERS) if part.workers is None else part.workers
+    return Streamed(prepare, data, workers, augment, device)
 
 
 def side_of(prepare: Prepare, side: int | None) -> int:
@@ -58,15 +61,10 @@ class Held(Feed):
     ) -> None:
         self.prepare, self.augment, side = prepare, augment, side_of(prepare, side)
         shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
-        pixels = torch.empty(len(data), len(prepare.mean), side, side, dtype=torch.uint8)
         skipped: list[tuple[str, str]] = []
-        rows: list[tuple[Sample, Size]] = []
-        for sample, (small, size) in _read(data, lambda image: (shown.pixels(image), image.size), skipped, progress):
-            pixels[len(rows)] = small
-            rows.append((sample, size))
+        self.pixels, rows = _gathered(data, shown, device, skipped, progress)
         super().__init__([sample for sample, _ in rows], [sample.label for sample, _ in rows], device)
         self.skipped = skipped
-        self.pixels = pixels[: len(rows)].to(device)
         self.sizes = torch.tensor([size for _, size in rows], dtype=torch.float32).to(device)
 
     def inputs(self, wanted: Wanted) -> Inputs:
@@ -167,6 +165,18 @@ def _read(
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
 
 
+def _gathered(
+    data: DataSet, prepare: Prepare, device: torch.device, skipped: list[tuple[str, str]], progress: Progress
+) -> tuple[Tensor, list[tuple[Sample, Size]]]:
+    """The bytes of every picture that can be read, as soon as it is read on the device that they are held on."""
+    pixels = torch.empty(len(data), len(prepare.mean), *prepare.size, dtype=torch.uint8, device=device)
+    rows: list[tuple[Sample, Size]] = []
+    for sample, (small, size) in _read(data, lambda image: (prepare.pixels(image), image.size), skipped, progress):
+        pixels[len(rows)] = small
+        rows.append((sample, size))
+    return pixels[: len(rows)], rows
+
+
 class HeldOut:
     """A test set as the network takes it: held as bytes where it fits, decoded anew at every test otherwise."""
 
@@ -176,7 +186,8 @@ class HeldOut:
         self.held: Stack | None = None
         height, width = self.prepare.size
         if len(data) * len(self.prepare.mean) * height * width <= room(device):
-            self.held = self._stacked(list(_read(data, self._sized, self.skipped, progress)))
+            pixels, rows = _gathered(data, self.prepare, device, self.skipped, progress)
+            self.held = pixels, torch.tensor([sample.label for sample, _ in rows], device=device), rows
 
     def __len__(self) -> int:
         """Pictures that can be read, as far as that is known."""

@@ -72,7 +72,7 @@ class DataPart(Part):
     test: Name | None = None  # looked at once at the end where there is validation data
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
     side: Side | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
-    workers: Workers = 2  # that decode, where pictures are not held
+    workers: Workers | None = None  # that decode, where pictures are not held; by the cores, 2 to 8, unless given
     localizer: str | None = None  # train on what this network localizes
 
 
