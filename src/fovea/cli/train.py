@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fovea.training.loop import Trained
     from fovea.training.recipe import Recipe
 
-NEEDED = ("lightning", "pytorch_metric_learning", "sklearn")  # of the extra `train`
+NEEDED = ("lightning", "sklearn")  # of the extra `train`
 USUAL = "efficientnet_lite0"
 FEW = 10  # classes, or pairs of them, that are told one by one
 

@@ -44,6 +44,28 @@ def test_n_pairs_by_hand() -> None:
     assert found == pytest.approx(float(expected), rel=1e-6)
 
 
+@pytest.mark.parametrize("per_class", [2, 4])
+def test_losses_are_those_of_pytorch_metric_learning(per_class: int) -> None:
+    distances, losses, miners = (
+        pytest.importorskip(f"pytorch_metric_learning.{part}") for part in ("distances", "losses", "miners")
+    )
+    random = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(24, 6, generator=random, dtype=torch.float64, requires_grad=True)
+    labels = torch.arange(24 // per_class).repeat(per_class)
+    apart = distances.LpDistance(normalize_embeddings=True, p=2, power=1)
+    mined = miners.TripletMarginMiner(0.3, type_of_triplets="semihard", distance=apart)(embeddings, labels)
+    theirs = [losses.TripletMarginLoss(0.3, distance=apart)(embeddings, labels, mined)]
+    ours = [Triplet(margin=0.3).made()(embeddings, labels)]
+    if per_class == 2:
+        dot = distances.DotProductSimilarity(normalize_embeddings=False)
+        theirs.append(losses.NPairsLoss(distance=dot)(embeddings, labels))
+        ours.append(NPair(l2=0).made()(embeddings, labels))
+    for one, other in zip(ours, theirs, strict=True):
+        slopes = [torch.autograd.grad(value, embeddings)[0] for value in (one, other)]
+        assert float(one.detach()) == pytest.approx(float(other.detach()), rel=1e-9)
+        assert torch.allclose(*slopes, rtol=1e-7, atol=1e-10)
+
+
 def test_the_margin_is_the_papers_unless_given() -> None:
     embeddings, labels = on_circle(0, 10, 15, 60), torch.tensor([0, 0, 1, 2])
     assert [float(Triplet(**given).made()(embeddings, labels)) for given in ({}, {"margin": 0.4})] == [
