@@ -34,8 +34,7 @@ def blurred(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """A map of pixels without its grain, which would fall apart into as many segments; a map of cells as it is."""
     if min(values.shape) <= FINE:
         return values
-    smooth: NDArray[np.float32] = ndimage.gaussian_filter(values, [BLUR * side for side in values.shape])
-    return smooth
+    return ndimage.gaussian_filter(values, [BLUR * side for side in values.shape])
 
 
 def segments(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -61,8 +60,7 @@ def box_of(values: NDArray[np.floating], threshold: float = THRESHOLD) -> NDArra
     if scaled.max() <= 0:
         return np.zeros(2 * values.ndim, dtype=np.int64)
     boxes, sizes = segments(scaled >= threshold)
-    largest: NDArray[np.int64] = boxes[int(sizes.argmax())]
-    return largest
+    return boxes[int(sizes.argmax())]
 
 
 def percentile_box(values: NDArray[np.floating], percentile: float = 95.0) -> NDArray[np.int64]:
@@ -87,14 +85,12 @@ def iou(boxes: ArrayLike, others: ArrayLike) -> NDArray[np.float64]:
     overlap = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
     shared: NDArray[np.float64] = np.prod(overlap.clip(0), axis=-1)
     union = area(a)[:, None] + area(b)[None, :] - shared
-    share: NDArray[np.float64] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    return share
+    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
 
 
 def area(boxes: ArrayLike) -> NDArray[np.float64]:
     sides = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    product: NDArray[np.float64] = np.prod((sides[:, 2:] - sides[:, :2]).clip(0), axis=-1)
-    return product
+    return np.prod((sides[:, 2:] - sides[:, :2]).clip(0), axis=-1)
 
 
 def best_iou(boxes: ArrayLike, truth: Sequence[Sequence[float]]) -> float:

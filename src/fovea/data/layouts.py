@@ -74,8 +74,7 @@ def open_data(given: str | Path, split: str | None = None, names: Sequence[str] 
     as 0-7, drawn by `fold_seed=`), `limit=` (so many, spread evenly), `layout=` (when the files do not tell), and the
     set's own. A folder's classes are matched to `names` where they all occur there.
     """
-    data: DataSet = opened(given, "pictures", split, names)
-    return data
+    return opened(given, "pictures", split, names)
 
 
 def opened(given: str | Path, holds: str, split: str | None = None, names: Sequence[str] | None = None) -> Any:

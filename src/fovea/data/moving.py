@@ -153,8 +153,7 @@ class Motion:
         gone = np.linspace(0, 2, scene.frames)[:, None]  # T,1  in legs
         path = legs[0] * gone.clip(0, 1) + legs[1] * (gone - 1).clip(0, 1)  # T,2
         low, high = -path.min(0), np.array(scene.canvas) - scene.digit - path.max(0)
-        found: NDArray[np.int64] = np.rint(path + random.uniform(low, high)).astype(np.int64)
-        return found
+        return np.rint(path + random.uniform(low, high)).astype(np.int64)
 
     def random(self, what: int) -> np.random.Generator:
         return np.random.default_rng([self.scene.seed, self.scene.split == "test", self.index, what])

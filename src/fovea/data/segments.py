@@ -25,8 +25,7 @@ SHORTEST = 0.5  # of a stretch: a last one that is shorter is left out
 
 def open_clips(given: str | Path) -> Shots:
     """'moving:count=1000,split=test' or 'segments:file=clip.mp4,seconds=1': see `make_moving` and `make_segments`."""
-    clips: Shots = opened(given, "clips")
-    return clips
+    return opened(given, "clips")
 
 
 @layout("segments", holds="clips", about="clips: stretches of a video, `file=`")

@@ -67,8 +67,7 @@ def is_mr(folder: Path) -> bool:
 
 def open_sentences(given: str | Path = "mr") -> Sentences:
     """By path, or by name below FOVEA_DATA; 'mr:split=train,seed=1' for a part, and for another division."""
-    sentences: Sentences = opened(given, "texts")
-    return sentences
+    return opened(given, "texts")
 
 
 @layout(

@@ -32,8 +32,7 @@ MOST = 10_000_000  # samples
 
 def open_sounds(given: str | Path = "sounds") -> "Sounds":
     """'sounds:count=2000,split=train,seed=0'; the other options are those of `make_sounds`."""
-    sounds: Sounds = opened(given, "sounds")
-    return sounds
+    return opened(given, "sounds")
 
 
 @layout("sounds", holds="sounds", about="sounds, made: events in noise")

@@ -24,8 +24,7 @@ class Localized:
 
 def box_accuracy(ious: NDArray[np.float64], at_least: float = 0.5) -> NDArray[np.float64]:
     """Share of pictures whose box is right, per threshold."""
-    share: NDArray[np.float64] = (ious >= at_least).mean(axis=0)
-    return share
+    return (ious >= at_least).mean(axis=0)
 
 
 def max_box_acc(largest: NDArray[np.float64], at_least: float = 0.5) -> tuple[float, int]:

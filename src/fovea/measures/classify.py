@@ -103,8 +103,7 @@ def draw(found: Figures) -> Figure:
 def taken_for(output: Tensor, labels: Tensor, rank: NDArray[np.int64]) -> list[int]:
     """The class that each picture was taken for: its own if no other scores as high, else the best of the others."""
     others = output.scatter(1, labels.to(output.device).unsqueeze(1), -torch.inf).argmax(1).cpu()
-    found: list[int] = torch.where(torch.from_numpy(rank) < 1, labels, others).tolist()
-    return found
+    return torch.where(torch.from_numpy(rank) < 1, labels, others).tolist()
 
 
 def _names(network: Network, data: DataSet, matching: Matching, used: set[int]) -> Mapping[int, str]:

@@ -23,8 +23,7 @@ class Confusion:
     @property
     def classes(self) -> list[int]:
         """The classes that occur in the data; a network may know others beside them."""
-        found: list[int] = np.unique(self.true).tolist()
-        return found
+        return np.unique(self.true).tolist()
 
     def matrix(self) -> NDArray[np.int64]:
         """K,K+1: pictures of a class (row) taken for another (column); the last column is classes not in the data."""

@@ -61,5 +61,4 @@ def filling(fill: str, network: Network, tensors: Tensor) -> Tensor:
         return torch.zeros(1, 1, 1, 1)
     shorter = min(tensors.shape[2:])
     radius = min(math.ceil(3 * BLUR * shorter), shorter - 1)  # the border is mirrored, which reaches no further
-    blurred: Tensor = gaussian_blur(tensors, 2 * radius + 1, BLUR * shorter)
-    return blurred
+    return gaussian_blur(tensors, 2 * radius + 1, BLUR * shorter)

@@ -207,5 +207,4 @@ def _points(found: Curve, shares: NDArray[np.float64]) -> Iterator[dict[str, Any
 
 def _mean(found: Curve, what: str) -> NDArray[np.float64]:
     values = found.right if what == "accuracy" else found.probability
-    mean: NDArray[np.float64] = values.mean(0, dtype=np.float64)
-    return mean
+    return values.mean(0, dtype=np.float64)

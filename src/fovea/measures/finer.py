@@ -105,8 +105,7 @@ def _add(tally: Tally, streams: Streams, methods: Sequence[str], given: Input, l
 
 def _over_patches(areas: Values) -> Values:
     """The mean of a picture's patches that have any: N,K,S to N,S; NaN where none has."""
-    mean: Values = torch.from_numpy(areas).nanmean(1).numpy()
-    return mean
+    return torch.from_numpy(areas).nanmean(1).numpy()
 
 
 def change_of(areas: Values, seed: int) -> dict[str, Any]:

@@ -54,8 +54,7 @@ def inside_any(points: NDArray[np.float64], boxes: Sequence[Box]) -> NDArray[np.
     """Which points (P,2: x y) lie in any of the half-open boxes."""
     x, y = points.T[:, :, None]  # P,1 each
     x0, y0, x1, y1 = np.array(boxes).T
-    inside: NDArray[np.bool_] = ((x0 <= x) & (x < x1) & (y0 <= y) & (y < y1)).any(1)
-    return inside
+    return ((x0 <= x) & (x < x1) & (y0 <= y) & (y < y1)).any(1)
 
 
 class Trial:

@@ -88,8 +88,7 @@ def features(network: Network, names: Sequence[str], batch: Tensor) -> dict[str,
             if len(seen) == len(names):
                 raise _Enough
 
-        handle: RemovableHandle = modules[name].register_forward_hook(keep)
-        return handle
+        return modules[name].register_forward_hook(keep)
 
     handles = [watch(name) for name in names]
     try:
@@ -155,8 +154,7 @@ class Spectrum:
 
     def pixels(self, waves: Tensor) -> Tensor:
         shade = torch.fft.irfft2(torch.view_as_complex(waves) * self.units, s=self.size, norm="ortho")
-        pixels: Tensor = (shade + 1) * (WHITE / 2)
-        return pixels
+        return (shade + 1) * (WHITE / 2)
 
 
 def _descend(

@@ -93,8 +93,7 @@ class Spectrogram:
 def _edges(rate: int, bands: int, lowest: float) -> NDArray[np.float64]:
     """Feet and middles of the bands in Hz, evenly spaced in mel: m = 2595 log10(1 + f / 700)."""
     low, high = (2595 * np.log10(1 + pitch / 700) for pitch in (lowest, rate / 2))
-    edges: NDArray[np.float64] = 700 * (10 ** (np.linspace(low, high, bands + 2) / 2595) - 1)
-    return edges
+    return 700 * (10 ** (np.linspace(low, high, bands + 2) / 2595) - 1)
 
 
 @lru_cache(maxsize=8)

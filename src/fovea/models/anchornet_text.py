@@ -43,8 +43,7 @@ class MaskedAttention(Attention):
         outside = ~seen  # N,P
         g = self.compact(x).squeeze(1).masked_fill(outside, -torch.inf).softmax(1)  # N,P  Eq. 6
         c = (x * g.unsqueeze(1)).sum(2).softmax(1)  # N,C  Eqs. 7, 8
-        s: Tensor = (x * c.unsqueeze(2)).sum(1).masked_fill(outside, -torch.inf).softmax(1)  # N,P  Eqs. 9, 10
-        return s
+        return (x * c.unsqueeze(2)).sum(1).masked_fill(outside, -torch.inf).softmax(1)  # N,P  Eqs. 9, 10
 
 
 class TextBranch(Branch):

@@ -35,15 +35,13 @@ class Embedding(nn.Module):
         return self
 
     def forward_features(self, x: Tensor) -> Tensor:
-        found: Tensor = self.features(x)
-        return found  # N,k,h,w
+        return self.features(x)  # N,k,h,w
 
     def pooled(self, features: Tensor) -> Tensor:
         return features.mean((2, 3))  # N,k
 
     def forward_head(self, features: Tensor) -> Tensor:
-        found: Tensor = self.project(self.pooled(features))
-        return found  # N,D
+        return self.project(self.pooled(features))  # N,D
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 4:

@@ -77,12 +77,10 @@ class GAP(nn.Module):
         self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        found: Tensor = self.more(self.features(x))
-        return found  # N,k,h,w
+        return self.more(self.features(x))  # N,k,h,w
 
     def forward_head(self, features: Tensor) -> Tensor:
-        found: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
-        return found  # N,classes
+        return self.classifier(self.dropout(features.mean((2, 3))))  # N,classes
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))
@@ -99,8 +97,7 @@ class ACoLOutput:
 
     def second(self, classes: Tensor) -> Tensor:
         """The second classifier's logits, N,classes, without the cells where the first finds these classes, N."""
-        logits: Tensor = self.acol.second(self.acol.erased(self.features, self.maps, classes))
-        return logits
+        return self.acol.second(self.acol.erased(self.features, self.maps, classes))
 
 
 class ErasingBranch(nn.Module):
@@ -117,8 +114,7 @@ class ErasingBranch(nn.Module):
         self.last = nn.Conv2d(old.in_channels, classes, 1).to(old.weight)
 
     def maps(self, features: Tensor) -> Tensor:
-        found: Tensor = self.last(self.dropout(self.more(features)))
-        return found  # N,classes,h,w
+        return self.last(self.dropout(self.more(features)))  # N,classes,h,w
 
     def forward(self, features: Tensor) -> Tensor:
         return self.maps(features).mean((2, 3))  # N,classes
@@ -143,8 +139,7 @@ class ACoL(nn.Module):
         self.second.reset_classifier(classes)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        found: Tensor = self.features(x)
-        return found
+        return self.features(x)
 
     def forward_head(self, features: Tensor) -> ACoLOutput:
         maps = self.first.maps(features)

@@ -126,8 +126,7 @@ class LocalStream(nn.Module):
     def answer(self, found: Tensor, weights: Tensor) -> Tensor:
         """M,T,D and M,T to M,classes."""
         pooled = (weights.to(found.dtype).unsqueeze(2) * found).sum(1)  # M,D, Eq. 3.5
-        logits: Tensor = self.classifier(self.dropout(pooled))
-        return logits
+        return self.classifier(self.dropout(pooled))
 
     def weigh(self, found: Tensor, readout: str) -> Tensor:
         """How much each step counts: M,T. Attention's, Eq. 3.6, sum to 1, and so do all but the sum's."""

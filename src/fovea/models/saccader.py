@@ -102,8 +102,7 @@ class WhereAndWhat(nn.Module):
         self.mix = nn.Conv2d(given + narrow, narrow, 1)
 
     def forward(self, features: Tensor, what: Tensor) -> Tensor:
-        mixed: Tensor = self.mix(torch.cat([self.where(features), what], 1))
-        return mixed
+        return self.mix(torch.cat([self.where(features), what], 1))
 
 
 class Cell(nn.Module):

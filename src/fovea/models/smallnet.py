@@ -28,8 +28,7 @@ class SmallNet(nn.Module):
         self.classifier = nn.Linear(widths[-1], classes)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.stages(x)
-        return features
+        return self.stages(x)
 
     def forward(self, x: Tensor) -> SmallNetOutput:
         features = self.forward_features(x)

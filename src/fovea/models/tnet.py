@@ -207,8 +207,7 @@ class Concatenated(nn.Module):
 
     def forward(self, vector: Tensor, position: Tensor, level: int) -> Tensor:
         place = encoding(position, level, self.size).to(vector.dtype)
-        mixed: Tensor = self.mix(torch.cat([vector, place], 1))
-        return mixed
+        return self.mix(torch.cat([vector, place], 1))
 
 
 class Added(nn.Module):
@@ -315,8 +314,7 @@ class TNet(nn.Module):
         self, scene: Scene, corners: Tensor, extent: tuple[int, int], base: int, level: int
     ) -> tuple[Tensor, Tensor]:
         if not self.sequential or self.training:
-            seen: tuple[Tensor, Tensor] = self.extractor(scene.read(corners, extent, base), level)
-            return seen
+            return self.extractor(scene.read(corners, extent, base), level)
         found = [self.extractor(scene.read(one, extent, base), level) for one in corners.chunk(corners.shape[1], 1)]
         maps, vectors = (torch.stack(one, 1).flatten(0, 1) for one in zip(*found, strict=True))
         return maps, vectors

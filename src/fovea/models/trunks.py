@@ -70,8 +70,7 @@ def _body(module: Any, name: str, size: tuple[int, int], inputs: int) -> nn.Modu
     if hasattr(module, "forward_features"):  # timm's
         if hasattr(module, "reset_classifier"):
             module.reset_classifier(0)
-        body: nn.Module = module
-        return body
+        return module
     layers = OrderedDict(module.named_children())
     pool = next((one for one in POOLS if one in layers), None)
     if pool is None:
@@ -109,8 +108,7 @@ class _Traced(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         (found,) = self.body(x).values()
-        features: Tensor = found
-        return features
+        return found
 
 
 def _is_what_is_pooled(

@@ -98,8 +98,7 @@ class GlobalStream(nn.Module):
         return self.classify(self.trunk(x))
 
     def classify(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
-        return logits
+        return self.classifier(self.dropout(features.mean((2, 3))))
 
 
 class TwoStream(nn.Module):
@@ -184,13 +183,11 @@ class TwoStream(nn.Module):
     def features(self, patches: Tensor) -> Tensor:
         """The local stream's map of patches."""
         if self.trunk is not None:
-            found: Tensor = self.trunk(patches)
-            return found
+            return self.trunk(patches)
         assert isinstance(self.whole, GlobalStream)
         assert self.statistics is not None
         with self.statistics.of(self.whole.trunk, 1):
-            shared: Tensor = self.whole.trunk(patches)
-            return shared
+            return self.whole.trunk(patches)
 
     def _global(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
         if not isinstance(self.whole, GlobalStream):
@@ -220,8 +217,7 @@ class TwoStream(nn.Module):
     def on_whole(self, pictures: Tensor) -> TwoStreamOutput:
         """The whole picture as every patch: what is asked of it before it has a source."""
         whole = middle(len(pictures), 1.0, pictures).unsqueeze(1).expand(-1, self.patches, -1)
-        out: TwoStreamOutput = self(Views(pictures, whole))
-        return out
+        return self(Views(pictures, whole))
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
         """Weights of earlier versions spell the localizer in another way."""

@@ -49,8 +49,7 @@ class Frozen(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.body(x)
-        return found
+        return self.body(x)
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,7 @@ class VideoNet(nn.Module):
     def look(self, x: Tensor) -> Tensor:
         """The frozen part: N,T,C,H,W to N,T,channels,h,w."""
         n, t = x.shape[:2]
-        seen: Tensor = self.features(x.flatten(0, 1)).unflatten(0, (n, t))
-        return seen
+        return self.features(x.flatten(0, 1)).unflatten(0, (n, t))
 
     def forward(self, x: Tensor) -> VideoNetOutput:
         """Frames, N,T,C,H,W, or `Features` of them."""

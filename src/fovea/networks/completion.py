@@ -18,8 +18,7 @@ Complete = Callable[[Any, "Tensor"], Any]  # a network and a batch to all that i
 def _checked(entry: Entry, thing: Any) -> Complete:
     if not callable(thing):
         raise BadNetwork(f"completion {entry.name}: give a function of a network and a batch; got {thing!r}")
-    complete: Complete = thing
-    return complete
+    return thing
 
 
 completion: Registry[Complete] = Registry("completion", ("fovea.streams.completion",), _checked)

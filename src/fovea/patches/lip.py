@@ -112,8 +112,7 @@ def _ranked(falling: NDArray[np.floating], most: int) -> NDArray[np.int64]:
         good, width = np.ones_like(good), falling.shape[1]
     places = np.nonzero(good)[1].reshape(len(falling), width)
     order = np.argsort(np.take_along_axis(falling, places, 1), axis=1, kind="stable")[:, :most]
-    found: NDArray[np.int64] = np.take_along_axis(places, order, 1)
-    return found
+    return np.take_along_axis(places, order, 1)
 
 
 def _checked(values: Tensor, boxes: Tensor) -> NDArray[np.float64]:

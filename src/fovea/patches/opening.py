@@ -134,8 +134,7 @@ def _checked(kind: str, found: Any, pictures: int) -> Sequence[Scored]:
                 raise BadChoice(f"{wanted}; got {pair!r} in place of (box, score)")
             if len(box := list(pair[0])) != 4 or not all(isinstance(side, Real) for side in box):
                 raise BadChoice(f"{wanted}; got the box {pair[0]!r}")
-    checked: Sequence[Scored] = found
-    return checked
+    return found
 
 
 def _opening(kind: str) -> Opening:

@@ -48,8 +48,7 @@ class Search(Shows):
 
     @cached_property
     def _boxes(self) -> list[list[float]]:
-        boxes: list[list[float]] = [] if self.maps.pairs is None else self.maps.pairs.boxes[:, 0].tolist()
-        return boxes
+        return [] if self.maps.pairs is None else self.maps.pairs.boxes[:, 0].tolist()
 
     @cached_property
     def maps(self) -> Maps:

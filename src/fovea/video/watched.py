@@ -67,8 +67,7 @@ class Watched(Shows):
     @property
     def values(self) -> NDArray[np.float32]:
         """T,K,h,w."""
-        values: NDArray[np.float32] = self.map.numpy()[0]
-        return values
+        return self.map.numpy()[0]
 
     @property
     def boxes(self) -> CalledBoxes:
@@ -81,12 +80,10 @@ class Watched(Shows):
         after = bisect_right(self.times, time)
         values = self.values[:, target]
         if after in (0, len(self)):
-            held: NDArray[np.float32] = values[min(after, len(self) - 1)]
-            return held
+            return values[min(after, len(self) - 1)]
         before = self.times[after - 1]
         part = np.float32((time - before) / (self.times[after] - before))
-        between: NDArray[np.float32] = (1 - part) * values[after - 1] + part * values[after]
-        return between
+        return (1 - part) * values[after - 1] + part * values[after]
 
     def title(self, target: int = 0) -> str:
         """The target and its probability; of the whole output, what the clip is taken for, where that has a name."""

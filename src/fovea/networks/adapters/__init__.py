@@ -56,8 +56,7 @@ Adapt = Callable[[Adapted], Adapted | None]
 def _checked(entry: Entry, thing: Any) -> Adapt:
     if not callable(thing):
         raise BadNetwork(f"adapter {entry.name}: give a function of what fovea.wrap was given; got {thing!r}")
-    adapt: Adapt = thing
-    return adapt
+    return thing
 
 
 adapter: Registry[Adapt] = Registry("adapter", ("fovea.networks.adapters",), _checked)

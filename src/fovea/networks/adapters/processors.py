@@ -38,8 +38,7 @@ def transform_of(given: Any) -> tuple[Transform | None, tuple[str, ...] | None]:
 def preset(transform: Any) -> Transform:
     """torchvision's preset of a classifier."""
     if not hasattr(transform, "crop_size"):
-        found: Transform = transform
-        return found
+        return transform
     crop, resize = transform.crop_size[0], transform.resize_size[0]
     return Prepare(
         (crop, crop), tuple(transform.mean), tuple(transform.std), crop / resize, transform.interpolation.value

@@ -104,5 +104,4 @@ class Texts:
 
 def _vector(out: Any) -> Tensor:
     """An embedding as models return it."""
-    vector: Tensor = getattr(out, "pooler_output", out)
-    return vector
+    return getattr(out, "pooler_output", out)

@@ -199,13 +199,11 @@ def reshaping(call: Call, array: Tensor) -> Tensor:
 
 
 def moving(call: Call, array: Tensor) -> Tensor | Sequence[Tensor]:
-    moved: Tensor | Sequence[Tensor] = call.again(array, *call.args[1:])
-    return moved
+    return call.again(array, *call.args[1:])
 
 
 def moving_together(call: Call, see: See) -> Tensor | Sequence[Tensor]:
-    moved: Tensor | Sequence[Tensor] = call.again(*tree_map_only(Tensor, see, call.args))
-    return moved
+    return call.again(*tree_map_only(Tensor, see, call.args))
 
 
 def pointwise(call: Call, see: See) -> Tensor:
