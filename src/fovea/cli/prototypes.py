@@ -11,20 +11,7 @@ USUAL = "protopnet-cub100"
 @command(
     "prototypes",
     arguments=("pictures?",),
-    options=(
-        "net",
-        "data",
-        "out",
-        "files",
-        "json",
-        "class_",
-        "nearest",
-        "top",
-        "batch",
-        "fit",
-        "device",
-        "max_pixels",
-    ),
+    options=("net", "data", "out", "files", "json", "class_", "nearest", "top", "batch", "fit", "device", "max_pixels"),
     usual={"net": (USUAL,), "out": "out/prototypes"},
     help={
         "pictures": "Say of these (files, folders or 'globs') what they look like; none: show the prototypes.",

@@ -40,7 +40,7 @@ def index(asked: Asked) -> None:
     say.print(
         f"{found.pictures:,} pictures in {found.file}: {found.added:,} new, {found.changed:,} changed, "
         f"{found.already:,} already there, {found.dropped:,} dropped, {len(found.skipped):,} that cannot be read; "
-        f"{time.perf_counter() - start:.1f} s",
+        f"{time.perf_counter() - start:.1f} s"
     )
 
 

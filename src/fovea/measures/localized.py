@@ -69,9 +69,7 @@ def named(methods: Sequence[str | Method]) -> list[Method]:
 
 
 def localized(
-    maps: Mapping[Key, Sequence[Job]],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    workers: int = 0,
+    maps: Mapping[Key, Sequence[Job]], progress: Callable[[int, int], None] = lambda done, total: None, workers: int = 0
 ) -> dict[Key, Localized]:
     """The boxes of every method's maps against the true ones, worked out here or by so many processes."""
     total, done = sum(map(len, maps.values())), 0

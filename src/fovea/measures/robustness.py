@@ -173,11 +173,7 @@ def _demand_same_classes(network: Network, surrogate: Network) -> None:
 
 
 def _attacks(
-    run: Run,
-    given: Sequence[str | Attack],
-    surrogate: NetworkLike | None,
-    texture_net: NetworkLike | None,
-    seed: int,
+    run: Run, given: Sequence[str | Attack], surrogate: NetworkLike | None, texture_net: NetworkLike | None, seed: int
 ) -> list[Attack]:
     if not given:
         raise BadChoice(f"name at least one attack: {'; '.join(STRENGTHS.values())}")

@@ -45,10 +45,7 @@ def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row
 
 
 def _row(
-    name: str,
-    own: Mapping[str, Mapping[str, Any]],
-    sure: Sequence[str],
-    base: Mapping[str, Mapping[str, Any]] | None,
+    name: str, own: Mapping[str, Mapping[str, Any]], sure: Sequence[str], base: Mapping[str, Mapping[str, Any]] | None
 ) -> Row:
     found: Row = {}
     for key, value in next(iter(own.values())).items():

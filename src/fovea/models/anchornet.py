@@ -35,21 +35,9 @@ HEAD: tuple[Row, ...] = (  # Table 1, after its first convolution
     (3, 288, 96, True, nn.Hardswish, 1),
 )
 BRANCHES: tuple[tuple[Row, ...], ...] = (  # Table 2; the last row of each is the attention's
-    (
-        (3, 480, 96, True, nn.Hardswish, 1),
-        (1, 576, 96, True, nn.Hardswish, 1),
-        (1, 192, 96, True, nn.Hardswish, 1),
-    ),
-    (
-        (3, 480, 96, True, nn.Hardswish, 1),
-        (5, 576, 96, True, nn.Hardswish, 1),
-        (1, 192, 96, True, nn.Hardswish, 1),
-    ),
-    (
-        (5, 480, 96, True, nn.Hardswish, 1),
-        (5, 576, 96, True, nn.Hardswish, 1),
-        (1, 192, 96, True, nn.Hardswish, 1),
-    ),
+    ((3, 480, 96, True, nn.Hardswish, 1), (1, 576, 96, True, nn.Hardswish, 1), (1, 192, 96, True, nn.Hardswish, 1)),
+    ((3, 480, 96, True, nn.Hardswish, 1), (5, 576, 96, True, nn.Hardswish, 1), (1, 192, 96, True, nn.Hardswish, 1)),
+    ((5, 480, 96, True, nn.Hardswish, 1), (5, 576, 96, True, nn.Hardswish, 1), (1, 192, 96, True, nn.Hardswish, 1)),
 )
 STEM, SMALLEST = 16, 111  # channels of the first convolution; what the widest branch needs
 

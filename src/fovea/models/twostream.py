@@ -265,11 +265,7 @@ def add_local_stream(classifier: Network, source: str, backbone: Network | None 
 
 
 @model(
-    "local",
-    about="a local stream beside a trained classifier",
-    over="classifier",
-    can=("streams",),
-    opens=("source",),
+    "local", about="a local stream beside a trained classifier", over="classifier", can=("streams",), opens=("source",)
 )
 def build_local(classifier: Network, options: LocalOptions, backbone: Network | None = None) -> Network:
     if options.source is None:

@@ -85,12 +85,7 @@ class VideoNet(nn.Module):
     takes_frames = True
 
     def __init__(
-        self,
-        features: nn.Module,
-        size: tuple[int, int],
-        channels: int,
-        grid: tuple[int, int],
-        options: VideoOptions,
+        self, features: nn.Module, size: tuple[int, int], channels: int, grid: tuple[int, int], options: VideoOptions
     ) -> None:
         super().__init__()
         self.features = Frozen(features)

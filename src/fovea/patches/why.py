@@ -118,12 +118,7 @@ def for_pictures(
 
 @bounded
 def disagreements(
-    network: Network,
-    data: DataSet,
-    *,
-    most: int = 6,
-    batch: int = 16,
-    progress: Progress = lambda done, total: None,
+    network: Network, data: DataSet, *, most: int = 6, batch: int = 16, progress: Progress = lambda done, total: None
 ) -> Results[PictureReport]:
     """Fig. 9, for a few pictures of a set where the narrowest and the widest branch disagree, one of them wrong.
 

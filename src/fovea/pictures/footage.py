@@ -18,15 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import BadChoice, BadPicture, FoveaError
-from fovea.pictures.decoding import (
-    MAX_PIXELS,
-    Stamp,
-    as_bad_picture,
-    open_lazily,
-    opened,
-    refuse_over,
-    upright,
-)
+from fovea.pictures.decoding import MAX_PIXELS, Stamp, as_bad_picture, open_lazily, opened, refuse_over, upright
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -83,12 +83,7 @@ def nearest(
 
 
 def _most_similar(
-    network: Network,
-    data: DataSet,
-    numbers: Sequence[int],
-    count: int,
-    batch: int,
-    ranked: Ranked,
+    network: Network, data: DataSet, numbers: Sequence[int], count: int, batch: int, ranked: Ranked
 ) -> dict[int, tuple[PrototypePatch, ...]]:
     """Of each prototype the parts of other pictures that are most like it; only these pictures are read."""
     similarity, which = (rows[list(numbers), :count] for rows in (ranked.similarity, ranked.which))  # Q,count
