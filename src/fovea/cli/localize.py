@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fovea import networks, patches
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import Lines, bar, finish, say, show, warn
@@ -47,58 +48,51 @@ AROUND = 300  # characters shown on either side of the span of a long text
 )  # fmt: skip
 def localize(asked: Asked) -> None:
     """Find the patches, words or moments that speak for the answer: a line each, and a page to open."""
-    from fovea.patches import LocalizeOptions, refuse_unused, sort_out
-
     single = {name: asked.one(name) if name in ("target", "method") else getattr(asked, name) for name in CHOICES}
-    options = LocalizeOptions(**single)  # which refuses what is out of range before any work
+    options = patches.LocalizeOptions(**single)  # which refuses what is out of range before any work
     asked.folder()
     if not asked.why and (asked.data or asked.split or asked.class_ or asked.limit):
         raise BadChoice("--data, --split, --class and --limit go with --why; give pictures to localize in as paths")
-    media = sort_out(asked.given or [])
+    media = patches.sort_out(asked.given or [])
     if asked.why:
         _why(asked, media, options)
         return
     if not asked.given:
         raise BadChoice("nothing was given: name pictures, sounds or .txt files, or write a sentence in quotes")
-    refuse_unused(media.present or ["pictures"], single)
-    networks = _networks(asked, media.present)
-    from fovea.networks import input_of
+    patches.refuse_unused(media.present or ["pictures"], single)
+    loaded = _networks(asked, media.present)
     from fovea.results import Step
 
-    nets = {medium: network.name for medium, network in networks.items()}
-    steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in networks.items()))
-    inputs = {medium: input_of(network) for medium, network in networks.items() if medium == "pictures"}
-    notes = "; ".join(filter(None, (network.knows for network in networks.values())))
-    about = {"net": nets, **single, "input": inputs.get("pictures"), **({"note": notes} if notes else {})}
+    nets = {medium: network.name for medium, network in loaded.items()}
+    steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in loaded.items()))
+    seen = networks.input_of(loaded["pictures"]) if "pictures" in loaded else None
+    notes = "; ".join(filter(None, (network.knows for network in loaded.values())))
+    about = {"net": nets, **single, "input": seen, **({"note": notes} if notes else {})}
     writer = asked.writer("localize", about)
     show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
 
 
 def _networks(asked: Asked, media: "list[Medium]") -> "dict[Medium, Network]":
     """One for each medium that is there: the one asked for where it takes that medium, else the usual one."""
-    from fovea.patches import medium_of
-
     usual = {"pictures": PICTURES, "texts": TEXTS, "sounds": SOUNDS}
     net = asked.one("net")
     name = net if net is not None or asked.weights is None or len(media) != 1 else usual[media[0]]
     if asked.weights is not None and name is None and media:
         raise BadChoice("--weights are for one network: name it with --net")
     given = asked.network(name) if name is not None and media else None
-    if given is not None and medium_of(given) not in media:
-        raise BadChoice(f"{given.name} takes {medium_of(given)}, and {' and '.join(media)} were given")
+    if given is not None and patches.medium_of(given) not in media:
+        raise BadChoice(f"{given.name} takes {patches.medium_of(given)}, and {' and '.join(media)} were given")
     return {
-        medium: given if given is not None and medium_of(given) == medium else asked.network(_usual(medium))
+        medium: given if given is not None and patches.medium_of(given) == medium else asked.network(_usual(medium))
         for medium in media
     }
 
 
 def _usual(medium: "Medium") -> str:
-    from fovea.networks import ours
-
     if medium == "pictures":
         return PICTURES
     name, recipe = (TEXTS, "anchornet_text-mr") if medium == "texts" else (SOUNDS, "anchornet_sound-made")
-    shipped = [one for one in sorted(ours()) if one == name or (medium == "sounds" and one.startswith(name))]
+    shipped = [one for one in sorted(networks.ours()) if one == name or (medium == "sounds" and one.startswith(name))]
     if not shipped:
         raise BadChoice(
             f"no weights for {medium} come with this fovea: train them (fovea train recipes/{recipe}.toml) and name "
@@ -111,23 +105,15 @@ def _steps(
     medium: "Medium", network: "Network", media: "Media", options: "LocalizeOptions", asked: Asked
 ) -> "Iterator[Step[Any]]":
     if medium == "texts":
-        from fovea.patches import text_steps
-
-        return text_steps(network, media.texts, options.target, options.branch)
+        return patches.text_steps(network, media.texts, options.target, options.branch)
     if medium == "sounds":
-        from fovea.patches import sound_steps
-
-        return sound_steps(network, media.sounds, 1 if options.count is None else options.count)
-    from fovea.patches import localize_steps
-
-    return localize_steps(network, list(media.pictures), options, asked.batch, asked.max_pixels)
+        return patches.sound_steps(network, media.sounds, 1 if options.count is None else options.count)
+    return patches.localize_steps(network, list(media.pictures), options, asked.batch, asked.max_pixels)
 
 
 def _marked(result: Any) -> "Sequence[str | RichText]":
     """A text is shown with its span marked."""
-    from fovea.patches import LocalizedText
-
-    if not isinstance(result, LocalizedText):
+    if not isinstance(result, patches.LocalizedText):
         return ()
     return [result.marked(AROUND), *(f"  {line}" for line in (result.about(), result.ignored) if line)]
 
@@ -184,7 +170,5 @@ def _reports(asked: Asked, network: "Network", media: "Media", data: Any, option
 
 def _trained_on(data: str | None) -> str:
     """A network with branches that was trained on the data, where one comes with fovea."""
-    from fovea.networks import ours
-
     wanted = f"anchornet-{Path((data or '').partition(':')[0]).name}"
-    return wanted if wanted in ours() else PICTURES
+    return wanted if wanted in networks.ours() else PICTURES

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fovea import data, heatmaps, networks, patches, pictures, retrieval
 from fovea.basics import BadChoice, BadPicture
 
 GPUS = ("nvidia*", "nvhost*", "nvmap", "dxg", "kfd")  # below /dev, of a machine that has one: NVIDIA's, WSL's, AMD's
 NO_CLASS = re.compile(r"top-?[0-9]{1,9}|output|embedding|pair")
 SPECIAL = ("all", "random", "self-attention")  # methods that are no files of heatmaps: every one, a control, a stream's
+NETS = ("net", "localizer", "full", "rival", "against", "surrogate", "texture_net")
 
 
 def refuse(values: Mapping[str, Any]) -> None:
@@ -27,23 +29,24 @@ def refuse(values: Mapping[str, Any]) -> None:
 
 def demand_classes(values: Mapping[str, Any], name: str) -> None:
     """Refuses classes that the network does not know, where its classes are known without loading it."""
-    from fovea.networks import class_index, labels_of
-
-    given: str | Sequence[str] = values.get(name) or ()
     nets: Sequence[str] = values.get("net") or ()
-    words = [word for word in ([given] if isinstance(given, str) else given) if not NO_CLASS.fullmatch(word)]
-    if words and len(nets) == 1 and values.get("weights") is None and (labels := labels_of(nets[0])):
+    words = [word for word in _listed(values.get(name) or ()) if not NO_CLASS.fullmatch(word)]
+    if words and len(nets) == 1 and values.get("weights") is None and (labels := networks.labels_of(nets[0])):
         for word in words:
-            class_index(word, labels)
+            networks.class_index(word, labels)
+
+
+def _listed(given: str | Iterable[str]) -> Iterable[str]:
+    return [given] if isinstance(given, str) else given
 
 
 def _pictures(given: Iterable[str]) -> None:
     """Some may be missing, which is told when their turn comes; not all."""
-    from fovea.pictures import files_of, is_clip_name, is_picture_name
-
     reasons = []
     for name in given:
-        files, reason = files_of(name, lambda path: is_picture_name(path) or is_clip_name(path))
+        files, reason = pictures.files_of(
+            name, lambda path: pictures.is_picture_name(path) or pictures.is_clip_name(path)
+        )
         if files:
             return
         reasons.append(reason)
@@ -51,58 +54,32 @@ def _pictures(given: Iterable[str]) -> None:
 
 
 def _media(given: Sequence[str]) -> None:
-    from fovea.patches import sort_out
-
-    media = sort_out(given)
+    media = patches.sort_out(given)
     if given and media.missing and not media.present:
         raise BadPicture("; ".join(reason for _, reason in media.missing[:3]))
     if media.present == ["pictures"]:
         _pictures(media.pictures)
 
 
-def _network(name: str) -> None:
-    from fovea.networks import demand_known
-
-    demand_known(name)
+def _networks(given: str | Iterable[str]) -> None:
+    for name in _listed(given):
+        networks.demand_known(name)
 
 
 def _weights(path: Path) -> None:
     if not path.is_file():
-        from fovea.networks.names import no_file
-
-        raise no_file(path)
-
-
-def _data(given: str) -> None:
-    from fovea.data import demand_data
-
-    demand_data(given)
+        raise networks.no_file(path)
 
 
 def _methods(names: Iterable[str]) -> None:
-    from fovea.heatmaps import known
-
     for name in names:
         if name not in SPECIAL:
-            known(name)
+            heatmaps.known(name)
 
 
 def _sources(given: Iterable[str]) -> None:
-    from fovea.patches import demand_source
-
     for text in given:
-        demand_source(text)
-
-
-def _index(path: Path) -> None:
-    from fovea.retrieval.store import demand_index
-
-    demand_index(path)
-
-
-def _file(path: Path) -> None:
-    if not path.is_file():
-        _pictures([str(path)])
+        patches.demand_source(text)
 
 
 def _device(name: str) -> None:
@@ -110,23 +87,15 @@ def _device(name: str) -> None:
         raise BadChoice("there is no GPU that torch can use here: leave the device out, or name cpu")
 
 
-def _each(check: Callable[[str], None]) -> Callable[[str | Iterable[str]], None]:
-    def every(given: str | Iterable[str]) -> None:
-        for name in [given] if isinstance(given, str) else given:
-            check(name)
-
-    return every
-
-
 CHECKS: dict[str, Callable[[Any], None]] = {
     "method": _methods,
     "device": _device,
     "weights": _weights,
-    **dict.fromkeys(("net", "localizer", "full", "rival", "against", "surrogate", "texture_net"), _each(_network)),
+    **dict.fromkeys(NETS, _networks),
     "pictures": _pictures,
     "given": _media,
-    "picture": _file,
-    "data": _data,
+    "picture": lambda path: None if path.is_file() else _pictures([str(path)]),
+    "data": lambda given: data.demand_data(given),
     "source": _sources,
-    "index": _index,
+    "index": lambda path: retrieval.demand_index(path),
 }

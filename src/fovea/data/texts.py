@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from torch import Tensor
 from fovea.basics import BadChoice, BadText, shown, within
 from fovea.data.sentences import TOKEN
 from fovea.data.vectors import PADDING, UNKNOWN
-
-if TYPE_CHECKING:
-    pass
 
 FIRST = 2  # the row of the first word, after padding and the one for words that have none
 SHOWN = 5  # unknown words that are named

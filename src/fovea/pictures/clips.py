@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -35,9 +35,11 @@ class Clip:
         return len(self.frames)
 
     def image(self, frame: int) -> Image.Image:
+        """One of them, by its place among them."""
         return self.frames[frame]
 
     def read(self) -> Iterator[Frame]:
+        """One after the other; those that cannot be decoded are left out."""
         yield from map(Frame, self.numbers, self.times, self.frames)
 
 
@@ -71,26 +73,7 @@ class Taken:
         return self.footage.read(self.numbers)
 
 
-class Frames(Protocol):
-    """Some frames of a clip, in memory or in their file: a Clip, or what is Taken."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def times(self) -> tuple[float, ...]: ...
-
-    @property
-    def numbers(self) -> tuple[int, ...]: ...
-
-    @property
-    def rate(self) -> float: ...
-
-    def image(self, frame: int) -> Image.Image:
-        """One of them, by its place among them."""
-
-    def read(self) -> Iterator[Frame]:
-        """One after the other; those that cannot be decoded are left out."""
+Frames = Clip | Taken  # some frames of a clip, in memory or in their file
 
 
 def is_clip_name(path: str | PathLike[str]) -> bool:

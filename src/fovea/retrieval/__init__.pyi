@@ -11,3 +11,4 @@ from .recall import nmi as nmi
 from .recall import ranks as ranks
 from .search import Search as Search
 from .search import Searches as Searches
+from .store import demand_index as demand_index
