@@ -12,8 +12,7 @@ import fovea
 from checks import left_as_found, refused
 from fovea.data import DataSet, Pixels, Sample, open_data
 from fovea.heatmaps import names
-from fovea.measures.curve_kinds import filling, kind_of
-from fovea.measures.curves import area_under, best, curve, places
+from fovea.measures.curves import area_under, best, curve, filling, kind_of, places
 from fovea.measures.faithfulness import draw
 from fovea.pictures import Prepare
 

@@ -38,8 +38,8 @@ def interval_of_means(values: NDArray[np.float64], seed: int = 0) -> tuple[list[
     return low.tolist(), high.tolist()
 
 
-def student(values: Sequence[float], least: float = 0.0) -> tuple[float, float]:
+def student(values: Sequence[float], least: float = 0.0, most: float = 1.0) -> tuple[float, float]:
     """The 95 % interval of a share's mean, from several measurements of it; `least` is -1 for a difference of two."""
     middle, count = float(np.mean(values)), len(values)
     half = float(stats.t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / count**0.5
-    return max(middle - half, least), min(middle + half, 1.0)
+    return max(middle - half, least), min(middle + half, most)

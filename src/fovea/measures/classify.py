@@ -11,10 +11,9 @@ from torch import Tensor
 
 from fovea.basics import RESAMPLES, BadChoice, by_bootstrap, interval
 from fovea.data import DataSet
+from fovea.measures import Figures, Run, measure
 from fovea.measures.confusion import Confusion
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures.tally import Tally
 from fovea.networks import Matching, Network, match, outputs, rank_of, width_of
 
 SMALL, PAIRS = 100, 50  # classes whose whole matrix is written; confused pairs written
@@ -38,27 +37,21 @@ def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
         raise BadChoice(
             "this network has no labels, so it is taken for an embedding: measure retrieval, or wrap it with labels="
         )
-    ranks: list[NDArray[np.int64]] = []
-    true: list[int] = []
-    taken: list[int] = []
-    matching, width, lost = Matching({}, ""), 0, 0
+    tally, matching, lost = Tally(), Matching({}, ""), 0
     for samples, output in outputs(network, run.data, batch, run.skipped, run.progress):
-        if not ranks:
-            width = width_of(output)
-            matching = match(network, run.data, width)
+        matching = matching if tally.columns else match(network, run.data, width_of(output))
         labels = matching.of(samples)
-        ranks.append(rank_of(output, labels))
-        true += labels.tolist()
-        taken += taken_for(output, labels, ranks[-1])
+        tally.answers("top", output, labels)
+        tally.put("true", labels)
+        tally.put("taken", np.array(taken_for(output, labels, rank_of(output, labels))))
         lost += int((~output.isfinite()).any(1).sum())
-    rank = np.concatenate(ranks)
-    low, high = interval(rank < 1, resamples=RESAMPLES, seed=seed)
+    width, true, taken = tally.classes["top"], tally["true"], tally["taken"]
+    low, high = interval(tally["top"] < 1, resamples=RESAMPLES, seed=seed)
     row = {
         "net": network.name or "network",
         "data": run.data.name,
-        "images": len(rank),
-        "top1": float((rank < 1).mean()),
-        "top5": float((rank < 5).mean()) if width >= 5 else None,
+        "images": len(true),
+        **tally.top("top"),
         "low": low,
         "high": high,
     }
@@ -69,7 +62,7 @@ def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
         "interval": by_bootstrap("top1", seed),
         "not_finite": lost,
     }
-    confusion = Confusion(np.array(true), np.array(taken), _names(network, run.data, matching, {*true, *taken}))
+    confusion = Confusion(true, taken, _names(network, run.data, matching, {*true.tolist(), *taken.tolist()}))
     details: dict[str, Any] = {"per_class": confusion.per_class(), "most_confused": confusion.pairs(PAIRS)}
     if len(confusion.classes) <= SMALL:
         details["confusion"] = confusion.table()

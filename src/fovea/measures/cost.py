@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from fovea.basics import BadChoice
-from fovea.measures.figures import Figures, giga
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
+from fovea.measures.figures import giga
+from fovea.measures.runner import Progress, quiet
 from fovea.networks import (
     WARM_UP,
     Network,
@@ -107,18 +108,10 @@ def cost(
 
 def _row(run: Run, network: Network, size: int | None, batch: int, rounds: int, glimpses: int | None) -> dict[str, Any]:
     shape = input_shape(network, size)
-    pixels = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
-
-    def forward() -> Any:
-        with torch.no_grad():
-            return answered(network, pixels, glimpses)
-
-    with as_found(network):
-        multiplications = macs(network, pixels[:1], glimpses)
-        with torch.no_grad():
-            answer = answered(network, pixels[:1], glimpses)
-        taken = seconds(forward, network.device, rounds, run.progress)
-        peak = peak_mb(forward, network.device)
+    pixels = noise(network, shape, batch)
+    multiplications = macs(network, pixels[:1], glimpses)
+    with as_found(network), torch.no_grad():
+        answer = answered(network, pixels[:1], glimpses)
     return {
         "net": network.name or "network",
         "params": parameters(network.module),
@@ -127,12 +120,31 @@ def _row(run: Run, network: Network, size: int | None, batch: int, rounds: int, 
         "size": shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}",
         **({"locations": answer.glimpses} if network.can("glimpses") else {}),
         "batch": batch,
-        "ms_per_picture": round(taken / batch * 1e3, 3),
-        "peak_mb": round(peak, 1),
+        **spent(network, pixels, glimpses, rounds, run.progress),
         "pixels": shape[-2] * shape[-1],
         "bytes": pixels[0].nbytes,
         **seen_by_cells(network, (shape[-2], shape[-1])),
     }
+
+
+def noise(network: Network, shape: Sequence[int], batch: int) -> Tensor:
+    """So many pictures of this shape, C,H,W, with anything on them."""
+    return torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
+
+
+def spent(
+    network: Network, pixels: Tensor, glimpses: int | None, rounds: int, progress: Progress = quiet
+) -> dict[str, float]:
+    """Time and memory of a batch, or of so many glimpses of its pictures."""
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return answered(network, pixels, glimpses)
+
+    with as_found(network):
+        taken = seconds(forward, network.device, rounds, progress)
+        peak = peak_mb(forward, network.device)
+    return {"ms_per_picture": round(taken / len(pixels) * 1e3, 3), "peak_mb": round(peak, 1)}
 
 
 def readings(net: Any) -> Sequence[Mapping[str, Any]]:

@@ -19,13 +19,21 @@ from torch import Tensor
 from fovea.basics import BadChoice
 from fovea.heatmaps import HeatMaps, look_at
 from fovea.heatmaps.explain import Method
-from fovea.measures import plots
-from fovea.measures.curve_kinds import KINDS, Kind, filling, kind_of
-from fovea.measures.curves import Curve, area_under, best, curve, joined, places
-from fovea.measures.figures import Figures
+from fovea.measures import Figures, Run, measure, plots
+from fovea.measures.curves import (
+    KINDS,
+    Curve,
+    Kind,
+    area_under,
+    best,
+    cells_of,
+    curve,
+    filling,
+    joined,
+    kind_of,
+    places,
+)  # fmt: skip
 from fovea.measures.random_control import methods_or_control
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.networks import Network
 
 Key = tuple[str, str]  # a method's name, a kind's name
@@ -179,16 +187,10 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
             tensors[good],
             labels[good],
             (labels if true_class else output.topk(1).indices[:, 0].cpu())[good],
-            {name: _cells(seen)[good] for name, seen in maps.items()},
+            {name: cells_of(seen)[good] for name, seen in maps.items()},
             {name: _blank(seen, good) for name, seen in maps.items()},
             batch,
         )
-
-
-def _cells(seen: HeatMaps) -> Tensor:
-    if len(seen.grid) != 2 or seen.frames:
-        raise BadChoice(f"maps must have rows and columns to be laid over a picture; {seen.layer} has {seen.grid}")
-    return seen.values[:, 0].detach()  # N,h,w of the one target
 
 
 def _blank(seen: HeatMaps, good: Tensor) -> int:

@@ -92,6 +92,12 @@ def _keys(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table of a page."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    return [lines[0], "|" + "---|" * len(header), *lines[1:]]
+
+
 def printed(rows: Sequence[Row], columns: Sequence[str] = (), interval: str = "") -> list[dict[str, Any]]:
     """Rows as people read them: the columns that have a value anywhere, intervals behind their figures."""
     known = [key for key in _keys(rows) if any(row.get(key) is not None for row in rows)]

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
-from fovea.measures.curve_kinds import KINDS
-from fovea.measures.curves import Curve, area_under, curve, joined
+from fovea.measures.curves import KINDS, Curve, area_under, curve, joined
 from fovea.measures.patch_parts import Part, Row, Trial
 from fovea.measures.plots import curves
 from fovea.measures.random_control import RANDOM

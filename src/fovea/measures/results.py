@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fovea.basics import BadChoice, Record, nearest, student
-from fovea.measures.figures import Written, read, read_toml, text_of
+from fovea.measures.figures import Written, markdown, read, read_toml, text_of
 from fovea.measures.registry import titles
 
 PAPERS, TRAINED = "papers.toml", "trained"
@@ -110,17 +110,16 @@ def _section(result: Written) -> list[str]:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    return lines + ["| " + " | ".join(text_of(row.get(name)) for name in names) + " |" for row in rows]
+    return markdown(names, ([text_of(row.get(name)) for name in names] for row in rows))
 
 
 def _beside(papers: Sequence[Paper], result: Written) -> list[str]:
-    lines = ["| | ours | the paper's | difference | paper | how the set-ups differ |", "|---|---|---|---|---|---|"]
+    rows = []
     for paper in papers:
         ours, what = _ours(paper, result) / paper.scale, " ".join(map(str, paper.row.values()))
         cells = [f"{what} {paper.key}".strip(), f"{ours:.4g}", f"{paper.says:.4g}", f"{ours - paper.says:+.3g}"]
-        lines.append("| " + " | ".join([*cells, paper.paper, paper.differs]) + " |")
-    return lines
+        rows.append([*cells, paper.paper, paper.differs])
+    return markdown(["", "ours", "the paper's", "difference", "paper", "how the set-ups differ"], rows)
 
 
 def _ours(paper: Paper, result: Written) -> float:

@@ -7,9 +7,7 @@ from numpy.typing import NDArray
 
 from fovea.basics import BadChoice, FoveaError
 from fovea.data import DataSet
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures import Figures, Run, measure
 from fovea.networks import outputs
 from fovea.networks.embedding import embedding
 from fovea.retrieval import STARTS, lengths, nmi, ranks

@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.data import Sample
-from fovea.measures import seeds
+from fovea.measures import Figures, Run, measure, seeds
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
-from fovea.measures.figures import Figures
 from fovea.measures.localized import THRESHOLD, look, named
-from fovea.measures.registry import measure
 from fovea.measures.retrieval import check, distance_of
-from fovea.measures.runner import Run
 from fovea.networks import Network
 from fovea.networks.embedding import embedding
 from fovea.retrieval import lengths, nmi, ranks

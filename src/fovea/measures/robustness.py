@@ -1,19 +1,17 @@
 """Robustness: does the answer hold when pictures are attacked, noisy, compressed, texturized (AnchorNet 4.6 and F)?"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadNetwork
+from fovea.measures import Figures, Run, measure
 from fovea.measures.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Victims, attack_of, images, parsed
-from fovea.measures.figures import Figures
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
+from fovea.measures.tally import Tally, mean
 from fovea.networks import (
     OFFLINE,
     WHITE,
@@ -24,7 +22,6 @@ from fovea.networks import (
     as_found,
     match,
     normalization_of,
-    rank_of,
     width_of,
 )
 from fovea.results import drawing
@@ -70,9 +67,9 @@ def robustness(
     network, data = run.network, run.data
     normal = normalization_of(network)
     each = sum(attack.steps for attack in tried)
-    tallies = [_Tally() for _ in tried]
+    tally, examples = Tally(), [list[Version]() for _ in tried]
     wanted = set(np.linspace(0, len(data) - 1, min(EXAMPLES, len(data))).round().astype(int).tolist())
-    done, count, how = 0, 0, ""
+    done, how = 0, ""
 
     def tell(steps: int) -> None:
         run.progress(done + steps + len(run.skipped) * each, len(data) * each)
@@ -80,20 +77,20 @@ def robustness(
     for matching, victims in _victims(run, normal, batch):
         how, before = matching.how, None
         chosen = [row for row, number in enumerate(victims.numbers) if number in wanted]
-        for attack, tally in zip(tried, tallies, strict=True):
+        for place, attack in enumerate(tried):
             changed = attack(victims, tell)
             output = _answers(network, normal, changed)
             before = output.argmax(1) if before is None else before
-            tally.add(output, victims.labels, before)
-            tally.examples += _versions(network, attack, changed[chosen], output[chosen])
+            tally.answers(place, output, victims.labels)
+            tally.put(("same", place), output.argmax(1) == before)
+            examples[place] += _versions(network, attack, changed[chosen], output[chosen])
             done += attack.steps * len(changed)
             tell(0)
-        count += len(victims.labels)
-    about = {"net": network.name or "network", "data": data.name, "images": count}
-    rows = [
-        {**about, "attack": attack.name, "strength": attack.strength, **tally.figures()}
-        for attack, tally in zip(tried, tallies, strict=True)
-    ]
+    about = {"net": network.name or "network", "data": data.name, "images": len(tally[0])}
+    rows = []
+    for place, attack in enumerate(tried):
+        shares = {**tally.top(place), "unchanged": mean(tally["same", place])}
+        rows.append({**about, "attack": attack.name, "strength": attack.strength, **shares})
     settings = {
         "labels": f"matched by {how}",
         "pixels": "attacks change the input's pixels, after crop and resize; clipped to 0..255, rounded by JPEG alone",
@@ -101,7 +98,7 @@ def robustness(
         "unchanged": "share of pictures whose first class stays the same",
         **{attack.name: str(attack) for attack in tried if isinstance(attack, (FGSM, Texture))},
     }
-    return run.figures(rows, settings, extra=list(zip(*(tally.examples for tally in tallies), strict=True)))
+    return run.figures(rows, settings, extra=list(zip(*examples, strict=True)))
 
 
 def draw(found: Figures) -> Image.Image:
@@ -112,26 +109,6 @@ def draw(found: Figures) -> Image.Image:
         for row in examples
     ]
     return drawing.grid(rows)
-
-
-@dataclass
-class _Tally:
-    """What the network made of every picture after one attack."""
-
-    ranks: list[NDArray[np.int64]] = field(default_factory=list)
-    same: list[NDArray[np.bool_]] = field(default_factory=list)
-    examples: list[Version] = field(default_factory=list)
-    classes: int = 0
-
-    def add(self, output: Tensor, labels: Tensor, before: Tensor) -> None:
-        self.ranks.append(rank_of(output, labels))
-        self.same.append((output.argmax(1) == before).cpu().numpy())
-        self.classes = output.shape[1]
-
-    def figures(self) -> dict[str, float | None]:
-        rank, same = np.concatenate(self.ranks), np.concatenate(self.same)
-        top5 = float((rank < 5).mean()) if self.classes >= 5 else None
-        return {"top1": float((rank < 1).mean()), "top5": top5, "unchanged": float(same.mean())}
 
 
 def _versions(network: Network, attack: Attack, pixels: Tensor, output: Tensor) -> list[Version]:

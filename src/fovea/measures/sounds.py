@@ -1,7 +1,5 @@
 """Sounds: is the event named, by the decision and by each branch, and does the best span lie on it?"""
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,20 +7,9 @@ from numpy.typing import NDArray
 from fovea.basics import BadChoice, by_bootstrap, interval
 from fovea.data import Sounds
 from fovea.measures import Figures, Run, measure
+from fovea.measures.tally import Tally, mean
 from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks import Network, as_found, rank_of
-
-
-class Heard(NamedTuple):
-    """One sound: what was right, and how well the span lies, beside the mean over all spans of its length."""
-
-    right: bool
-    branches: tuple[bool, ...]
-    branch: int  # the one that localized
-    hit: bool
-    iou: float
-    chance_hit: float
-    chance_iou: float
 
 
 @measure(
@@ -49,25 +36,21 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
             f"the network takes sounds of {spectrogram.rate:,} Hz and the data has {data.rate:,} Hz: "
             f"open it with rate={spectrogram.rate}"
         )
-    heard: list[Heard] = []
+    tally = Tally()
     for start in range(0, len(data), batch):
-        heard += _batch(network, data, range(start, min(start + batch, len(data))))
-        run.progress(len(heard), len(data))
-
-    def mean(key: str) -> float:
-        return float(np.mean([getattr(one, key) for one in heard]))
-
-    by_branch = np.mean([one.branches for one in heard], axis=0)  # J
-    low, high = interval(np.array([one.right for one in heard]), seed=seed)
+        _add(tally, network, data, range(start, min(start + batch, len(data))))
+        run.progress(min(start + batch, len(data)), len(data))
+    by_branch = tally["branches"].mean(0).tolist()  # J
+    low, high = interval(tally["right"], seed=seed)
     row = {
         "net": network.name or "network",
         "data": data.name,
-        "sounds": len(heard),
-        "top1": mean("right"),
+        "sounds": len(data),
+        "top1": mean(tally["right"]),
         "low": low,
         "high": high,
-        **{f"top1_{window}": float(share) for window, share in zip(module.windows, by_branch, strict=True)},
-        **{key: mean(key) for key in ("hit", "chance_hit", "iou", "chance_iou")},
+        **{f"top1_{window}": share for window, share in zip(module.windows, by_branch, strict=True)},
+        **{key: mean(tally[key]) for key in ("hit", "chance_hit", "iou", "chance_iou")},
     }
     lengths = {window: 1000 * spectrogram.seconds(0, window)[1] for window in module.windows}
     settings = {
@@ -78,32 +61,28 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
         "chance": "mean over all spans of the branch that localized",
         "interval": by_bootstrap("top1", seed, "the sounds"),
     }
-    return Figures("sounds", settings, [row], details={"localised_by": _localized_by(heard, module.windows)})
+    return Figures("sounds", settings, [row], details={"localised_by": _localized_by(tally, module.windows)})
 
 
-def _batch(network: Network, data: Sounds, places: range) -> list[Heard]:
+def _add(tally: Tally, network: Network, data: Sounds, places: range) -> None:
+    """A batch: what was right, and how well the spans lie, beside the mean over all spans of their length."""
     spectrogram, module = parts(network)
     samples = [data.samples[i] for i in places]
     labels = torch.tensor([sample.label for sample in samples])
     waves = torch.stack([sample.read() for sample in samples]).to(network.device, network.dtype)
     with as_found(network), torch.no_grad():
         out = module(spectrogram(waves))
-    right = rank_of(network.read(out), labels) < 1
-    branches = np.stack([rank_of(branch.logits, labels) < 1 for branch in out.branches], 1)  # N,J
-    heard = []
+    tally.put("right", rank_of(network.read(out), labels) < 1)
+    tally.put("branches", np.stack([rank_of(branch.logits, labels) < 1 for branch in out.branches], 1))  # N,J
     for i, found in enumerate(located(out, spectrogram, module.windows)):
         best = found.spans[0]
         cells = out.branches[found.branch].evidence.shape[2]
         every = all_spans(spectrogram, module.windows[found.branch], cells)
-        hit, iou = against(np.array([[best.start, best.stop]]), samples[i].span)
-        hits, ious = against(every, samples[i].span)
-        heard.append(
-            Heard(
-                bool(right[i]), tuple(map(bool, branches[i])), found.branch, bool(hit[0]), float(iou[0]),
-                float(hits.mean()), float(ious.mean()),
-            )
-        )  # fmt: skip
-    return heard
+        tally.put("branch", np.array([found.branch]))  # the one that localized
+        for before, spans in (("", np.array([[best.start, best.stop]])), ("chance_", every)):
+            hits, ious = against(spans, samples[i].span)
+            tally.put(f"{before}hit", hits.mean(keepdims=True))
+            tally.put(f"{before}iou", ious.mean(keepdims=True))
 
 
 def all_spans(spectrogram: Spectrogram, window: int, cells: int) -> NDArray[np.float64]:
@@ -119,11 +98,11 @@ def against(spans: NDArray[np.float64], true: tuple[float, float]) -> tuple[NDAr
     return (true[0] <= center) & (center < true[1]), shared / (stop - start + true[1] - true[0] - shared)
 
 
-def _localized_by(heard: list[Heard], windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:
+def _localized_by(tally: Tally, windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:
     """How often each branch localized, and how well when it did."""
     rows: list[dict[str, float | int | None]] = []
     for j, window in enumerate(windows):
-        given = [one for one in heard if one.branch == j]
-        hit, iou = (float(np.mean([getattr(one, name) for one in given])) if given else None for name in ("hit", "iou"))
-        rows.append({"frames": window, "sounds": len(given), "hit": hit, "iou": iou})
+        given = tally["branch"] == j
+        shares = {name: mean(tally[name][given]) for name in ("hit", "iou")}
+        rows.append({"frames": window, "sounds": int(given.sum()), **shares})
     return rows

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from fovea.basics import BadChoice, Entry, FoveaError, Record, Registry, nearest, write_text
-from fovea.measures.figures import read, read_toml
+from fovea.measures.figures import markdown, read, read_toml
 from fovea.networks import ours
 
 FILE = "tables.toml"
@@ -83,7 +83,7 @@ class Tables:
         table = self.known[name]
         if "text" in table:
             return self._cell(table, {})
-        return "\n" + "\n".join(_lines(table["header"], self._table(table))) + "\n"
+        return "\n" + "\n".join(markdown(table["header"], self._table(table))) + "\n"
 
     def _registry(self, kind: str) -> str:
         if kind not in PACKAGES:
@@ -91,7 +91,7 @@ class Tables:
         table = self.known.get(f"registry {kind}", {"header": ["name", "what it is"], "cells": ["`{name}`", "{about}"]})
         entries = Registry(kind, PACKAGES[kind], lambda entry, thing: thing).entries().values()
         rows = ([self._cell({"text": cell}, _declared(entry)) for cell in table["cells"]] for entry in entries)
-        return "\n".join(_lines(table["header"], rows))
+        return "\n".join(markdown(table["header"], rows))
 
     def _table(self, table: Mapping[str, Any]) -> Iterator[list[str]]:
         """One line per row; `each` makes a row of every row of a result."""
@@ -168,8 +168,3 @@ def _declared(entry: Entry) -> Row:
         for key, value in entry.traits.items()
     }
     return {"holds": "pictures", "takes": "one pass", **traits, "name": name, "about": entry.about, "options": options}
-
-
-def _lines(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    for cells in (list(header), ["---"] * len(header), *rows):
-        yield "| " + " | ".join(cells) + " |" if cells[0] != "---" else "|" + "---|" * len(cells)

@@ -6,14 +6,15 @@ Every seed divides the sentences anew and starts from other weights; the network
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from scipy.stats import t as student
 
+from fovea.basics import student
 from fovea.data import open_sentences
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import printed
@@ -151,11 +152,7 @@ def average(network: Network, lengths: Sequence[int]) -> int:
 
 def mean_with_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
     """The mean and its 95 % interval, where there is more than one value."""
-    middle = mean(values)
-    if len(values) < 2:
-        return middle, None, None
-    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
-    return middle, middle - half, middle + half
+    return mean(values), *(student(values, -inf, inf) if len(values) > 1 else (None, None))
 
 
 def _dealt(given: str, seed: int) -> str:

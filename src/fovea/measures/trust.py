@@ -14,7 +14,7 @@ from fovea.heatmaps import COPIES, names, usual
 from fovea.heatmaps.methods import Method
 from fovea.measures import Figures, Run, measure
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
-from fovea.measures.curve_kinds import KINDS
+from fovea.measures.curves import KINDS
 from fovea.measures.localized import THRESHOLD, localized
 from fovea.measures.random_control import RANDOM, methods_or_control
 from fovea.measures.runner import refusals

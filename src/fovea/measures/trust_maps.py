@@ -16,8 +16,7 @@ from fovea.basics import BadChoice, FoveaError
 from fovea.data import DataSet, Sample
 from fovea.heatmaps import COPIES, HeatMaps, last_to_run, look_at, randomized_copy, rank_correlation
 from fovea.heatmaps.explain import Method, explain
-from fovea.measures.curve_kinds import KINDS, filling
-from fovea.measures.curves import area_under, best, places, under_masks
+from fovea.measures.curves import KINDS, area_under, best, cells_of, filling, places, under_masks
 from fovea.measures.localized import Job
 from fovea.measures.random_control import RANDOM
 from fovea.measures.runner import Input, Run
@@ -73,7 +72,7 @@ def mapped(
             target = matching.of(samples)
         seen, _ = looking(tensors, shown, target)
         for name, found in seen.items():
-            _need_rows_and_columns(found)
+            cells_of(found)  # which refuses those that have no rows and columns
             maps[name] += [(found.smoothed(i), where[i], sample.boxes) for i, sample in enumerate(samples)]
         done += len(samples)
         progress(done + len(skipped), len(data))
@@ -87,11 +86,6 @@ def _inputs(
         skipped.update(group.skipped)
         if group.batch is not None:
             yield group.of(data.samples), Input.of(group)
-
-
-def _need_rows_and_columns(seen: HeatMaps) -> None:
-    if len(seen.grid) != 2 or seen.frames:
-        raise BadChoice(f"maps must have rows and columns to be laid over a picture; {seen.layer} has {seen.grid}")
 
 
 @dataclass(frozen=True)
@@ -125,15 +119,14 @@ def parts_of(looking: Looking, data: DataSet, batch: int, skipped: dict[str, str
         if tensors.ndim != 4:
             raise BadChoice(f"trust is measured on inputs N,C,H,W; this network takes {tuple(tensors.shape)}")
         seen, output = looking(tensors, shown, looking.target)
-        for found in seen.values():
-            _need_rows_and_columns(found)
+        cells = {name: cells_of(found) for name, found in seen.items()}
         good = output.flatten(1).isfinite().all(1)
         for i in (~good).nonzero()[:, 0].tolist():
             skipped[samples[i].name] = "the network's output is not a number"
         if good.any():
             target = output[good].argmax(1) if looking.target == "top1" else "output"
             kept = [one for one, is_good in zip(shown, good.tolist(), strict=True) if is_good]
-            maps = {name: found.values[:, 0].detach()[good] for name, found in seen.items()}
+            maps = {name: values[good] for name, values in cells.items()}
             yield Part(tensors[good], kept, target, output[good], maps)
 
 

@@ -8,12 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.data import DataSet, Sample
-from fovea.measures import seeds
+from fovea.measures import Figures, Run, measure, seeds
 from fovea.measures.boxes import scores
-from fovea.measures.figures import Figures
 from fovea.measures.localized import THRESHOLD, look, named
-from fovea.measures.registry import measure
-from fovea.measures.runner import Run
 from fovea.networks import Matching, Network, match_by_trying, rank_of
 
 SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over seeds

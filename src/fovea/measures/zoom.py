@@ -18,24 +18,12 @@ from fovea.basics import BadChoice, by_bootstrap, interval, student
 from fovea.data import DataSet, Sample
 from fovea.glimpses import at_level, covered, overview_alone, where_it_looked, without_overview
 from fovea.measures import Figures, Run, measure, seeds
+from fovea.measures.cost import noise, spent
 from fovea.measures.plots import Rows, sheet, style
 from fovea.measures.runner import Input
 from fovea.measures.tally import Tally, mean
 from fovea.models.glimpsing import Glimpsing, walked
-from fovea.networks import (
-    Matching,
-    Network,
-    answered,
-    as_found,
-    blank,
-    input_of,
-    input_shape,
-    macs,
-    match,
-    parameters,
-    peak_mb,
-    seconds,
-)
+from fovea.networks import Matching, Network, answered, as_found, blank, input_of, input_shape, macs, match, parameters
 from fovea.pictures import inwards
 
 LADDER = (0, 1, 2, 3, 4, 6, 8)  # numbers of glimpses, where none are asked for
@@ -173,17 +161,7 @@ def _costs(walker: Walker, batch: int, timed: bool) -> Row:
     row: Row = {"macs": macs(network, blank(network), glimpses), "params": parameters(network.module)}
     if not timed:
         return row
-    shape = input_shape(network, None)
-    pixels = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
-
-    def forward() -> Any:
-        with torch.no_grad():
-            return answered(network, pixels, glimpses)
-
-    with as_found(network):
-        taken = seconds(forward, network.device, ROUNDS)
-        peak = peak_mb(forward, network.device)
-    return row | {"ms_per_picture": round(taken / batch * 1e3, 3), "peak_mb": round(peak, 1)}
+    return row | spent(network, noise(network, input_shape(network, None), batch), glimpses, ROUNDS)
 
 
 def _input(network: Network) -> str:
