@@ -9,23 +9,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from fovea import networks
 from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import giga
 from fovea.measures.runner import Progress, quiet
-from fovea.networks import (
-    WARM_UP,
-    Network,
-    answered,
-    as_found,
-    input_shape,
-    macs,
-    model,
-    parameters,
-    peak_mb,
-    seconds,
-    statistics,
-)
+from fovea.networks import Network, answered, as_found, input_shape, macs, model, parameters
 from fovea.patches import Anchored
 from fovea.pictures import read
 
@@ -99,7 +88,7 @@ def cost(
         "rounds": rounds,
         "params": "trained values; buffers_params counts the running statistics of batch norm with them",
         "macs": "multiplications a picture (TNet, Eq. 11), those between activations in attention included",
-        "ms_per_picture": f"median of {rounds} forwards of the batch after {WARM_UP} to warm up, by the batch",
+        "ms_per_picture": f"median of {rounds} forwards of the batch after {networks.WARM_UP} to warm up, by the batch",
         "peak_mb": "the most that the tensors of one forward of the batch take up at once, weights not counted",
         "pixels": "that the network takes of each picture, and their bytes as a tensor",
     }
@@ -115,7 +104,7 @@ def _row(run: Run, network: Network, size: int | None, batch: int, rounds: int, 
     return {
         "net": network.name or "network",
         "params": parameters(network.module),
-        "buffers_params": parameters(network.module) + statistics(network.module),
+        "buffers_params": parameters(network.module) + networks.statistics(network.module),
         "macs": multiplications,
         "size": shape[-1] if shape[-1] == shape[-2] else f"{shape[-2]} x {shape[-1]}",
         **({"locations": answer.glimpses} if network.can("glimpses") else {}),
@@ -142,8 +131,8 @@ def spent(
             return answered(network, pixels, glimpses)
 
     with as_found(network):
-        taken = seconds(forward, network.device, rounds, progress)
-        peak = peak_mb(forward, network.device)
+        taken = networks.seconds(forward, network.device, rounds, progress)
+        peak = networks.peak_mb(forward, network.device)
     return {"ms_per_picture": round(taken / len(pixels) * 1e3, 3), "peak_mb": round(peak, 1)}
 
 

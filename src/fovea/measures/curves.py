@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import gaussian_blur
 
 from fovea.basics import BadChoice, nearest
-from fovea.heatmaps import HeatMaps
 from fovea.networks import Network, as_found, normalization_of, rank_of
 
 BLUR = 10 / 224  # σ as a share of the shorter side; RISE's own leaves so much to see that insertion begins at 0.3
@@ -158,10 +157,3 @@ def joined(curves: list[Curve], axis: int) -> Curve:
 def area_under(values: NDArray[np.floating], at: NDArray[np.float64]) -> float:
     """By the trapezoid rule."""
     return float(((values[1:] + values[:-1]) / 2 * np.diff(at)).sum())
-
-
-def cells_of(seen: HeatMaps) -> Tensor:
-    """The maps of the one target that there is, N,h,w; refused where they are no maps of pictures."""
-    if len(seen.grid) != 2 or seen.frames:
-        raise BadChoice(f"maps must have rows and columns to be laid over a picture; {seen.layer} has {seen.grid}")
-    return seen.values[:, 0].detach()

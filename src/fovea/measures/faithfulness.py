@@ -20,19 +20,8 @@ from fovea.basics import BadChoice
 from fovea.heatmaps import HeatMaps, look_at
 from fovea.heatmaps.explain import Method
 from fovea.measures import Figures, Run, measure, plots
-from fovea.measures.curves import (
-    KINDS,
-    Curve,
-    Kind,
-    area_under,
-    best,
-    cells_of,
-    curve,
-    filling,
-    joined,
-    kind_of,
-    places,
-)  # fmt: skip
+from fovea.measures.curves import KINDS, Curve, Kind, area_under, best, curve, filling, joined, kind_of, places
+from fovea.measures.localized import cells_of
 from fovea.measures.random_control import methods_or_control
 from fovea.networks import Network
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fovea.basics import THRESHOLD_RULE, BadChoice
 from fovea.data import Box, Sample
-from fovea.heatmaps import Target, look_at, names
+from fovea.heatmaps import HeatMaps, Target, look_at, names
 from fovea.heatmaps.methods import Method, chosen
 from fovea.measures.boxes import Localized, ious_of
 from fovea.measures.runner import Run
@@ -59,6 +59,13 @@ def look(
                     [(heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
                 )
     return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
+
+
+def cells_of(maps: HeatMaps) -> Tensor:
+    """Those of the one target that there is, N,h,w; refused where they cannot be laid over a picture."""
+    if len(maps.grid) != 2 or maps.frames:
+        raise BadChoice(f"maps must have rows and columns to be laid over a picture; {maps.layer} has {maps.grid}")
+    return maps.values[:, 0].detach()
 
 
 def named(methods: Sequence[str | Method]) -> list[Method]:

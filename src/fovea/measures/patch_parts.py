@@ -128,11 +128,6 @@ def _matched(network: Network, data: DataSet) -> Matching:
     return matching
 
 
-def counts(cut: Sequence[PatchBatch], pictures: int) -> Tensor:
-    """How many patches each picture has."""
-    return torch.bincount(torch.cat([one.owner for one in cut]), minlength=pictures)
-
-
 @dataclass(frozen=True)
 class Costs:
     """Multiplications: of the classifier on a patch of each side and on a whole picture, and of the localiser."""

@@ -15,20 +15,7 @@ from torch.nn import functional as F
 
 from fovea.basics import by_bootstrap, interval
 from fovea.measures import Figures, Run, measure
-from fovea.measures.patch_parts import (
-    MACS,
-    OVERALL,
-    ROLES,
-    Costs,
-    Part,
-    Row,
-    Trial,
-    alone,
-    answer,
-    counts,
-    without,
-    words,
-)
+from fovea.measures.patch_parts import MACS, OVERALL, ROLES, Costs, Part, Row, Trial, alone, answer, without, words
 from fovea.measures.plots import Rows, hatched, sheet, style
 from fovea.measures.tally import EVERY, Chosen, mean
 from fovea.networks import WHITE, Network, blank, macs, normalization_of
@@ -92,7 +79,7 @@ def _add(trial: Trial, part: Part, settings: Choice) -> None:
     ours, theirs, whole = (trial.labels(role, part) for role in ROLES)
     cut = patches(seen, settings, tensors.shape[2:])
     tally.put("chosen", seen.chosen)
-    tally.put("count", counts(cut, len(tensors)))
+    tally.put("count", torch.bincount(torch.cat([part.owner for part in cut]), minlength=len(tensors)))
     tally.answers("patches", judged(localizer, classifier, tensors, cut), theirs)
     tally.answers("full", answer(full, part.tensors["full"]), whole)
     tally.answers("plain", answer(classifier, part.tensors["net"]), theirs)

@@ -8,26 +8,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fovea import networks
 from fovea.basics import BadChoice, BadNetwork
 from fovea.measures import Figures, Run, measure
 from fovea.measures.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Victims, attack_of, images, parsed
 from fovea.measures.tally import Tally, mean
-from fovea.networks import (
-    OFFLINE,
-    WHITE,
-    Matching,
-    Network,
-    NetworkLike,
-    Normalization,
-    as_found,
-    match,
-    normalization_of,
-    width_of,
-)
+from fovea.networks import WHITE, Matching, Network, NetworkLike, Normalization, as_found, match, normalization_of
 from fovea.results import drawing
 
 EXAMPLES = 6  # pictures kept to be shown
-TEXTURE_NET, OFFLINE_NET = "torchvision/vgg19", next(iter(OFFLINE))  # Gatys et al.'s, and one without a download
+TEXTURE_NET = "torchvision/vgg19"  # Gatys et al.'s
+OFFLINE_NET = next(iter(networks.OFFLINE))  # one without a download
 
 
 @dataclass(frozen=True)
@@ -125,7 +116,7 @@ def _victims(run: Run, normal: Normalization, batch: int) -> Iterator[tuple[Matc
     network, matching, count = run.network, None, 0
     for samples, ((tensors, _, _),) in run.inputs(batch, parts=0):
         pixels = normal.to_pixels(tensors.float()).clamp(0, WHITE)
-        matching = matching or match(network, run.data, width_of(_answers(network, normal, pixels[:1])))
+        matching = matching or match(network, run.data, networks.width_of(_answers(network, normal, pixels[:1])))
         yield matching, Victims(pixels, matching.of(samples), range(count, count + len(pixels)))
         count += len(pixels)
 

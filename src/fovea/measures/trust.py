@@ -12,7 +12,7 @@ import numpy as np
 from fovea.basics import BadChoice, BadPicture, announce
 from fovea.heatmaps import COPIES, names, usual
 from fovea.heatmaps.methods import Method
-from fovea.measures import Figures, Run, measure
+from fovea.measures import Figures, Run, measure, trust_maps
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curves import KINDS
 from fovea.measures.localized import THRESHOLD, localized
@@ -20,43 +20,10 @@ from fovea.measures.random_control import RANDOM, methods_or_control
 from fovea.measures.runner import refusals
 from fovea.measures.tally import mean
 from fovea.measures.trust_figure import draw as draw
-from fovea.measures.trust_maps import (
-    CURVES,
-    ROUNDS,
-    Looking,
-    Progress,
-    areas,
-    mapped,
-    parts_of,
-    resemblance,
-    same_maps,
-    times_of,
-)
-from fovea.measures.trust_rules import (
-    AS_QUICK,
-    AS_SANE,
-    MARGIN,
-    MEASURES,
-    UNCHANGED,
-    Comparison,
-    Measured,
-    advise,
-    compare,
-)
+from fovea.measures.trust_rules import MEASURES, RULES, Comparison, Measured, advise, compare
 from fovea.networks import Network
 
 GOOD = "good maps: localization and insertion high, deletion low, sanity near 0; 95 % intervals"
-RULES = {
-    "sanity": "rank correlation with the maps of 2 copies, the last or all layers drawn anew; near 0 is good",
-    "x_forward": "one picture, median of ratios to the bare forwards before and after",
-    "better": f"by at least {MARGIN}, and the 95 % interval of the paired difference (bootstrap over the pictures) is "
-    "above 0",
-    "left_out": f"rank correlation of at least {UNCHANGED} with all layers random; worse than random maps on any "
-    "measure; neither insertion nor deletion better than theirs",
-    "recommended": "beaten on the fewest measures by the methods left; of several, one whose maps of a class change "
-    f"the most with the last layer (rank correlations within {AS_SANE} are equal), then the quickest (times within "
-    f"{AS_QUICK - 1:.0%} are equal); of those still level either will do, and all are named in `level`",
-}
 
 
 @measure(
@@ -83,23 +50,24 @@ def trust(
     reason. `curve_pictures`, spread over the data, are those of insertion, deletion and sanity.
     """
     network, data, methods = run.network, run.data, _methods(method, seed)
-    looking, with_boxes, few = Looking(network, methods), data.with_boxes(), data.first(curve_pictures)
-    masked, rounds = len(few) * len(methods) * 2 * (steps - 1), 2 * ROUNDS * len(methods)
+    looking, with_boxes, few = trust_maps.Looking(network, methods), data.with_boxes(), data.first(curve_pictures)
+    masked, rounds = len(few) * len(methods) * 2 * (steps - 1), 2 * trust_maps.ROUNDS * len(methods)
     work = (len(with_boxes), len(with_boxes) * len(methods), masked, len(few) * len(COPIES), rounds)
     on_boxes, on_drawing, on_curves, on_copies, on_times = _shared(run.progress, *work)
     skipped: dict[str, str] = {}
     run.progress(0, sum(work))  # from here on it is timed
     announce(_size(methods, len(few), steps, len(with_boxes)))
-    maps, how = mapped(looking, run, batch, skipped, on_boxes)
+    maps, how = trust_maps.mapped(looking, run, batch, skipped, on_boxes)
     drawn = localized({name: maps[name] for name in looking.names}, on_drawing, run.workers) if maps else {}
-    parts = list(parts_of(looking, few, batch, skipped))
+    parts = list(trust_maps.parts_of(looking, few, batch, skipped))
     count = _enough(data.name, sum(map(len, parts)), skipped)
-    curves, alike = areas(looking, parts, steps, on_curves), resemblance(looking, parts, on_copies)
-    times, same = times_of(looking, parts[0].tensors[:1], on_times), same_maps(looking, parts)
+    curves = trust_maps.areas(looking, parts, steps, on_curves)
+    alike = trust_maps.resemblance(looking, parts, on_copies)
+    times, same = trust_maps.times_of(looking, parts[0].tensors[:1], on_times), trust_maps.same_maps(looking, parts)
     places = {name: max_box_acc(each.largest)[1] for name, each in drawn.items()}  # of the thresholds
     measured = []
     for name in looking.names:
-        pictures = {kind: curves[name, kind] for kind in CURVES}
+        pictures = {kind: curves[name, kind] for kind in trust_maps.CURVES}
         if drawn:
             pictures["gt_known"] = (drawn[name].largest[:, places[name]] >= 0.5).astype(np.float64)
         last, every = (mean(np.array(alike[name, what])) for what in ("logits", "all layers"))
@@ -144,7 +112,7 @@ def _settings(network: Network, how: str, boxes: bool, count: int, steps: int) -
         "maps": _of_what(network, how),
         "curves": f"{count} pictures spread over the data, {steps} steps, the area under each",
         "followed": "cosine to the whole picture's embedding" if network.labels is None else "probability of the class",
-        **{kind: str(KINDS[kind]).partition("; ")[2] for kind in CURVES},
+        **{kind: str(KINDS[kind]).partition("; ")[2] for kind in trust_maps.CURVES},
         **RULES,
     }
 
@@ -180,11 +148,11 @@ def _methods(given: Sequence[str | Method] | None, seed: int) -> list[Method]:
     return [*methods, *methods_or_control([RANDOM], seed)]
 
 
-def _shared(progress: Progress, *sizes: int) -> list[Progress]:
+def _shared(progress: trust_maps.Progress, *sizes: int) -> list[trust_maps.Progress]:
     """A progress for each part of the work; their sizes are about as long as they take."""
     total = sum(sizes)
 
-    def of(start: int, size: int) -> Progress:
+    def of(start: int, size: int) -> trust_maps.Progress:
         return lambda done, whole: progress(start + size * done // max(whole, 1), total)
 
     return [of(sum(sizes[:i]), size) for i, size in enumerate(sizes)]

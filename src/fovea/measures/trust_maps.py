@@ -16,8 +16,8 @@ from fovea.basics import BadChoice, FoveaError
 from fovea.data import DataSet, Sample
 from fovea.heatmaps import COPIES, HeatMaps, last_to_run, look_at, randomized_copy, rank_correlation
 from fovea.heatmaps.explain import Method, explain
-from fovea.measures.curves import KINDS, area_under, best, cells_of, filling, places, under_masks
-from fovea.measures.localized import Job
+from fovea.measures.curves import KINDS, area_under, best, filling, places, under_masks
+from fovea.measures.localized import Job, cells_of
 from fovea.measures.random_control import RANDOM
 from fovea.measures.runner import Input, Run
 from fovea.measures.timing import Call, compare, forward, seconds

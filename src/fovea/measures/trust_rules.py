@@ -26,6 +26,17 @@ UNCHANGED = 0.5  # rank correlation with a random network's maps from which on a
 MARGIN = 0.01  # a smaller difference may be certain, and is of no use
 AS_SANE = 0.25  # rank correlations that differ by less are not told apart
 AS_QUICK = 1.25  # times that differ by less are not told apart
+RULES = {
+    "sanity": "rank correlation with the maps of 2 copies, the last or all layers drawn anew; near 0 is good",
+    "x_forward": "one picture, median of ratios to the bare forwards before and after",
+    "better": f"by at least {MARGIN}, and the 95 % interval of the paired difference (bootstrap over the pictures) is "
+    "above 0",
+    "left_out": f"rank correlation of at least {UNCHANGED} with all layers random; worse than random maps on any "
+    "measure; neither insertion nor deletion better than theirs",
+    "recommended": "beaten on the fewest measures by the methods left; of several, one whose maps of a class change "
+    f"the most with the last layer (rank correlations within {AS_SANE} are equal), then the quickest (times within "
+    f"{AS_QUICK - 1:.0%} are equal); of those still level either will do, and all are named in `level`",
+}
 
 
 @dataclass(frozen=True)

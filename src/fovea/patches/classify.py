@@ -9,19 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fovea import networks
 from fovea.basics import BadChoice, BadNetwork, demand_bounds, demand_kinds, finite
-from fovea.networks import (
-    Group,
-    Inputs,
-    Network,
-    NetworkLike,
-    as_found,
-    as_network,
-    groups,
-    in_order,
-    input_of,
-    normalization_of,
-)
+from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order
 from fovea.patches.lip import for_test
 from fovea.patches.localized import Box, on_picture
 from fovea.patches.scales import Choice, Look, look
@@ -115,7 +105,7 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
 
     steps = starmap(Step, in_order(groups(finder, pictures, batch, max_pixels), answered))
     about = {"localizer": finder.name, "classifier": judge.name, "method": method, "side": side}
-    about["input"] = input_of(finder)
+    about["input"] = networks.input_of(finder)
     return PatchAnswers.of(steps, "classify_patches", about)
 
 
@@ -179,7 +169,7 @@ def translated(inputs: Tensor, finder: Network, judge: Network) -> Tensor:
     inputs = inputs.to(judge.device, judge.dtype)
     if finder.transform is None or judge.transform is None:
         return inputs  # as they are: nothing is known of one of them
-    ours, theirs = normalization_of(finder), normalization_of(judge)
+    ours, theirs = networks.normalization_of(finder), networks.normalization_of(judge)
     if (ours.scale, ours.shift) == (theirs.scale, theirs.shift):
         return inputs
     return theirs.to_tensors(ours.to_pixels(inputs))

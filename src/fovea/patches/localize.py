@@ -8,20 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fovea import networks
 from fovea.basics import BadChoice, bounded, demand_bounds, demand_kinds
 from fovea.heatmaps.methods import find
-from fovea.networks import (
-    Group,
-    Inputs,
-    Network,
-    NetworkLike,
-    as_found,
-    as_network,
-    groups,
-    in_order,
-    input_of,
-    predictions,
-)
+from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order, input_of
 from fovea.patches.lip import Settings, for_test
 from fovea.patches.localized import BranchAnswer, LocalizedPicture, Patch, on_picture
 from fovea.patches.media import medium_of, refuse_unused
@@ -137,7 +127,7 @@ def _localized(
 ) -> list[LocalizedPicture]:
     made: dict[int, LocalizedPicture] = {}
     note = "" if seen.proven else f"{seen.source}: {NOTE}"
-    answers, best = _answers(network, seen, shown), predictions(network, seen.output)
+    answers, best = _answers(network, seen, shown), networks.predictions(network, seen.output)
     for scale, (chosen, picks) in zip(seen.scales, seen.picks(options.settings, size), strict=True):
         for row, i in enumerate(chosen.tolist()):
             cells = [cell for cell in picks.cells[row].tolist() if cell >= 0]

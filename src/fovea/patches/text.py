@@ -26,6 +26,7 @@ STYLE = """article { border-bottom: 1px solid var(--line); padding: .8rem 0; ove
 article p { margin: .2rem 0; white-space: pre-wrap }
 mark { background: #ffd24a; color: #111; font-weight: 650; border-bottom: 3px solid #b26a00; padding: 0 .15em }
 .unread, .about { color: var(--dim) } .about { font-size: .9rem } .unread { text-decoration: line-through }"""
+MARKUP = {"": "{}", "mark": "<mark>{}</mark>", "unread": '<span class="unread" title="not read">{}</span>'}
 WIDTH, LINE, SHOWN = 720, 24, 600  # pixels of a drawn text and of a line of it; characters drawn on either side
 
 
@@ -135,23 +136,10 @@ class LocalizedText(Shows):
 
     def html(self) -> str:
         """A part of a page: everything of the user's is escaped."""
-        start, stop = self.span.place
-        before, found, after, unread = (
-            escape(self.text[first:last])
-            for first, last in ((0, start), (start, stop), (stop, self.read), (self.read, None))
-        )
-        rest = f'<span class="unread" title="not read">{unread}</span>' if unread.strip() else unread
-        answers = "; ".join(
-            f"{each.window} words: {each.label} {each.probability:.2f} ({each.span.words})" for each in self.branches
-        )
-        lines = [
-            f"<b>{escape(self.label)} {self.probability:.2f}</b>, by the branch of {self.branch} words, evidence "
-            f"{self.span.evidence:.2f}",
-            escape(f"Each branch alone: {answers}"),
-            *([escape(f"Not seen: {self.ignored}")] if self.ignored else []),
-        ]
-        about = "".join(f'<p class="about">{line}</p>' for line in lines)
-        return f"<article><p>{before}<mark>{found}</mark>{after}{rest}</p>{about}</article>"
+        view = self.view()
+        text = "".join(MARKUP[kind].format(escape(part)) for kind, part in view.text)
+        answer = f"<b>{escape(self.label)} {self.probability:.2f}</b>, {escape(view.words)}"
+        return f'<article><p>{text}</p><p class="about">{answer}</p></article>'
 
     def to_dict(self) -> dict[str, Any]:
         return {

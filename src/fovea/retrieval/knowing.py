@@ -7,21 +7,10 @@ from pathlib import Path
 
 import torch
 
+from fovea import networks
 from fovea.basics import BadChoice, BadNetwork
 from fovea.networks import FILES as WEIGHTS
-from fovea.networks import (
-    OFFLINE,
-    Network,
-    NetworkLike,
-    as_found,
-    as_network,
-    blank,
-    device_of,
-    hash_of,
-    load,
-    ours,
-    placed,
-)
+from fovea.networks import OFFLINE, Network, NetworkLike, as_found, as_network, blank, load, ours
 from fovea.networks.embedding import embedding
 from fovea.pictures import Prepare
 from fovea.pictures.fits import FITS
@@ -63,9 +52,9 @@ def known(
     fit: str | None = None,
 ) -> Known:
     by_name = isinstance(net, (str, Path))
-    where = device_of(device or "auto") if device is not None or by_name else None
+    where = networks.device_of(device or "auto") if device is not None or by_name else None
     network = load(net, weights) if isinstance(net, (str, Path)) else as_network(net)
-    network, asked = network if where is None else placed(network, where), fit or network.fit
+    network, asked = network if where is None else networks.placed(network, where), fit or network.fit
     network = network.fitted(fit)
     if not asked and isinstance(network.transform, Prepare) and network.transform.step:
         network = network.fitted("squash")
@@ -74,7 +63,7 @@ def known(
     with as_found(own), torch.no_grad():
         dimensions = own(blank(own)).flatten(1).shape[1]
     identity = Identity(
-        weights=hash_of(network.module.state_dict())[:16],
+        weights=networks.hash_of(network.module.state_dict())[:16],
         transform=_told(network),
         features=which,
         dimensions=dimensions,

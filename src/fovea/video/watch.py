@@ -12,27 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fovea import pictures
 from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds, demand_kinds
 from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
 from fovea.heatmaps.methods import Method, find
 from fovea.networks import DoesNotRun, Network, NetworkLike, as_found, as_network, input_of, labeled, predictions
-from fovea.pictures import (
-    MAX_PIXELS,
-    MEND,
-    Clip,
-    Frame,
-    Frames,
-    Placement,
-    Shown,
-    Taken,
-    batched,
-    choose,
-    expand_clips,
-    lost,
-    survey,
-    take,
-    tell_skipped,
-)
+from fovea.pictures import MAX_PIXELS, Clip, Frame, Frames, Placement, Shown, Taken, batched
 from fovea.results import Step, renamed
 from fovea.video.watched import Watched, WatchedClips
 
@@ -107,7 +92,7 @@ def watch(  # a public door: what may be asked for is all here
     for step in watch_batches(network, clips, [find(method)], target, how):
         watched += [part for result in step.results for part in result.parts if isinstance(part, Watched)]
         skipped += step.skipped
-    tell_skipped(bool(watched), skipped)
+    pictures.tell_skipped(bool(watched), skipped)
     for note in (note for clip in watched for note in clip.notes):
         warn(note, stacklevel=2)
     settings = {"net": network.name, "method": find(method).name, "input": input_of(network)}
@@ -133,7 +118,7 @@ def _gathered(clips: OneClip | Iterable[OneClip]) -> list[OneClip]:
     if isinstance(clips, Clip):
         return [clips]
     if isinstance(clips, (str, os.PathLike)):
-        return list(expand_clips(clips)) or [clips]  # what is no clip by its name is tried, and refused in words
+        return list(pictures.expand_clips(clips)) or [clips]  # no clip by its name is tried, and refused in words
     if isinstance(clips, (bytes, Tensor, np.ndarray)) or not isinstance(clips, Iterable):
         raise BadChoice(f"a clip is a file, a folder, a glob or a Clip; got {type(clips).__name__}")
     return [clip for item in clips for clip in _gathered(item)]
@@ -153,10 +138,10 @@ def _reel(clip: OneClip, how: Watching) -> Reel:
 
 def reel_of(path: str | os.PathLike[str], how: Watching) -> Reel:
     """Frames of a file; those that are too many for the memory stay there until they are looked at."""
-    footage = survey(path, how.max_pixels)
+    footage = pictures.survey(path, how.max_pixels)
     wanted = min(FRAMES, len(footage.times)) if how.frames is None and how.every is None else how.frames
-    choice = choose(footage, wanted, how.every, how.start, how.stop)
-    taken, notes = take(footage, choice, how.max_pixels)
+    choice = pictures.choose(footage, wanted, how.every, how.start, how.stop)
+    taken, notes = pictures.take(footage, choice, how.max_pixels)
     after = choice.among.stop
     end = footage.times[after] if after < len(footage.times) else footage.end
     return Reel(taken, Taken(footage, tuple(choice.among)), end, tuple(notes))
@@ -246,7 +231,7 @@ def _followed(
         done += len(group)
         yield Step([], [], done, 2 * total)
     if summed is None:
-        raise BadPicture(f"{reel.frames.name} is damaged: none of its frames can be decoded; {MEND}")
+        raise BadPicture(f"{reel.frames.name} is damaged: none of its frames can be decoded; {pictures.MEND}")
     targets: list[object] = []
     for item, k in _tops(target):
         if k is not None and (summed.ndim != 1 or not 1 <= k <= len(summed)):
@@ -288,10 +273,10 @@ def _without_lost(reel: Reel, numbers: Sequence[int]) -> Reel:
     """What could be decoded of frames that were read from the file as they were looked at."""
     count = len(reel.frames.numbers)
     if not numbers:
-        raise BadPicture(f"{reel.frames.name} is damaged: none of its frames can be decoded; {MEND}")
+        raise BadPicture(f"{reel.frames.name} is damaged: none of its frames can be decoded; {pictures.MEND}")
     if len(numbers) == count or not isinstance(reel.frames, Taken):
         return reel
-    note = lost(reel.frames.name, count - len(numbers), count)
+    note = pictures.lost(reel.frames.name, count - len(numbers), count)
     return replace(reel, frames=replace(reel.frames, numbers=tuple(numbers)), notes=(*reel.notes, note))
 
 
