@@ -137,7 +137,7 @@ class LocalizedText(Shows):
     def html(self) -> str:
         """A part of a page: everything of the user's is escaped."""
         view = self.view()
-        text = "".join(MARKUP[kind].format(escape(part)) for kind, part in view.text)
+        text = "".join(MARKUP[kind].format(escape(part)) for kind, part in view.text if part)
         answer = f"<b>{escape(self.label)} {self.probability:.2f}</b>, {escape(view.words)}"
         return f'<article><p>{text}</p><p class="about">{answer}</p></article>'
 
