@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,7 @@ from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import giga
 from fovea.measures.runner import Progress, quiet
+from fovea.measures.timing import seconds
 from fovea.networks import Network, answered, as_found, input_shape, macs, model, parameters
 from fovea.patches import Anchored
 from fovea.pictures import read
@@ -29,6 +31,7 @@ class Told:
     macs: Mapping[int | None, float] = field(default_factory=dict)  # by the number of locations
 
 
+WARM_UP = 3  # forwards before those that are timed
 PAPERS = {
     "bagnet77": (Told("TNet, Table 1", 1000, 20.55e6, {None: 18.42e9}),),
     "tnet-bagnet77": (Told("TNet, Table 1", 1000, 21.86e6, {0: 1.82e9, 1: 3.63e9, 2: 5.43e9, 3: 7.24e9, 5: 10.84e9}),),
@@ -88,7 +91,7 @@ def cost(
         "rounds": rounds,
         "params": "trained values; buffers_params counts the running statistics of batch norm with them",
         "macs": "multiplications a picture (TNet, Eq. 11), those between activations in attention included",
-        "ms_per_picture": f"median of {rounds} forwards of the batch after {networks.WARM_UP} to warm up, by the batch",
+        "ms_per_picture": f"median of {rounds} forwards of the batch after {WARM_UP} to warm up, by the batch",
         "peak_mb": "the most that the tensors of one forward of the batch take up at once, weights not counted",
         "pixels": "that the network takes of each picture, and their bytes as a tensor",
     }
@@ -131,9 +134,12 @@ def spent(
             return answered(network, pixels, glimpses)
 
     with as_found(network):
-        taken = networks.seconds(forward, network.device, rounds, progress)
+        times = []
+        for turn in range(WARM_UP + rounds):
+            times.append(seconds(forward, network.device))
+            progress(turn + 1, WARM_UP + rounds)
         peak = networks.peak_mb(forward, network.device)
-    return {"ms_per_picture": round(taken / len(pixels) * 1e3, 3), "peak_mb": round(peak, 1)}
+    return {"ms_per_picture": round(median(times[WARM_UP:]) / len(pixels) * 1e3, 3), "peak_mb": round(peak, 1)}
 
 
 def readings(net: Any) -> Sequence[Mapping[str, Any]]:

@@ -1,14 +1,12 @@
 from .checking import DoesNotRun as DoesNotRun
 from .classes import labeled as labeled
 from .classes import predictions as predictions
-from .cost import WARM_UP as WARM_UP
 from .cost import answered as answered
 from .cost import input_shape as input_shape
 from .cost import macs as macs
 from .cost import parameters as parameters
 from .cost import peak_mb as peak_mb
 from .cost import peak_megabytes as peak_megabytes
-from .cost import seconds as seconds
 from .cost import statistics as statistics
 from .cutting import Cut as Cut
 from .cutting import cut as cut

@@ -1,10 +1,8 @@
 """What a network costs: parameters, multiplications, time and memory."""
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ from fovea.networks.network import Network, as_found
 from fovea.networks.stream import blank
 from fovea.networks.threads import alone
 
-WARM_UP = 3
 ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 
@@ -97,35 +94,15 @@ def _step_by_step(parts: Sequence[nn.Module]) -> Iterator[None]:
         yield
 
 
-def seconds(
-    call: Call, device: torch.device, rounds: int, progress: Callable[[int, int], None] = lambda done, total: None
-) -> float:
-    """The median time of a call, after some to warm up."""
-    taken = []
-    for turn in range(WARM_UP + rounds):
-        _wait(device)
-        start = time.perf_counter()
-        call()
-        _wait(device)
-        taken.append(time.perf_counter() - start)
-        progress(turn + 1, WARM_UP + rounds)
-    return median(taken[WARM_UP:])
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def peak_mb(call: Call, device: torch.device) -> float:
     """The most that tensors made during a call take up at once, in MB of 2**20 bytes."""
     if device.type != "cuda":
         return peak_megabytes(call)
-    _wait(device)
+    torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     call()
-    _wait(device)
+    torch.cuda.synchronize(device)
     return (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 

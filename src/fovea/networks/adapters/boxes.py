@@ -66,6 +66,8 @@ class Boxes:
         return f"box {' '.join(f'{side:g}' for side in _sides(item))}"
 
     def read(self, items: Sequence[Any], placements: Sequence[Placement | None]) -> Read:
+        from torchvision.ops import generalized_box_iou  # which takes a second to import
+
         wanted = [torch.tensor(_sides(item)).view(1, 4) for item in items]  # in the user's pixels
 
         def read(out: Any) -> Tensor:
@@ -73,7 +75,8 @@ class Boxes:
             rows = []
             for picture, placement in zip(considered, _repeated(placements, len(considered)), strict=True):
                 asked = torch.cat([_share(box, placement) for box in wanted]).to(picture.boxes)
-                likeness = (1 + _giou(picture.boxes, asked)) / 2 * picture.odds.detach().sigmoid().unsqueeze(1)  # M,K
+                near = (1 + generalized_box_iou(picture.boxes, asked)) / 2  # boxes apart are near each other, too
+                likeness = near * picture.odds.detach().sigmoid().unsqueeze(1)  # M,K
                 best = likeness.argmax(0) if len(likeness) else None
                 rows.append(picture.odds[best] if best is not None else asked.new_full((len(asked),), FLOOR))
             return torch.stack(rows)
@@ -97,13 +100,3 @@ def _share(box: Tensor, placement: Placement | None) -> Tensor:
     if placement is None:
         raise BadChoice("a box is in a picture's pixels, and this input has none")
     return inwards(box.tolist(), placement) / torch.tensor(placement.input * 2)
-
-
-def _giou(boxes: Tensor, others: Tensor) -> Tensor:
-    """The generalized IoU of Rezatofighi et al. 2019: M,K. Boxes apart have one too, the lower the further."""
-    a, b = boxes.unsqueeze(1), others.unsqueeze(0)
-    inner = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
-    outer = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1).clamp(min=1e-12)
-    area = [(side[..., 2:] - side[..., :2]).clamp(min=0).prod(-1) for side in (a, b)]
-    union = (area[0] + area[1] - inner).clamp(min=1e-12)
-    return inner / union - (outer - union) / outer
