@@ -115,9 +115,9 @@ class Declaration:
             info = typer.Argument(help=self.help.get(name, option.help), metavar=option.metavar, show_default=False)
             found.append(_parameter(name, kind if needed else kind | None, info, ... if needed else None))
         for name in self.options:
-            option = self.option(name)
+            option, typed = self.option(name), spelled(name)
             info = typer.Option(
-                spelled(name) if option.type is not bool or not self.usual_of(name) else _two_ways(name),
+                f"{typed}/--no-{typed[2:]}" if option.type is bool and self.usual_of(name) else typed,
                 help=self._help(name),
                 metavar=option.metavar,
                 show_default=False,
@@ -151,10 +151,6 @@ def _type_of(option: Option) -> Any:
     if option.choices:
         return Literal[option.choices]
     return str if option.type in ANY else option.type  # numbers are read by their bounds
-
-
-def _two_ways(name: str) -> str:
-    return f"{spelled(name)}/--no-{spelled(name)[2:]}"
 
 
 def _parameter(name: str, kind: Any, info: Any, default: Any) -> inspect.Parameter:

@@ -127,10 +127,6 @@ class Sounds:
         return len(self.samples)
 
 
-def _tone(time: Wave, random: Random) -> Wave:
-    return _sine(_pitch(random, LOWEST, HIGHEST) * time, random)
-
-
 def _two_tones(time: Wave, random: Random) -> Wave:
     ratio = random.uniform(1.4, 2.5)
     low = _pitch(random, LOWEST, HIGHEST / ratio)
@@ -142,10 +138,6 @@ def _chirp_up(time: Wave, random: Random) -> Wave:
     ratio = random.uniform(1.3, 3)
     low, growth = _pitch(random, LOWEST, HIGHEST / ratio), np.log(ratio) / time[-1]
     return _sine(low * (np.exp(growth * time) - 1) / growth, random)
-
-
-def _chirp_down(time: Wave, random: Random) -> Wave:
-    return _chirp_up(time, random)[::-1]
 
 
 def _noise_burst(time: Wave, random: Random) -> Wave:
@@ -164,10 +156,10 @@ def _click_train(time: Wave, random: Random) -> Wave:
 
 
 EVENTS: dict[str, Callable[[Wave, Random], Wave]] = {
-    "tone": _tone,
+    "tone": lambda time, random: _sine(_pitch(random, LOWEST, HIGHEST) * time, random),
     "two tones": _two_tones,
     "chirp up": _chirp_up,
-    "chirp down": _chirp_down,
+    "chirp down": lambda time, random: _chirp_up(time, random)[::-1],
     "noise burst": _noise_burst,
     "click train": _click_train,
 }

@@ -55,8 +55,11 @@ def zoom_steps(
     listed = pictures if isinstance(pictures, (list, tuple)) and pictures else [pictures]
     if all(isinstance(item, Tensor) for item in listed):
         for group in groups(network, pictures, batch, max_pixels):
-            scene = _tensors(network, cast(Tensor, group.batch))
-            answers = _walked(network, scene, scene.batch.shape[1], group.shown, glimpses)
+            tensors = cast(Tensor, group.batch).to(network.device, network.dtype)
+            if tensors.ndim != 4:
+                raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
+            scene = Pixels(tensors, _antialias(network))
+            answers = _walked(network, scene, tensors.shape[1], group.shown, glimpses)
             yield Step(answers, group.skipped, group.done, group.total)
         return
     prepare, given, skipped = _prepare(network), gather(cast(Iterable[Given], pictures)), list[tuple[str, str]]()
@@ -116,12 +119,6 @@ class _Walking(nn.Module):
 
     def forward(self, like: Tensor) -> Tensor:
         return cast(Glimpsing, self.module).walk(Blank(self.size, like), self.glimpses).logits
-
-
-def _tensors(network: Network, tensors: Tensor) -> Pixels:
-    if tensors.ndim != 4:
-        raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
-    return Pixels(tensors.to(network.device, network.dtype), _antialias(network))
 
 
 def _antialias(network: Network) -> bool:

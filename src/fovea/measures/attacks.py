@@ -34,9 +34,6 @@ class Victims:
     labels: Tensor  # N: the true class, as the network numbers them
     numbers: Sequence[int]  # N: which pictures of the set they are, for random numbers of their own
 
-    def one_by_one(self) -> list[tuple[int, Tensor]]:
-        return list(zip(self.numbers, torch.split(self.pixels, 1), strict=True))
-
 
 class Attack(Protocol):
     """Victims in, changed pixels out. `steps` is how long a picture takes, for the progress bar."""
@@ -145,7 +142,7 @@ class Texture:
         def advance(done: int, total: int) -> None:
             tell(len(made) * self.steps + done)
 
-        for number, picture in victims.one_by_one():
+        for number, picture in zip(victims.numbers, torch.split(victims.pixels, 1), strict=True):
             seed = self.seed + number
             made.append(synthesize(self.network, picture, self.steps, seed=seed, progress=advance))
         return torch.cat(made)

@@ -13,6 +13,7 @@ from fovea.heatmaps import HeatMaps, look_at
 from fovea.heatmaps.explain import Method
 from fovea.measures import Figures, Run, measure
 from fovea.measures.localized import named
+from fovea.measures.patch_parts import inside_any
 from fovea.measures.retrieval import distance_of
 from fovea.models.videonet import video_of
 from fovea.networks import Network
@@ -102,12 +103,7 @@ def _prepared(network: Network, data: Shots, batch: int) -> Iterator[tuple[tuple
 def _hit(found: HeatMaps, clip: int, frame: int, box: Box) -> bool:
     values = found.pixels(clip, 0, frame)  # H,W
     y, x = np.unravel_index(values.argmax(), values.shape)
-    return bool(values[y, x] > 0) and inside(x + 0.5, y + 0.5, box)
-
-
-def inside(x: float, y: float, box: Box) -> bool:
-    x0, y0, x1, y1 = box
-    return bool(x0 <= x < x1 and y0 <= y < y1)
+    return bool(values[y, x] > 0 and inside_any(np.array([[x + 0.5, y + 0.5]]), [box])[0])
 
 
 def cells_in(grid: tuple[int, ...], placement: Placement, box: Box) -> NDArray[np.bool_]:

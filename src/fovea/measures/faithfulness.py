@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.basics import BadChoice
-from fovea.heatmaps import HeatMaps, look_at
+from fovea.heatmaps import look_at
 from fovea.heatmaps.explain import Method
 from fovea.measures import Figures, Run, measure, plots
 from fovea.measures.curves import KINDS, Curve, Kind, area_under, best, curve, filling, joined, kind_of, places
@@ -168,7 +168,8 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
         run.skipped += [
             (samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()
         ]
-        if not good.any():
+        kept = good.nonzero()[:, 0].tolist()
+        if not kept:
             continue
         yield _Part(
             network,
@@ -177,13 +178,9 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
             labels[good],
             (labels if true_class else output.topk(1).indices[:, 0].cpu())[good],
             {name: cells_of(seen)[good] for name, seen in maps.items()},
-            {name: _blank(seen, good) for name, seen in maps.items()},
+            {name: sum(seen.diagnosis[i][0] is not None for i in kept) for name, seen in maps.items()},
             batch,
         )
-
-
-def _blank(seen: HeatMaps, good: Tensor) -> int:
-    return sum(own and words[0] is not None for own, words in zip(good.tolist(), seen.diagnosis, strict=True))
 
 
 def _areas(method: str, ways: Sequence[Kind], whole: dict[Key, Curve], shares: NDArray[np.float64]) -> dict[str, float]:

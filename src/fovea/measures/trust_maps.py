@@ -134,15 +134,14 @@ def same_maps(looking: Looking, parts: Sequence[Part]) -> dict[str, str | None]:
     """For every method the first before it whose maps are the same, as those of one whole output are."""
     whole = {name: torch.cat([part.maps[name].flatten(1) for part in parts]) for name in looking.names}
     unit = {name: maps / maps.abs().amax(1, keepdim=True).clamp(min=1e-12) for name, maps in whole.items()}
+
+    def alike(name: str, other: str) -> bool:
+        return unit[name].shape == unit[other].shape and torch.allclose(unit[other], unit[name], atol=1e-4)
+
     return {
-        name: next((other for other in looking.names[:i] if _alike(unit[other], unit[name])), None)
+        name: next((other for other in looking.names[:i] if alike(name, other)), None)
         for i, name in enumerate(looking.names)
     }
-
-
-def _alike(some: Tensor, others: Tensor) -> bool:
-    """The same maps, of the same grid."""
-    return some.shape == others.shape and torch.allclose(some, others, atol=1e-4)
 
 
 def areas(

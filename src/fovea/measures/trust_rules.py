@@ -176,11 +176,6 @@ def _least_beaten(left: Sequence[Measured], compared: Comparison) -> list[Measur
     return [one for one in left if beaten[one.method] == min(beaten.values())]
 
 
-def _changes(one: Measured) -> bool:
-    """With the last layer, which makes the class what it is."""
-    return one.sanity_last is None or one.sanity_last < UNCHANGED
-
-
 def _time(one: Measured) -> float:
     return np.inf if one.x_forward is None else one.x_forward
 
@@ -249,7 +244,7 @@ def _rest(chosen: Measured, others: Sequence[Measured], compared: Comparison) ->
 
 
 def _of_more(left: Sequence[Measured]) -> Iterator[str]:
-    aside = [f"{one.method} ({one.sanity_last:.2f})" for one in left if not _changes(one)]
+    aside = [f"{one.method} ({one.sanity_last:.2f})" for one in left if (one.sanity_last or 0) >= UNCHANGED]
     if aside:
         yield f"Still alike with a random last layer, and so about more than the class: {_listed(aside)}."
 

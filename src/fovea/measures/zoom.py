@@ -67,8 +67,12 @@ def zoom(
     for done, walker in enumerate(walkers, 1):
         rows.append({**walker.row(data, seed), **_costs(walker, batch, time)})
         run.progress(done, len(walkers))
+
+    def size(network: Network) -> str:
+        return " x ".join(str(side) for side in reversed(blank(network).shape[2:]))
+
     settings = {
-        "input": ", ".join(dict.fromkeys(_input(network) for network in networks)),
+        "input": ", ".join(dict.fromkeys(f"{input_of(one)} to {size(one)}" for one in networks)),
         "labels": ", ".join(dict.fromkeys(f"matched by {one.matching.how}" for one in walkers if one.matching)),
         "device": networks[0].device.type,
         "batch": batch,
@@ -162,11 +166,6 @@ def _costs(walker: Walker, batch: int, timed: bool) -> Row:
     if not timed:
         return row
     return row | spent(network, noise(network, input_shape(network, None), batch), glimpses, ROUNDS)
-
-
-def _input(network: Network) -> str:
-    height, width = blank(network).shape[2:]
-    return f"{input_of(network)} to {width} x {height}"
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]]) -> list[Row]:

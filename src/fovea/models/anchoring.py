@@ -68,6 +68,17 @@ def output_of(branches: Sequence[BranchOutput]) -> AnchorNetOutput:
     )
 
 
+class Branched(nn.Module):
+    """A network whose branches each have a classifier."""
+
+    branches: nn.ModuleList
+
+    def reset_classifier(self, classes: int) -> None:
+        """New, untrained classifiers for so many classes."""
+        for branch in self.branches:
+            branch.reset_classifier(classes)  # type: ignore[operator]
+
+
 class Attention(nn.Module):
     """Where a branch attends to, Eqs. 6 to 10: weigh cells, read off which channels matter, weigh cells by these."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics import BadChoice, nearest
-from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
+from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, Branched, BranchOptions, output_of
 from fovea.networks import Network, geometry, model
 from fovea.networks.geometry import Geometry
 from fovea.pictures import Prepare
@@ -98,7 +98,7 @@ class Bottleneck(nn.Module):
         return y + kept
 
 
-class AnchorNet(nn.Module):
+class AnchorNet(Branched):
     abilities = frozenset({"branches"})
 
     def __init__(self, classes: int, se: SE = "local", form: BranchOptions = PAPER) -> None:
@@ -138,11 +138,6 @@ class AnchorNet(nn.Module):
     def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
         """The patches of every branch's cells."""
         return _geometries(tuple(size))
-
-    def reset_classifier(self, classes: int) -> None:
-        """New, untrained classifiers for so many classes."""
-        for branch in self.branches:
-            branch.reset_classifier(classes)  # type: ignore[operator]
 
 
 @lru_cache(maxsize=64)

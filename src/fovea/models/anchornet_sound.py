@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice, within
-from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, BranchOptions, output_of
+from fovea.models.anchoring import PAPER, AnchorNetOutput, Branch, Branched, BranchOptions, output_of
 from fovea.networks import Network, as_found, model
 
 HEAD = (1, 3)  # kernels, as are those of the branches below
@@ -107,7 +107,7 @@ def _triangles(rate: int, frame: int, bands: int, lowest: float) -> NDArray[np.f
     return found
 
 
-class SoundNet(nn.Module):
+class SoundNet(Branched):
     abilities = frozenset({"sounds"})
 
     def __init__(self, classes: int, bands: int, width: int, form: BranchOptions = PAPER) -> None:
@@ -137,11 +137,6 @@ class SoundNet(nn.Module):
             )
         features = self.head(x)
         return output_of([branch(features) for branch in self.branches])
-
-    def reset_classifier(self, classes: int) -> None:
-        """New, untrained classifiers for so many classes."""
-        for branch in self.branches:
-            branch.reset_classifier(classes)  # type: ignore[operator]
 
 
 def _convolutions(given: int, width: int, kernels: Sequence[int]) -> list[nn.Module]:
@@ -176,8 +171,7 @@ class SoundOptions(BranchOptions):
 def build(classes: int, options: SoundOptions) -> Network:
     transform = Spectrogram(options.rate, options.frame, options.hop, options.bands)
     module = SoundNet(classes, options.bands, options.width, options)
-    labels = tuple(map(str, range(classes)))
-    return Network(module, transform, labels, "head")  # type: ignore[arg-type]  # a sound's transform
+    return Network(module, transform, tuple(map(str, range(classes))), "head")  # type: ignore[arg-type]  # a sound's
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.data import PADDING, Dropout, Read, Reading, cells_in, forget
-from fovea.models.anchoring import PAPER, AnchorNetOutput, Attention, Branch, BranchOptions, BranchOutput, output_of
+from fovea.models.anchoring import (
+    PAPER,
+    AnchorNetOutput,
+    Attention,
+    Branch,
+    Branched,
+    BranchOptions,
+    BranchOutput,
+    output_of,
+)
 from fovea.networks import Network, as_found, model
 
 HEAD = (32, 64)  # Table 5
@@ -74,7 +83,7 @@ class TextBranch(Branch):
         return BranchOutput(evidence, attention, logits, auxiliary, cells if self.rescale else 1.0)
 
 
-class AnchorNetText(nn.Module):
+class AnchorNetText(Branched):
     abilities = frozenset({"texts", "spans"})
 
     def __init__(
@@ -99,11 +108,6 @@ class AnchorNetText(nn.Module):
             ids = forget(ids, self.forgotten)
         features = self.head(self.drop(self.embedding(ids)).transpose(1, 2))  # N,64,L
         return output_of([branch.look(features, words) for branch in self.branches])  # type: ignore[operator]
-
-    def reset_classifier(self, classes: int) -> None:
-        """New, untrained classifiers for so many classes."""
-        for branch in self.branches:
-            branch.reset_classifier(classes)  # type: ignore[operator]
 
 
 def spans(out: AnchorNetOutput, label: Tensor | None = None) -> list[WordSpan]:
@@ -150,5 +154,4 @@ class TextOptions(BranchOptions):
 def build(classes: int, options: TextOptions) -> Network:
     reading = Reading(tuple(options.words), options.length)
     module = AnchorNetText(classes, reading.rows, options.width, options, Dropout.of(options.dropout))
-    labels = tuple(map(str, range(classes)))
-    return Network(module, reading, labels, "head")  # type: ignore[arg-type]  # a text's transform
+    return Network(module, reading, tuple(map(str, range(classes))), "head")  # type: ignore[arg-type]  # a text's

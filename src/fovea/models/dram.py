@@ -99,7 +99,8 @@ class Dram(nn.Module):
         own = constant([float(extent[1]), float(extent[0])], weight.device)
         reach = 1 - own / whole  # places whose glimpse lies in the picture
         context, _ = self.recognise(self._seen(self._overview(scene), 0))
-        after, boxes, logs = [self.classifier(context)], [self._frame(scene)], list[Tensor]()
+        frame = boxes_of(torch.zeros(scene.count, 1, 2, dtype=torch.long, device=weight.device), scene.size)
+        after, boxes, logs = [self.classifier(context)], [frame], list[Tensor]()
         known: tuple[Tensor, Tensor] | None = None  # of the overview nothing is kept here
         heading: tuple[Tensor, Tensor] = self.steer(context.detach())
         for turn in range(count):
@@ -136,10 +137,6 @@ class Dram(nn.Module):
         shares = torch.linspace(self.glimpse / self.side, 1, VIEWS).tolist()
         height, width = scene.size
         return [(max(round(height * share), 1), max(round(width * share), 1)) for share in shares]
-
-    def _frame(self, scene: Scene) -> Tensor:
-        corners = torch.zeros(scene.count, 1, 2, dtype=torch.long, device=self.emit.weight.device)
-        return boxes_of(corners, scene.size)
 
     def _overview(self, scene: Scene) -> Tensor:
         """Three views of the middle: N,15,g,g."""

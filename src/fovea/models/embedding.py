@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice
-from fovea.models.trunks import Trunk, trunk_of
+from fovea.models.trunks import Trunk, prepare_of, trunk_of
 from fovea.networks import Network, borrowed_of, hash_of, model
-from fovea.pictures import Prepare
 
 
 class Embedding(nn.Module):
@@ -75,10 +74,7 @@ def build(features: Network, dimensions: int = 128, keep_norms: bool = True, fro
     """
     if dimensions < 1:
         raise BadChoice(f"an embedding has at least 1 dimension; got {dimensions}")
-    module = Embedding(trunk_of(features), dimensions, keep_norms, frozen)
-    prepare = features.transform
-    assert isinstance(prepare, Prepare)
-    return Network(module, prepare, None)
+    return Network(Embedding(trunk_of(features), dimensions, keep_norms, frozen), prepare_of(features), None)
 
 
 def embedding_of(network: Network) -> Embedding:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from fovea.basics import BadChoice, nearest
-from fovea.models.trunks import Trunk, trunk_of
+from fovea.models.trunks import Trunk, prepare_of, trunk_of
 from fovea.networks import Network, model
-from fovea.pictures import Prepare
 
 
 class ADL(nn.Module):
@@ -208,6 +207,4 @@ def build_acol(features: Network, classes: int, options: AcolOptions) -> Network
 
 
 def _network(features: Network, module: nn.Module, classes: int) -> Network:
-    prepare = features.transform
-    assert isinstance(prepare, Prepare)
-    return Network(module, prepare, tuple(map(str, range(classes))))
+    return Network(module, prepare_of(features), tuple(map(str, range(classes))))

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice
-from fovea.models.trunks import Trunk, trunk_of
+from fovea.models.trunks import Trunk, prepare_of, trunk_of
 from fovea.networks import Network, model
-from fovea.pictures import Prepare
 
 EPSILON = 1e-4
 OWN, OTHER = 1.0, -0.5  # where the last layer begins: for a class's own prototypes, and those of others
@@ -134,6 +133,4 @@ def build(features: Network, classes: int, width: int = 128, prototypes: int = 1
         if given < 1:
             raise BadChoice(f"{name} is at least 1; got {given}")
     module = ProtoPNet(trunk_of(features), classes, width, prototypes)
-    prepare = features.transform
-    assert isinstance(prepare, Prepare)
-    return Network(module, prepare, tuple(map(str, range(classes))), "add_on")
+    return Network(module, prepare_of(features), tuple(map(str, range(classes))), "add_on")

@@ -51,5 +51,4 @@ def _stage(given: int, width: int) -> nn.Sequential:
 def build(classes: int, side: int = 128, widths: tuple[int, ...] = WIDTHS) -> Network:
     """`side`: pictures are squashed to side x side. `widths`: channels of the stages."""
     transform = Prepare((side, side), (0.5,) * 3, (0.5,) * 3, None, "bilinear")
-    labels = tuple(map(str, range(classes)))
-    return Network(SmallNet(classes, tuple(widths)), transform, labels, "stages")
+    return Network(SmallNet(classes, tuple(widths)), transform, tuple(map(str, range(classes))), "stages")

@@ -71,5 +71,4 @@ def build(
     """
     reading = Reading(tuple(words), length)
     module = TextCNN(classes, reading.rows, width, Dropout.of(dropout))
-    labels = tuple(map(str, range(classes)))
-    return Network(module, reading, labels, "filters")  # type: ignore[arg-type]  # a text's transform
+    return Network(module, reading, tuple(map(str, range(classes))), "filters")  # type: ignore[arg-type]  # a text's

@@ -19,6 +19,7 @@ from fovea.basics import BadChoice, within
 from fovea.models import bagnet
 from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
 from fovea.models.norms import Statistics
+from fovea.models.trunks import prepare_of
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant, sent
 
@@ -375,7 +376,8 @@ def build_bag(classes: int, options: BagOptions) -> Network:
     options.check(25)
     within("base, of which the extractor's cells see 77 pixels,", options.base, 77, 16384)
     extractor = BagExtractor(options.base, options.width, options.dropout)
-    side = _side_of_map(options.base)
+    once = math.ceil((options.base - 2) / 2)  # after block 13: an unpadded filter, two strides padded, one unpadded
+    side = (math.ceil(once / 2) - 3) // 2 + 1
     cells = [round(i * (side - 1) / 4) for i in range(5)]  # evenly from the first to the last: of 9, every second one
     location = ByVector(extractor.channels, extractor.width, Grid(5, 0.34375), cells)
     place = Concatenated(extractor.width)
@@ -383,12 +385,6 @@ def build_bag(classes: int, options: BagOptions) -> Network:
     bagnet.glorot(module)
     transform = options.squashing(options.base, bagnet.prepare(1))
     return Network(module, transform, tuple(map(str, range(classes))))
-
-
-def _side_of_map(base: int) -> int:
-    """After block 13: an unpadded filter, two strides padded, one unpadded."""
-    once = math.ceil((base - 2) / 2)
-    return (math.ceil(once / 2) - 3) // 2 + 1
 
 
 @dataclass(frozen=True)
@@ -435,8 +431,7 @@ def build_timm(features: Network, classes: int, options: TimmOptions) -> Network
     stage, stages = options.stage, len(list(features.module.feature_info))  # type: ignore[arg-type]
     if stage is not None and not 0 <= stage < stages:
         raise BadChoice(f"{features.name or 'this network'} has the maps 0 to {stages - 1}; got stage={stage}")
-    prepare = features.transform
-    assert isinstance(prepare, Prepare)
+    prepare = prepare_of(features)
     base = prepare.size[0] if options.base is None else options.base
     extractor = TimmExtractor(features.module, base, stage, options.levels if options.norms == "level" else 1)
     location = ByExcitation(extractor.channels, Grid(options.grid, options.fraction), None)

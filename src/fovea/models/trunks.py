@@ -51,12 +51,18 @@ def _without_unused(trunk: Trunk, found: Tensor) -> None:
             setattr(trunk.body, name, nn.Identity())
 
 
+def prepare_of(network: Network) -> Prepare:
+    """How pictures come to a network, of one that says so."""
+    if not isinstance(network.transform, Prepare):
+        raise BadNetwork(f"{network.name or 'the network'} has no transform that tells how large its pictures are")
+    return network.transform
+
+
 def trunk_of(network: Network, last_pool: bool = True) -> Trunk:
     """A copy of a network up to its last map, without the layers after it. `last_pool=False` leaves a max-pool out that
     the map would come from, as VGG's has: it is twice as wide and high then."""
-    if not isinstance(network.transform, Prepare):
-        raise BadNetwork(f"{network.name or 'the network'} has no transform that tells how large its pictures are")
-    size, inputs = network.transform.size, len(network.transform.mean)
+    prepare = prepare_of(network)
+    size, inputs = prepare.size, len(prepare.mean)
     body = _body(copy.deepcopy(network.module), network.name, size, inputs)
     if not last_pool and isinstance(body, nn.Sequential) and isinstance(body[-1], nn.MaxPool2d):
         body = body[:-1]

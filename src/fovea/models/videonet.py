@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics import BadChoice, BadNetwork, nearest
-from fovea.models.trunks import Trunk, trunk_of
+from fovea.models.trunks import Trunk, prepare_of, trunk_of
 from fovea.networks import Network, model
 from fovea.pictures import Prepare
 
@@ -137,9 +137,7 @@ class VideoNet(nn.Module):
 def build(features: Network, options: VideoOptions) -> Network:
     """A clip's embedding over the frozen features of any network."""
     layer, size = options.layer, options.size
-    prepare = features.transform
-    if not isinstance(prepare, Prepare):
-        raise BadNetwork(f"{features.name or 'the network'} has no transform that tells how large its pictures are")
+    prepare = prepare_of(features)
     prepare = replace(prepare, crop=None, size=prepare.size if size is None else (size, size))
     trunk: nn.Module = trunk_of(replace(features, transform=prepare))
     if layer is not None:

@@ -51,5 +51,4 @@ def input_of(network: Network) -> str:
 def rank_of(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:
     """How many other classes score no lower than the true one: a tie is not a hit."""
     own = output.gather(1, labels.to(output.device).unsqueeze(1))
-    ranked: NDArray[np.int64] = ((~(output < own)).sum(1) - 1).cpu().numpy()
-    return ranked
+    return ((~(output < own)).sum(1) - 1).cpu().numpy()

@@ -129,10 +129,7 @@ def _animation(path: Path, file: Open, max_pixels: int) -> Footage:
     def decode(numbers: Sequence[int]) -> Made:
         with _as_bad_clip(path), file() as opened, open_lazily(opened) as image:
             for number in numbers:
-                try:
-                    image.seek(number)
-                    image.load()
-                except (OSError, EOFError, SyntaxError):
+                if not _drawn(image, number):
                     return  # what follows is drawn over it
                 yield number, partial(upright, image, str(path))
 
@@ -146,10 +143,7 @@ def _animation(path: Path, file: Open, max_pixels: int) -> Footage:
                 f"{PAINTED * max_pixels:,} for all of them: make a video of it, or raise max_pixels (--max-pixels)"
             )
         for number in range(count):
-            try:
-                image.seek(number)
-                image.load()
-            except (OSError, EOFError, SyntaxError):
+            if not _drawn(image, number):
                 break
             starts.append(time)
             time += float(image.info.get("duration", 0)) / 1000 or float(1 / RATE)
@@ -157,6 +151,16 @@ def _animation(path: Path, file: Open, max_pixels: int) -> Footage:
         if not starts:
             raise BadPicture(f"{path} is damaged: none of its frames can be decoded; {MEND}")
         return Footage(path, tuple(starts), time, len(starts) / time, image.size, decode, note)
+
+
+def _drawn(image: Image.Image, number: int) -> bool:
+    """Whether this frame of an animation could be decoded."""
+    try:
+        image.seek(number)
+        image.load()
+    except (OSError, EOFError, SyntaxError):
+        return False
+    return True
 
 
 class _Packet(NamedTuple):

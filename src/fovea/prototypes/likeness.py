@@ -1,6 +1,6 @@
 """What the prototypes of a ProtoPNet are, and what a picture has in common with them: "this looks like that"."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
@@ -88,18 +88,11 @@ def _most_similar(
     """Of each prototype the parts of other pictures that are most like it; only these pictures are read."""
     similarity, which = (rows[list(numbers), :count] for rows in (ranked.similarity, ranked.which))  # Q,count
     places = sorted(set(which[similarity > -torch.inf].tolist()))
-    part = replace(data, samples=tuple(data.samples[place] for place in places))
     patches: dict[tuple[int, int], PrototypePatch] = {}  # prototype, picture
-    for group in groups(network, part, batch):
-        if group.batch is None:
-            continue
-        with as_found(network), torch.no_grad():
-            maps = prototypes_of(network)(group.batch).maps.cpu()  # N,P,h,w
-        for i, (shown, place) in enumerate(zip(group.shown, group.of(places), strict=True)):
-            for row, column in (which == place).nonzero().tolist():
-                number, placement = numbers[row], cast(Placement, shown.placement)
-                alike = float(similarity[row, column])
-                patches[number, place] = _patch_of(data, place, maps[i, number], placement, alike)
+    for place, placement, maps in _maps(network, data, places, batch):
+        for row, column in (which == place).nonzero().tolist():
+            number, alike = numbers[row], float(similarity[row, column])
+            patches[number, place] = _patch_of(data, place, maps[number], placement, alike)
     return {
         number: tuple(patches[number, place] for place in row if (number, place) in patches)
         for number, row in zip(numbers, which.tolist(), strict=True)
@@ -218,20 +211,25 @@ def projected_on(
     )
     if max(on) >= len(data):
         raise BadChoice(other)
-    places = sorted(on)
-    part = replace(data, samples=tuple(data.samples[place] for place in places))
     found: dict[int, PrototypePatch] = {}
     least = float(similarity_of(torch.tensor(SAME)))
-    for group in groups(network, part, batch):
-        if group.batch is None:
-            continue
-        with as_found(network), torch.no_grad():
-            maps = module(group.batch).maps.cpu()  # N,P,h,w
-        for i, (shown, place) in enumerate(zip(group.shown, group.of(places), strict=True)):
-            assert shown.placement is not None
-            for number in on[place]:
-                row, column = cells[number]
-                if int(module.owner[number]) != data.samples[place].label or maps[i, number, row, column] < least:
-                    raise BadChoice(other)
-                found[number] = _patch_of(data, place, maps[i, number], shown.placement, float(maps[i, number].max()))
+    for place, placement, maps in _maps(network, data, sorted(on), batch):
+        for number in on[place]:
+            row, column = cells[number]
+            if int(module.owner[number]) != data.samples[place].label or maps[number, row, column] < least:
+                raise BadChoice(other)
+            found[number] = _patch_of(data, place, maps[number], placement, float(maps[number].max()))
     return found
+
+
+def _maps(
+    network: Network, data: DataSet, places: Sequence[int], batch: int
+) -> Iterator[tuple[int, Placement, Tensor]]:
+    """Of the pictures at these places that can be read, every prototype's map: P,h,w."""
+    part = replace(data, samples=tuple(data.samples[place] for place in places))
+    for group in groups(network, part, batch):
+        if group.batch is not None:
+            with as_found(network), torch.no_grad():
+                maps = prototypes_of(network)(group.batch).maps.cpu()  # N,P,h,w
+            for place, shown, own in zip(group.of(places), group.shown, maps, strict=True):
+                yield place, cast(Placement, shown.placement), own

@@ -116,8 +116,7 @@ class Searches(Results[Search]):
 
     def __getattr__(self, name: str) -> Any:
         """A search of one picture gave that alone, in the version before."""
-        now = "neighbors" if name == "neighbors" else name
-        if len(self.items) != 1 or now not in ("neighbors", "maps", "itself", "seconds", "name", "label"):
+        if len(self.items) != 1 or name not in ("neighbors", "maps", "itself", "seconds", "name", "label"):
             raise AttributeError(f"{type(self).__name__} has no {name!r}")
-        renamed(f"found.{name}", f"found[0].{now}")
-        return getattr(self.items[0], now)
+        renamed(f"found.{name}", f"found[0].{name}")
+        return getattr(self.items[0], name)

@@ -111,13 +111,14 @@ class Watched(Shows):
     def view(self) -> View:
         """One strip and one film per target."""
         panels = [
-            Panel(partial(self.draw, target), f"{self.map.method}: {self.title(target)}", self._film(target))
+            Panel(
+                partial(self.draw, target),
+                f"{self.map.method}: {self.title(target)}",
+                partial(self.save_film, target=target),
+            )
             for target in range(len(self.map.targets[0]))
         ]
         return View(tuple(panels), predictions=self.best, words=f"{len(self)} of its frames explained")
-
-    def _film(self, target: int) -> Callable[[Path], None]:
-        return lambda path: self.save_film(path, target)
 
     def to_dict(self) -> dict[str, Any]:
         share, heatmaps = self.probability, self.map

@@ -6,6 +6,7 @@ A score is given as log odds, so that what is nearly sure still has a gradient: 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ class Boxes:
         def read(out: Any) -> Tensor:
             considered = self.consider(out)
             rows = []
-            for picture, placement in zip(considered, _repeated(placements, len(considered)), strict=True):
+            # a batch may be tried again and again, in changed versions
+            for picture, placement in zip(considered, cycle(placements), strict=False):
                 asked = torch.cat([_share(box, placement) for box in wanted]).to(picture.boxes)
                 near = (1 + generalized_box_iou(picture.boxes, asked)) / 2  # boxes apart are near each other, too
                 likeness = near * picture.odds.detach().sigmoid().unsqueeze(1)  # M,K
@@ -82,11 +84,6 @@ class Boxes:
             return torch.stack(rows)
 
         return read
-
-
-def _repeated(placements: Sequence[Placement | None], rows: int) -> list[Placement | None]:
-    """For a batch that is tried again and again, in changed versions."""
-    return [placements[i % len(placements)] for i in range(rows)]
 
 
 def _sides(item: Any) -> tuple[float, ...]:

@@ -181,29 +181,13 @@ def batch_norm(call: Call, array: Tensor) -> Tensor:
     return over(array, [axis for axis in range(array.ndim) if axis != 1]) if own else thin(array)
 
 
-def layer_norm(call: Call, array: Tensor) -> Tensor:
-    return over(array, range(-len(call.named["normalized_shape"]), 0))
-
-
-def group_norm(call: Call, array: Tensor) -> Tensor:
-    return over(array, range(1, array.ndim))
-
-
 def embedding(call: Call, see: See) -> Tensor:
     weight, indices = call.tensors
     return join(thin(see(indices)).unsqueeze(-1), widest(see(weight)))
 
 
-def reshaping(call: Call, array: Tensor) -> Tensor:
-    return array.reshape(call.results[0].shape)
-
-
 def moving(call: Call, array: Tensor) -> Tensor | Sequence[Tensor]:
     return call.again(array, *call.args[1:])
-
-
-def moving_together(call: Call, see: See) -> Tensor | Sequence[Tensor]:
-    return call.again(*tree_map_only(Tensor, see, call.args))
 
 
 def pointwise(call: Call, see: See) -> Tensor:
@@ -243,9 +227,12 @@ RULES: dict[str, Rule] = {
     **_named(reduction, "sort topk median mode glu"),
     **_named(batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit"),
     **_named(batch_norm, "_native_batch_norm_legit_no_training _native_batch_norm_legit_no_stats"),
-    **_named(layer_norm, "native_layer_norm _fused_rms_norm"),
-    **_named(group_norm, "native_group_norm"),
-    **_named(reshaping, "view _unsafe_view reshape _reshape_alias"),
+    **_named(
+        lambda call, array: over(array, range(-len(call.named["normalized_shape"]), 0)),
+        "native_layer_norm _fused_rms_norm",
+    ),
+    "native_group_norm": lambda call, array: over(array, range(1, array.ndim)),
+    **_named(lambda call, array: array.reshape(call.results[0].shape), "view _unsafe_view reshape _reshape_alias"),
     **_named(
         moving, "permute transpose t slice select unsqueeze squeeze expand split split_with_sizes unbind roll flip"
     ),
@@ -255,7 +242,10 @@ RULES: dict[str, Rule] = {
     **{f"{kind}{n}d": moving for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)},
 }
 JOINT: dict[str, Joint] = {
-    **_named(moving_together, "cat stack slice_scatter select_scatter"),
+    **_named(
+        lambda call, see: call.again(*tree_map_only(Tensor, see, call.args)),
+        "cat stack slice_scatter select_scatter",
+    ),
     **_named(product, "mm bmm addmm baddbmm"),
     **_named(embedding, "embedding"),
     **_named(pointwise, "hardswish _prelu_kernel copy fill _to_copy detach alias lift_fresh floor_divide"),
