@@ -113,7 +113,7 @@ def clipped(box: Sequence[int], size: tuple[int, int]) -> tuple[int, int, int, i
     return x0, y0, max(min(box[2], width), x0), max(min(box[3], height), y0)
 
 
-def union(boxes: Sequence[Sequence[int]]) -> int:
+def union(boxes: Sequence[Sequence[float]]) -> float:
     """Pixels in at least one of the boxes, however large those are: counted on the grid of their edges."""
     xs = np.unique([side for box in boxes for side in box[::2]])
     ys = np.unique([side for box in boxes for side in box[1::2]])
@@ -121,4 +121,4 @@ def union(boxes: Sequence[Sequence[int]]) -> int:
     for box in boxes:
         (x0, x1), (y0, y1) = np.searchsorted(xs, box[::2]), np.searchsorted(ys, box[1::2])
         covered[y0:y1, x0:x1] = True
-    return int((np.diff(ys)[:, None] * np.diff(xs))[covered].sum())
+    return float((np.diff(ys)[:, None] * np.diff(xs))[covered].sum())

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fovea.basics import union
 from fovea.models.glimpsing import Walk
 
 SLACK = 0.01  # pixels that rounding may put a box over a glimpse's edge
@@ -54,11 +55,5 @@ def where_it_looked(walk: Walk, boxes: Sequence[Tensor]) -> dict[str, NDArray[np
 
 def covered(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """The share of pictures, height and width `size`, that boxes cover together: N,G,4 to N."""
-    height, width = size
-    own = boxes.double().clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64))
-    (x0, y0, x1, y1) = own.unbind(2)  # N,G each
-    xs, ys = (torch.cat(ends, 1).sort(1).values for ends in ((x0, x1), (y0, y1)))  # N,2G: no box ends between two
-    across = (x0[:, :, None] <= xs[:, None, :-1]) & (x1[:, :, None] >= xs[:, None, 1:])  # N,G,2G-1
-    down = (y0[:, :, None] <= ys[:, None, :-1]) & (y1[:, :, None] >= ys[:, None, 1:])
-    cells = torch.einsum("ngy,ngx->nyx", down.double(), across.double()) > 0
-    return torch.einsum("nyx,ny,nx->n", cells.double(), ys.diff(dim=1), xs.diff(dim=1)) / (height * width)
+    inside = boxes.double().clamp(min=0).minimum(torch.tensor([size[1], size[0]] * 2, dtype=torch.float64))
+    return torch.tensor([union(own) for own in inside.tolist()], dtype=torch.float64) / (size[0] * size[1])
