@@ -38,15 +38,8 @@ def prototypes(asked: Asked) -> None:
     writer = asked.writer("prototypes", {"net": network.name, "data": shortened(where), "input": input_of(shown)})
     if asked.pictures:
         with bar("comparing") as advance:
-            answers = likeness.looks_like(
-                network,
-                list(asked.pictures),
-                data,
-                count=asked.top,
-                batch=asked.batch,
-                max_pixels=asked.max_pixels,
-                progress=advance,
-            )
+            limits = {"count": asked.top, "batch": asked.batch, "max_pixels": asked.max_pixels}
+            answers = likeness.looks_like(network, list(asked.pictures), data, **limits, progress=advance)
         for answer in answers:
             say.print(f"{answer.name}: {answer.line()}")
         with writer:
@@ -56,15 +49,8 @@ def prototypes(asked: Asked) -> None:
         numbers = likeness.choose(network, asked.class_ or ())
         words = f"looking for parts of {len(data):,} pictures of {data.name} like {len(numbers)} prototypes"
         with bar(words, "--nearest 0 shows the prototypes alone") as advance:
-            found = likeness.nearest(
-                network,
-                data,
-                count=asked.nearest,
-                prototypes=numbers,
-                batch=asked.batch,
-                kept=ranking.FOLDER,
-                progress=advance,
-            )
+            limits = {"count": asked.nearest, "batch": asked.batch, "kept": ranking.FOLDER}
+            found = likeness.nearest(network, data, prototypes=numbers, **limits, progress=advance)
         with writer:
             writer.add(found, found.skipped)
         written = page.write_prototypes(found, writer.folder, writer.others)

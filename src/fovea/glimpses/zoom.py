@@ -150,19 +150,12 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Sho
     found = []
     for i, picture in enumerate(shown):
         chosen = [None] * (1 - first) + _chosen(walk, i)
-        read = [
-            Glimpse(
-                place + first,
-                walk.levels[place],
-                box,
-                clipped(box, counted.size[::-1]),
-                None if walk.parents[place] < 0 else walk.parents[place] + first,
-                chosen[place],
-                network.label(int(each_label[i, place])),
-                float(each_share[i, place]),
-            )
-            for place, box in enumerate(map(tuple, walk.boxes[i].round().long().tolist()))
-        ]
+        read = []
+        for place, box in enumerate(map(tuple, walk.boxes[i].round().long().tolist())):
+            parent = None if walk.parents[place] < 0 else walk.parents[place] + first
+            where = walk.levels[place], box, clipped(box, counted.size[::-1]), parent, chosen[place]
+            said = network.label(int(each_label[i, place])), float(each_share[i, place])
+            read.append(Glimpse(place + first, *where, *said))
         then = [
             After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]))
             for place, row in enumerate(after[i])

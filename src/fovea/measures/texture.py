@@ -7,6 +7,7 @@ picture: G = F F^T / P for the features F (k,P) of a layer's P cells. What a lay
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -168,15 +169,8 @@ def _descend(
         goal = measure(picture)
     spectrum = Spectrum.like(picture)
     waves = spectrum.of(noise).requires_grad_()
-    optimiser = torch.optim.LBFGS(
-        [waves],
-        max_iter=iterations,
-        max_eval=2 * iterations,
-        history_size=MEMORY,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=0,
-        tolerance_change=0,
-    )
+    how: dict[str, Any] = {"line_search_fn": "strong_wolfe", "tolerance_grad": 0, "tolerance_change": 0}
+    optimiser = torch.optim.LBFGS([waves], max_iter=iterations, max_eval=2 * iterations, history_size=MEMORY, **how)
     evaluations = 0
 
     def closure() -> Tensor:

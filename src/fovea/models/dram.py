@@ -120,17 +120,9 @@ class Dram(nn.Module):
         answers = torch.stack(after, 1)  # N,V,classes
         share = answers.new_full(answers.shape[:2], 1 / count)  # a recurrent state keeps no account of its own
         share[:, 0] = 0
-        return Walk(
-            answers[:, -1],
-            answers,
-            answers,
-            torch.cat(boxes, 1),
-            (1, *(2,) * count),
-            (-1, *(0,) * count),
-            torch.stack(logs, 1),
-            share,
-            density=True,
-        )
+        levels, parents = (1, *(2,) * count), (-1, *(0,) * count)
+        read = torch.cat(boxes, 1), levels, parents, torch.stack(logs, 1)
+        return Walk(answers[:, -1], answers, answers, *read, share, density=True)
 
     def _extents(self, scene: Scene) -> list[tuple[int, int]]:
         """Height and width of the three views, the narrowest first."""

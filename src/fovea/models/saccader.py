@@ -266,18 +266,8 @@ class Saccader(nn.Module):
         each = evidence.flatten(2).gather(2, chosen).transpose(1, 2)  # N,G,classes
         after = running_mean(each)
         scale = (size[0] / pixels.shape[2], size[1] / pixels.shape[3])
-        return CellWalk(
-            after[:, -1],
-            after,
-            each,
-            patches(cells, columns, scale),
-            (2,) * glimpses,
-            (-1,) * glimpses,
-            log_p,
-            evidence=evidence,
-            cells=cells,
-            policy=policy,
-        )
+        read = patches(cells, columns, scale), (2,) * glimpses, (-1,) * glimpses, log_p
+        return CellWalk(after[:, -1], after, each, *read, evidence=evidence, cells=cells, policy=policy)
 
     def _policy(self, features: Tensor, what: Tensor) -> Policy:
         if self.stage == "locations" or not self.policy_into_features:

@@ -131,17 +131,12 @@ def _localized(
     for scale, (chosen, picks) in zip(seen.scales, seen.picks(options.settings, size), strict=True):
         for row, i in enumerate(chosen.tolist()):
             cells = [cell for cell in picks.cells[row].tolist() if cell >= 0]
-            made[i] = LocalizedPicture(
-                replace(shown[i], predictions=best[i]),
-                network.label(int(seen.label[i])),
-                float(seen.probability[i]),
-                scale.side,
-                tuple(_patch(scale, scale.values[i], cell, shown[i]) for cell in cells),
-                scale.values[i].cpu().numpy(),
-                answers[i],
-                tuple(each.attention[i].float().cpu().numpy() for each in seen.scales if each.attention is not None),
-                note,
-            )
+            patches = tuple(_patch(scale, scale.values[i], cell, shown[i]) for cell in cells)
+            attended = [each.attention[i] for each in seen.scales if each.attention is not None]
+            attention = tuple(each.float().cpu().numpy() for each in attended)
+            answer = network.label(int(seen.label[i])), float(seen.probability[i]), scale.side, patches
+            maps = scale.values[i].cpu().numpy(), answers[i], attention
+            made[i] = LocalizedPicture(replace(shown[i], predictions=best[i]), *answer, *maps, note)
     return [made[i] for i in range(len(shown))]
 
 

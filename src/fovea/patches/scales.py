@@ -125,20 +125,13 @@ def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int
         if branch not in sides:
             raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, sides))})")
         chosen = torch.full_like(chosen, sides.index(branch))
-    scales = tuple(
-        Scale(
-            side,
-            seen.activation[every, decided].float(),
-            box,
-            seen.logits,
-            seen.activation[every, seen.logits.argmax(1)].float(),
-            seen.attention,
-        )
-        for side, seen, box in zip(sides, out.branches, boxes, strict=True)
-    )
+    scales = []
+    for side, seen, box in zip(sides, out.branches, boxes, strict=True):
+        values, own = (seen.activation[every, one].float() for one in (decided, seen.logits.argmax(1)))
+        scales.append(Scale(side, values, box, seen.logits, own, seen.attention))
     probability = shares[chosen, every, decided]
     source = f"branches of {'/'.join(map(str, sides))} pixels"
-    return Look(scales, chosen, decided, probability, out.logits, branches_of(network).proven, source)
+    return Look(tuple(scales), chosen, decided, probability, out.logits, branches_of(network).proven, source)
 
 
 def _ordinary(

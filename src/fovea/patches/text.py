@@ -222,21 +222,9 @@ def _localized(
             answers.append(TextAnswer(window, network.label(int(share.argmax())), float(share.max()), span))
         span = _span(text, places, int(maps[j][1][i]), WINDOWS[j], float(value[j, i]))
         probability = out.decision.probability[i] if wanted is None else shares[:, i, c].max()
-        found.append(
-            LocalizedText(
-                text,
-                read.tokens,
-                network.label(c),
-                float(probability),
-                WINDOWS[j],
-                span,
-                tuple(answers),
-                dict(read.unknown),
-                read.cut,
-                places[-1][1] if read.cut else len(text),
-                read.ignored,
-            )
-        )
+        answer = network.label(c), float(probability), WINDOWS[j], span, tuple(answers)
+        unseen = dict(read.unknown), read.cut, places[-1][1] if read.cut else len(text), read.ignored
+        found.append(LocalizedText(text, read.tokens, *answer, *unseen))
     return found
 
 

@@ -58,16 +58,8 @@ def for_class(
         best = {kind: sorted(patches, key=lambda patch: -patch.evidence)[:most] for kind, patches in best.items()}
     if not sum(counts.values()):
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else "no pictures")
-    return ClassReport(
-        network.label(wanted),
-        tuple(best[True]),
-        tuple(best[False]),
-        network.name or "network",
-        data.name,
-        (counts[True], counts[False]),
-        source,
-        tuple(skipped),
-    )
+    about = network.name or "network", data.name, (counts[True], counts[False]), source, tuple(skipped)
+    return ClassReport(network.label(wanted), tuple(best[True]), tuple(best[False]), *about)
 
 
 def _maps(

@@ -100,13 +100,8 @@ def _pairs(
     if opened.whole or not opened.free:  # the head takes its own batch only, so every picture passes the whole network
         return look_at(network, _by_turns(query, batch), names, [find(PAIR)], "pair")[0][PAIR]
     features = _by_turns(alone.features.detach(), opened.features.detach()).requires_grad_()
-    paired = replace(
-        opened,
-        features=features,
-        output=opened.head(features.clone()),
-        trunk=lambda: _by_turns(alone.trunk(), opened.trunk()),
-        input=None,
-    )
+    output, trunk = opened.head(features.clone()), lambda: _by_turns(alone.trunk(), opened.trunk())
+    paired = replace(opened, features=features, output=output, trunk=trunk, input=None)
     return look_into(network, paired, names, [find(PAIR)], "pair", made.layer)[0][PAIR]
 
 

@@ -101,20 +101,12 @@ def _looks(
         seen = (SeenStep(t + 1, weights[place][t], steps[t][place], own[place]) for t, own in enumerate(maps))
         return SeenPatch(placement.window, patches[place], tuple(seen))
 
-    return [
-        Looked(
-            replace(shown, predictions=best[i]),
-            answers[i],
-            wholes[i],
-            locals_[i],
-            network.label(int(classes[i])),
-            method,
-            whole[i],
-            tuple(patch(place) for place in range(i * each, (i + 1) * each)),
-            truths[i],
-        )
-        for i, shown in enumerate(group.shown)
-    ]
+    def looked(i: int) -> Looked:
+        shown, target = replace(group.shown[i], predictions=best[i]), network.label(int(classes[i]))
+        own = tuple(patch(place) for place in range(i * each, (i + 1) * each))
+        return Looked(shown, answers[i], wholes[i], locals_[i], target, method, whole[i], own, truths[i])
+
+    return [looked(i) for i in range(len(group.shown))]
 
 
 def _said(network: Network, logits: Tensor) -> list[Said]:
