@@ -54,10 +54,12 @@ from .numbers import demand_bounds as demand_bounds
 from .numbers import demand_options as demand_options
 from .numbers import of_environment as of_environment
 from .progress import Listener as Listener
+from .progress import Progress as Progress
 from .progress import announce as announce
 from .progress import duration as duration
 from .progress import is_new as is_new
 from .progress import listening as listening
+from .progress import quiet as quiet
 from .progress import tell as tell
 from .provenance import commit as commit
 from .provenance import processor as processor

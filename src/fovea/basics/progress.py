@@ -10,6 +10,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+Progress = Callable[[int, int], None]  # told how much is done, of how much
+
+
+def quiet(done: int, total: int) -> None:
+    """No progress is shown."""
+
 
 @dataclass(frozen=True)
 class Listener:

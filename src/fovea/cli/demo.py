@@ -2,14 +2,13 @@
 
 import html
 import time
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 import torch
 
 import fovea
-from fovea.basics import BadChoice, write_text
+from fovea.basics import BadChoice, Progress, quiet, write_text
 from fovea.data import open_data
 from fovea.heatmaps import Explained, Sanity, method
 from fovea.networks import Network
@@ -29,7 +28,7 @@ SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input
 METHODS = ["cam", "gradcam", "gradcam-abs", "l2caf"]
 
 
-def make(out: Path, progress: Callable[[int, int], None] = lambda done, total: None, device: str = "auto") -> Path:
+def make(out: Path, progress: Progress = quiet, device: str = "auto") -> Path:
     """Write `out`/index.html, self-contained, and return its path."""
     if (out / FILE).exists():
         raise BadChoice(f"{out} holds results, whose page would be lost: name another folder")

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fovea.basics import BadNetwork, BadPicture
+from fovea.basics import BadNetwork, BadPicture, Progress, quiet
 from fovea.heatmaps.explain import explain
 from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.methods import DEFAULT, MethodLike, find
@@ -84,7 +84,7 @@ def sanity(
     net: NetworkLike,
     pictures: Inputs,
     method: MethodLike = DEFAULT,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = quiet,
     *,
     device: str | torch.device | None = None,
     fit: str | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import THRESHOLD_RULE, BadChoice
+from fovea.basics import THRESHOLD_RULE, BadChoice, Progress, quiet
 from fovea.data import Box, Sample
 from fovea.heatmaps import HeatMaps, Target, look_at, names
 from fovea.heatmaps.methods import Method, chosen
@@ -75,9 +75,7 @@ def named(methods: Sequence[str | Method]) -> list[Method]:
     return chosen([*methods])
 
 
-def localized(
-    maps: Mapping[Key, Sequence[Job]], progress: Callable[[int, int], None] = lambda done, total: None, workers: int = 0
-) -> dict[Key, Localized]:
+def localized(maps: Mapping[Key, Sequence[Job]], progress: Progress = quiet, workers: int = 0) -> dict[Key, Localized]:
     """The boxes of every method's maps against the true ones, worked out here or by so many processes."""
     total, done = sum(map(len, maps.values())), 0
     found: dict[Key, Localized] = {}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from fovea.basics import BadChoice, BadNetwork, nearest
+from fovea.basics import BadChoice, BadNetwork, Progress, nearest, quiet
 from fovea.networks import WHITE, Network, Normalization, as_found, layout_of, normalization_of, stretch
 
 ITERATIONS = 100  # after 40 the shapes and colors are there, after 100 the grain is, too
@@ -27,7 +27,7 @@ def synthesize(
     iterations: int = ITERATIONS,
     layers: Sequence[str] | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> Tensor:
     """For each picture (N,C,H,W, 0 to 255) another of the same texture; picture i starts from noise of seed + i.
 

@@ -1,7 +1,7 @@
 """The maps of every method that a network allows, from one pass through its trunk, and why it does not allow others."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError, Progress
 from fovea.data import DataSet, Sample
 from fovea.heatmaps import COPIES, HeatMaps, last_to_run, look_at, randomized_copy, rank_correlation
 from fovea.heatmaps.explain import Method, explain
@@ -24,7 +24,6 @@ from fovea.measures.timing import Call, compare, forward, seconds
 from fovea.networks import Matching, Network, groups
 from fovea.pictures import Shown
 
-Progress = Callable[[int, int], None]
 BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
 CURVES = ("insertion", "deletion")
 SLOW = 20.0  # bare forwards from which on one measurement of a time is enough

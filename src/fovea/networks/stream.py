@@ -1,24 +1,20 @@
 """What a network gives for the pictures of a data set, and small questions about its input and output."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadPicture
+from fovea.basics import BadPicture, Progress, quiet
 from fovea.data import DataSet, Sample
 from fovea.networks.inputs import groups
 from fovea.networks.network import Network, as_found
 
 
 def outputs(
-    network: Network,
-    data: DataSet,
-    size: int,
-    skipped: list[tuple[str, str]],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    network: Network, data: DataSet, size: int, skipped: list[tuple[str, str]], progress: Progress = quiet
 ) -> Iterator[tuple[list[Sample], torch.Tensor]]:
     """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
     done = 0

@@ -18,6 +18,8 @@ from fovea.patches.scales import Choice, Look, look
 from fovea.pictures import MAX_PIXELS, Shown, about, windows
 from fovea.results import Results, ShowsBoxes, Step, drawing, marks, renamed
 
+MOST = 256  # patches at a time
+
 
 @dataclass(frozen=True)
 class PatchBatch:
@@ -134,25 +136,20 @@ def patches(seen: Look, settings: Choice, size: Sequence[int]) -> list[PatchBatc
     return found
 
 
-def judged(finder: Network, judge: Network, batch: Tensor, cut: Sequence[PatchBatch], most: int = 256) -> Tensor:
+def judged(finder: Network, judge: Network, batch: Tensor, cut: Sequence[PatchBatch]) -> Tensor:
     """The mean of the probabilities that the classifier gives to each picture's patches: N,classes."""
     with as_found(judge), torch.no_grad():
-        return added(lambda inputs: judge(inputs), finder, judge, batch, cut, most)
+        return added(lambda inputs: judge(inputs), finder, judge, batch, cut)
 
 
 def added(
-    classify: Callable[[Tensor], Tensor],
-    finder: Network,
-    judge: Network,
-    batch: Tensor,
-    cut: Sequence[PatchBatch],
-    most: int = 256,
+    classify: Callable[[Tensor], Tensor], finder: Network, judge: Network, batch: Tensor, cut: Sequence[PatchBatch]
 ) -> Tensor:
     total: Tensor | None = None
     counts = torch.zeros(len(batch), device=judge.device)
     for part in cut:
-        for start in range(0, len(part.owner), most):
-            some = PatchBatch(part.side, part.owner[start : start + most], part.boxes[start : start + most])
+        for start in range(0, len(part.owner), MOST):
+            some = PatchBatch(part.side, part.owner[start : start + MOST], part.boxes[start : start + MOST])
             inputs = translated(some.cut(batch), finder, judge)
             shares = _refused_clearly(classify, inputs, judge).float().softmax(1)
             owner = some.owner.to(shares.device)

@@ -26,6 +26,7 @@ STYLE = """article { border-bottom: 1px solid var(--line); padding: .8rem 0; ove
 article p { margin: .2rem 0; white-space: pre-wrap }
 mark { background: #ffd24a; color: #111; font-weight: 650; border-bottom: 3px solid #b26a00; padding: 0 .15em }
 .unread, .about { color: var(--dim) } .about { font-size: .9rem } .unread { text-decoration: line-through }"""
+AT_ONCE = 256  # texts
 MARKUP = {"": "{}", "mark": "<mark>{}</mark>", "unread": '<span class="unread" title="not read">{}</span>'}
 WIDTH, LINE, SHOWN = 720, 24, 600  # pixels of a drawn text and of a line of it; characters drawn on either side
 
@@ -172,11 +173,7 @@ def localize_texts(
 
 
 def text_steps(
-    network: Network,
-    texts: str | Iterable[str],
-    target: str | int | None = None,
-    branch: int | None = None,
-    at_once: int = 256,
+    network: Network, texts: str | Iterable[str], target: str | int | None = None, branch: int | None = None
 ) -> Iterator[Step[LocalizedText]]:
     """The span of each text for what it is taken for, or for a class `target`: the best of the branches' maps.
 
@@ -194,8 +191,8 @@ def text_steps(
     good = [(text, words) for text, words in read if not isinstance(words, BadText)]
     if not good:
         yield Step([], skipped, len(given), len(given))
-    for start in range(0, len(good), at_once):
-        part = good[start : start + at_once]
+    for start in range(0, len(good), AT_ONCE):
+        part = good[start : start + AT_ONCE]
         ids = torch.stack([words.ids for _, words in part]).to(network.device)
         with as_found(network), torch.no_grad():
             out = network.answer(ids)

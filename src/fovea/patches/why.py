@@ -5,13 +5,13 @@ A picture's patch is the best cell of its heatmap. Patches of several pictures a
 cell alone says for the class, before attention, which depends on the rest of the picture, weighs it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, bounded
+from fovea.basics import BadChoice, BadPicture, Progress, bounded, quiet
 from fovea.data import DataSet, Sample, pictures_of
 from fovea.networks import Matching, Network, groups, match
 from fovea.patches.localize import NOTE, LocalizeOptions
@@ -21,7 +21,6 @@ from fovea.patches.scales import branches_of, look, seen_by_branches
 from fovea.pictures import Given, Shown
 from fovea.results import Results
 
-Progress = Callable[[int, int], None]
 BY_CAM = LocalizeOptions(method="cam")
 EVERY = 48  # pictures of a class that are searched for a representative one
 
@@ -35,7 +34,7 @@ def for_class(
     most: int = 8,
     options: LocalizeOptions = BY_CAM,
     batch: int = 16,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> ClassReport:
     """Fig. 8. Of `options`, `branch` counts, and `method` and `side` for networks without branches; a method's values
     must compare between pictures, as those of cam do and those of l2caf, whose filters all have the norm 1, do not."""
@@ -94,7 +93,7 @@ def for_pictures(
     data: DataSet | None = None,
     *,
     batch: int = 16,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> Results[PictureReport]:
     """Fig. 9, for pictures of the class `true`; `data` has the pictures of what they were mistaken for."""
     branches_of(network)
@@ -110,7 +109,7 @@ def for_pictures(
 
 @bounded
 def disagreements(
-    network: Network, data: DataSet, *, most: int = 6, batch: int = 16, progress: Progress = lambda done, total: None
+    network: Network, data: DataSet, *, most: int = 6, batch: int = 16, progress: Progress = quiet
 ) -> Results[PictureReport]:
     """Fig. 9, for a few pictures of a set where the narrowest and the widest branch disagree, one of them wrong.
 
@@ -175,7 +174,7 @@ def representatives(
     matching: Matching,
     names: Collection[str],
     batch: int = 16,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> dict[tuple[str, int], PatchOf]:
     """For each of these classes and each branch's side the picture of the class whose patch speaks most for it."""
     kept: list[Sample] = []

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import BadChoice, Bound, bounded
+from fovea.basics import BadChoice, Bound, Progress, bounded, quiet
 from fovea.basics import boxes as regions
 from fovea.data import DataSet
 from fovea.models.protopnet import NOWHERE, ProtoPNetOutput, prototypes_of, similarity_of
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order, input_of
 from fovea.pictures import MAX_PIXELS, Picture, Placement, Shown, box_on_pixels
 from fovea.prototypes.figure import Box, Shelf
-from fovea.prototypes.ranking import Progress, Ranked, rank
+from fovea.prototypes.ranking import Ranked, rank
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
 from fovea.results import Results, Step
 
@@ -56,7 +56,7 @@ def nearest(
     batch: int = 64,
     device: str | None = None,
     kept: Path | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> Results[Prototype]:
     """What prototypes were projected on, and the `count` pictures of the data, their own left out, that have the most
     similar parts. `data` is what the network was trained on; `prototypes` are numbers, all unless given. In the folder
@@ -109,7 +109,7 @@ def looks_like(
     batch: int = 64,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> Results[LooksLike]:  # a public door: every option by its name
     """What each picture is taken for, and the `count` prototypes that contribute the most to that answer; of those that
     were projected on one cell, the first.

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fovea.basics import BadPicture, plain, whole
+from fovea.basics import BadPicture, Progress, plain, whole
 from fovea.data import DataSet
 from fovea.models.protopnet import prototypes_of
 from fovea.networks import Network, as_found, groups
@@ -19,7 +18,6 @@ from fovea.networks.weights import hash_of
 
 FOLDER = Path("out/alike")
 LEAST = 16  # pictures kept of each prototype
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,9 @@ class Maps:
     lost: tuple[tuple[Neighbor, str], ...] = ()
 
 
+Ready = tuple[Neighbor, Tensor, Shown]  # a neighbor as the network takes it
+
+
 def maps_of(network: Network, picture: Picture, neighbors: Sequence[Neighbor], max_pixels: int = MAX_PIXELS) -> Maps:
     try:
         return _maps(network, picture, neighbors, max_pixels)
@@ -59,7 +62,7 @@ def maps_of(network: Network, picture: Picture, neighbors: Sequence[Neighbor], m
 
 def _maps(network: Network, picture: Picture, neighbors: Sequence[Neighbor], max_pixels: int) -> Maps:
     query, shown = _prepared(network, picture, max_pixels)
-    ready, lost = list[tuple[Neighbor, Tensor, Shown]](), list[tuple[Neighbor, str]]()
+    ready, lost = list[Ready](), list[tuple[Neighbor, str]]()
     for neighbor in neighbors:
         try:
             tensor, place = _prepared(network, neighbor.picture, max_pixels)
@@ -86,12 +89,7 @@ def _prepared(network: Network, picture: Picture, max_pixels: int) -> tuple[Tens
 
 
 def _pairs(
-    network: Network,
-    made: Cut,
-    alone: Opened,
-    query: Tensor,
-    shown: Shown,
-    others: Sequence[tuple[Neighbor, Tensor, Shown]],
+    network: Network, made: Cut, alone: Opened, query: Tensor, shown: Shown, others: Sequence[Ready]
 ) -> HeatMaps:
     """What `explain(…, target='pair')` gives for query, neighbor, query, neighbor, …: 2K maps."""
     batch = torch.cat([tensor for _, tensor, _ in others])  # K,C,H,W

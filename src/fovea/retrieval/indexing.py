@@ -3,7 +3,7 @@
 import glob
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, demand_bounds, demand_kinds, shown
+from fovea.basics import BadChoice, BadNetwork, BadPicture, Progress, demand_bounds, demand_kinds, quiet, shown
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
@@ -53,7 +53,7 @@ def index(
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
     fit: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> Indexed:
     """Embeddings of every picture of folders, globs and files, in one file that `open_index` opens.
 

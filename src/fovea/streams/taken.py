@@ -1,6 +1,6 @@
 """Patches looked for in pictures as a network takes them, so that they are found in what it will be shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, Progress, quiet
 from fovea.data import DataSet, Sample, Source
 from fovea.models.twostream import EMBEDDED, TwoStream
 from fovea.networks import Network
@@ -37,12 +37,7 @@ def source_of(module: TwoStream) -> str | None:
     return None if module.source is None else without_folders(module.source)
 
 
-def patches_of(
-    network: Network,
-    data: DataSet,
-    device: torch.device,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Extracted | None:
+def patches_of(network: Network, data: DataSet, device: torch.device, progress: Progress = quiet) -> Extracted | None:
     """The patches of every picture by a two-stream network's own source, in pixels of its input, kept on disk; None
     where the network has no local stream, or a localizer inside it."""
     module, prepare = cast(TwoStream, network.module), cast(Prepare, network.transform)
