@@ -94,6 +94,8 @@ def _keys(rows: Iterable[Row]) -> list[str]:
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table of a page."""
+    if not header:
+        raise ValueError("a table has at least one column")
     lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
     return [lines[0], "|" + "---|" * len(header), *lines[1:]]
 

@@ -114,12 +114,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _beside(papers: Sequence[Paper], result: Written) -> list[str]:
-    rows = []
+    lines = ["| | ours | the paper's | difference | paper | how the set-ups differ |", "|---|---|---|---|---|---|"]
     for paper in papers:
         ours, what = _ours(paper, result) / paper.scale, " ".join(map(str, paper.row.values()))
         cells = [f"{what} {paper.key}".strip(), f"{ours:.4g}", f"{paper.says:.4g}", f"{ours - paper.says:+.3g}"]
-        rows.append([*cells, paper.paper, paper.differs])
-    return markdown(["", "ours", "the paper's", "difference", "paper", "how the set-ups differ"], rows)
+        lines.append("| " + " | ".join([*cells, paper.paper, paper.differs]) + " |")
+    return lines
 
 
 def _ours(paper: Paper, result: Written) -> float:
