@@ -272,7 +272,9 @@ def test_the_order_in_which_methods_are_named_decides_nothing() -> None:
         made("c", 0.6, 0.4, 0.1, x_forward=4.0),
         made("d", 0.6, 0.4, 0.1, sanity_last=0.7),
     ]
-    found = [advise([*order, CONTROL], compare([*order, CONTROL])) for order in permutations(given)]
+    compared, other = compare([*given, CONTROL]), compare([CONTROL, *reversed(given)])
+    assert (compared.alone, compared.against) == (other.alone, other.against)
+    found = [advise([*order, CONTROL], compared) for order in permutations(given)]
     assert {advice.recommended for advice in found} == {"l2caf"}  # the default, of those that are level
     assert {advice.level for advice in found} == {("b", "gradcam", "l2caf")}
     assert len({advice.sentences[1:4] for advice in found}) == 1

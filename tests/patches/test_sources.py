@@ -101,7 +101,7 @@ def opened(named: Callable[..., str]) -> Callable[[str], Opened]:
             name = "tnet-bagnet77"
         if kind.startswith("rollout"):
             name = "timm/test_vit"
-        options = {"width": 0.25} if name == "tnet-bagnet77" else {}
+        options = {"tnet-bagnet77": {"width": 0.25}, "smallnet": {"side": 64}}.get(name, {})
         network = zoo.load(name, pretrained=False, classes=3, options=options)
         return open_source(f"{kind}:{named('network', network)}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fovea.basics import BadChoice, BadPicture, announce
+from fovea.basics import BadChoice, BadPicture, Progress, announce
 from fovea.heatmaps import COPIES, names, usual
 from fovea.heatmaps.methods import Method
 from fovea.measures import Figures, Run, measure, trust_maps
@@ -86,13 +86,12 @@ def trust(
         for one in measured
     ]
     run.skipped += skipped.items()
-    words = list(advice.sentences)
-    details = {"recommended": advice.recommended, "level": list(advice.level), "recommendation": words}
+    told = {"recommended": advice.recommended, "level": list(advice.level), "recommendation": list(advice.sentences)}
     return run.figures(
         rows,
         _settings(network, how, bool(drawn), count, steps) | {"random": f"uniform values in the cells, seed {seed}"},
-        details=details | {"refused": looking.refused},
-        notes=(GOOD, *words),
+        details=told | {"refused": looking.refused},
+        notes=(GOOD, *advice.sentences),
         warnings=refusals(looking.refused),
     )
 
@@ -148,11 +147,11 @@ def _methods(given: Sequence[str | Method] | None, seed: int) -> list[Method]:
     return [*methods, *methods_or_control([RANDOM], seed)]
 
 
-def _shared(progress: trust_maps.Progress, *sizes: int) -> list[trust_maps.Progress]:
+def _shared(progress: Progress, *sizes: int) -> list[Progress]:
     """A progress for each part of the work; their sizes are about as long as they take."""
     total = sum(sizes)
 
-    def of(start: int, size: int) -> trust_maps.Progress:
+    def of(start: int, size: int) -> Progress:
         return lambda done, whole: progress(start + size * done // max(whole, 1), total)
 
     return [of(sum(sizes[:i]), size) for i, size in enumerate(sizes)]

@@ -18,8 +18,6 @@ from fovea.patches.scales import Choice, Look, look
 from fovea.pictures import MAX_PIXELS, Shown, about, windows
 from fovea.results import Results, ShowsBoxes, Step, drawing, marks, renamed
 
-MOST = 256  # patches at a time
-
 
 @dataclass(frozen=True)
 class PatchBatch:
@@ -143,13 +141,18 @@ def judged(finder: Network, judge: Network, batch: Tensor, cut: Sequence[PatchBa
 
 
 def added(
-    classify: Callable[[Tensor], Tensor], finder: Network, judge: Network, batch: Tensor, cut: Sequence[PatchBatch]
+    classify: Callable[[Tensor], Tensor],
+    finder: Network,
+    judge: Network,
+    batch: Tensor,
+    cut: Sequence[PatchBatch],
+    most: int = 256,
 ) -> Tensor:
     total: Tensor | None = None
     counts = torch.zeros(len(batch), device=judge.device)
     for part in cut:
-        for start in range(0, len(part.owner), MOST):
-            some = PatchBatch(part.side, part.owner[start : start + MOST], part.boxes[start : start + MOST])
+        for start in range(0, len(part.owner), most):
+            some = PatchBatch(part.side, part.owner[start : start + most], part.boxes[start : start + most])
             inputs = translated(some.cut(batch), finder, judge)
             shares = _refused_clearly(classify, inputs, judge).float().softmax(1)
             owner = some.owner.to(shares.device)
