@@ -19,13 +19,17 @@ from .iterative import Descent as Descent
 from .look import Finding as Finding
 from .look import Look as Look
 from .look import score_of as score_of
+from .methods import ALL as ALL
 from .methods import DEFAULT as DEFAULT
+from .methods import Method as Method
 from .methods import MethodLike as MethodLike
 from .methods import chosen as chosen
+from .methods import find as find
 from .methods import in_words as in_words
 from .methods import known as known
 from .methods import method as method
 from .methods import names as names
+from .methods import parted as parted
 from .methods import usual as usual
 from .methods.l2caf import L2CAF as L2CAF
 from .methods.l2caf import different as different

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fovea.basics import RESAMPLES, BadChoice, by_bootstrap, interval
 from fovea.data import DataSet
-from fovea.measures import Figures, Run, measure
+from fovea.measures import Figures, Run, Tally, measure
 from fovea.measures.confusion import Confusion
-from fovea.measures.tally import Tally
 from fovea.networks import Matching, Network, match, outputs, rank_of, width_of
 
 SMALL, PAIRS = 100, 50  # classes whose whole matrix is written; confused pairs written

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice
 from fovea.data import Box, Shot, Shots, boxes_of
-from fovea.heatmaps import HeatMaps, look_at
-from fovea.heatmaps.explain import Method
+from fovea.heatmaps import HeatMaps, Method, look_at
 from fovea.measures import Figures, Run, measure
 from fovea.measures.localized import named
 from fovea.measures.patch_parts import inside_any

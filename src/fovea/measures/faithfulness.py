@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.basics import BadChoice
-from fovea.heatmaps import look_at
-from fovea.heatmaps.explain import Method
+from fovea.heatmaps import Method, look_at
 from fovea.measures import Figures, Run, measure, plots
 from fovea.measures.curves import KINDS, Curve, Kind, area_under, best, curve, filling, joined, kind_of, places
 from fovea.measures.localized import cells_of

@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import RESAMPLES, BadChoice, interval_of_means
-from fovea.measures import Figures, Run, measure
+from fovea.measures import Figures, Run, Tally, measure
 from fovea.measures.figures import cell
 from fovea.measures.plots import Rows, sheet, style
 from fovea.measures.runner import Input
-from fovea.measures.tally import Tally
 from fovea.networks import as_found, match, rank_of
 from fovea.streams import Streams, source_of
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from fovea.basics import THRESHOLD_RULE, BadChoice, Progress, quiet
 from fovea.data import Box, Sample
-from fovea.heatmaps import HeatMaps, Target, look_at, names
-from fovea.heatmaps.methods import Method, chosen
+from fovea.heatmaps import HeatMaps, Method, Target, chosen, look_at, names
 from fovea.measures.boxes import Localized, ious_of
 from fovea.measures.runner import Run
 from fovea.networks import Network

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from fovea.basics import BadChoice
-from fovea.measures import Figures, Run, measure
+from fovea.measures import EVERY, Chosen, Figures, Run, measure
 from fovea.measures.attacks import FGSM, Victims
 from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
-from fovea.measures.tally import EVERY, Chosen
 from fovea.networks import WHITE, Network, normalization_of
 from fovea.patches import Choice, choice, judged, look, patches
 

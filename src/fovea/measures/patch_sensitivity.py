@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fovea.basics import BadChoice
-from fovea.measures import Figures, Run, measure
+from fovea.measures import Figures, Run, mean, measure
 from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
-from fovea.measures.tally import mean
 from fovea.networks import Network
 from fovea.patches import PatchBatch, Scale, Settings, for_test, pick
 

@@ -13,8 +13,7 @@ from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import inside_any
 from fovea.measures.timing import timed
 from fovea.networks import THREADS
-from fovea.patches import Opened, without_folders
-from fovea.patches.opening import Patches, open_source
+from fovea.patches import Opened, Patches, open_source, without_folders
 from fovea.pictures import batched, decoded
 
 KEYS = ("patches", "centre_in_box", "centre_in_box_all", "chance", "mean_area", "iou")

@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import by_bootstrap, interval
-from fovea.measures import Figures, Run, measure
+from fovea.measures import EVERY, Chosen, Figures, Run, mean, measure
 from fovea.measures.patch_parts import MACS, OVERALL, ROLES, Costs, Part, Row, Trial, alone, answer, without, words
 from fovea.measures.plots import Rows, hatched, sheet, style
-from fovea.measures.tally import EVERY, Chosen, mean
 from fovea.networks import WHITE, Network, blank, macs, normalization_of
 from fovea.patches import Choice, PatchBatch, Scale, choice, judged, patches
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from fovea.basics import REFERENCE, BadChoice, nearest
-from fovea.heatmaps import Aim, Finding, Look, MethodLike, names
-from fovea.heatmaps.methods import ALL, Method, chosen, find, parted
+from fovea.heatmaps import ALL, Aim, Finding, Look, Method, MethodLike, chosen, find, names, parted
 
 RANDOM = "random"
 

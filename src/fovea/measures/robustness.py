@@ -10,9 +10,8 @@ from torch import Tensor
 
 from fovea import networks
 from fovea.basics import BadChoice, BadNetwork
-from fovea.measures import Figures, Run, measure
+from fovea.measures import Figures, Run, Tally, mean, measure
 from fovea.measures.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Victims, attack_of, images, parsed
-from fovea.measures.tally import Tally, mean
 from fovea.networks import WHITE, Matching, Network, NetworkLike, Normalization, as_found, match, normalization_of
 from fovea.results import drawing
 

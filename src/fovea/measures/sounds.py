@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 
 from fovea.basics import BadChoice, by_bootstrap, interval
 from fovea.data import Sounds
-from fovea.measures import Figures, Run, measure
-from fovea.measures.tally import Tally, mean
+from fovea.measures import Figures, Run, Tally, mean, measure
 from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks import Network, as_found, rank_of
 

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from fovea.basics import BadChoice, BadPicture, Progress, announce
-from fovea.heatmaps import COPIES, names, usual
-from fovea.heatmaps.methods import Method
-from fovea.measures import Figures, Run, measure, trust_maps
+from fovea.heatmaps import COPIES, Method, names, usual
+from fovea.measures import Figures, Run, mean, measure, trust_maps
 from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.curves import KINDS
 from fovea.measures.localized import THRESHOLD, localized
 from fovea.measures.random_control import RANDOM, methods_or_control
 from fovea.measures.runner import refusals
-from fovea.measures.tally import mean
 from fovea.measures.trust_figure import draw as draw
 from fovea.measures.trust_rules import MEASURES, RULES, Comparison, Measured, advise, compare
 from fovea.networks import Network

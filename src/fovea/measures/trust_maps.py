@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from fovea.basics import BadChoice, FoveaError, Progress
 from fovea.data import DataSet, Sample
-from fovea.heatmaps import COPIES, HeatMaps, last_to_run, look_at, randomized_copy, rank_correlation
-from fovea.heatmaps.explain import Method, explain
+from fovea.heatmaps import COPIES, HeatMaps, Method, last_to_run, look_at, randomized_copy, rank_correlation
+from fovea.heatmaps.explain import explain
 from fovea.measures.curves import KINDS, area_under, best, filling, places, under_masks
 from fovea.measures.localized import Job, cells_of
 from fovea.measures.random_control import RANDOM

@@ -17,11 +17,10 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from fovea.basics import BadChoice, by_bootstrap, interval, student
 from fovea.data import DataSet, Sample
 from fovea.glimpses import at_level, covered, overview_alone, where_it_looked, without_overview
-from fovea.measures import Figures, Run, measure, seeds
+from fovea.measures import Figures, Run, Tally, mean, measure, seeds
 from fovea.measures.cost import noise, spent
 from fovea.measures.plots import Rows, sheet, style
 from fovea.measures.runner import Input
-from fovea.measures.tally import Tally, mean
 from fovea.models.glimpsing import Glimpsing, walked
 from fovea.networks import Matching, Network, answered, as_found, blank, input_of, input_shape, macs, match, parameters
 from fovea.pictures import inwards

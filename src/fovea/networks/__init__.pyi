@@ -9,6 +9,7 @@ from .cost import peak_mb as peak_mb
 from .cost import peak_megabytes as peak_megabytes
 from .cost import statistics as statistics
 from .cutting import Cut as Cut
+from .cutting import Opened as Opened
 from .cutting import cut as cut
 from .cutting.heads import Head as Head
 from .cutting.parts import root as root

@@ -1,3 +1,5 @@
+from .cache import Extracted as Extracted
+from .cache import extract as extract
 from .classify import PatchBatch as PatchBatch
 from .classify import added as added
 from .classify import judged as judged
@@ -20,7 +22,9 @@ from .media import medium_of as medium_of
 from .media import refuse_unused as refuse_unused
 from .media import sort_out as sort_out
 from .opening import Opened as Opened
+from .opening import Patches as Patches
 from .opening import Shape as Shape
+from .opening import open_source as open_source
 from .patching import default_file as default_file
 from .scales import SIDE as SIDE
 from .scales import Anchored as Anchored

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, BadNetwork
-from fovea.heatmaps import look_at
-from fovea.heatmaps.methods import find
+from fovea.heatmaps import find, look_at
 from fovea.models.anchoring import AnchorNetOutput
 from fovea.networks import Network, as_found, geometry
 from fovea.networks.geometry.cells import Geometry

@@ -13,8 +13,7 @@ from torch import Tensor
 from fovea.basics import BadPicture, Progress, plain, whole
 from fovea.data import DataSet
 from fovea.models.protopnet import prototypes_of
-from fovea.networks import Network, as_found, groups
-from fovea.networks.weights import hash_of
+from fovea.networks import Network, as_found, groups, hash_of
 
 FOLDER = Path("out/alike")
 LEAST = 16  # pictures kept of each prototype

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadNetwork, BadPicture
-from fovea.heatmaps import HeatMaps, concat, look_at, look_into
-from fovea.heatmaps.explain import find
-from fovea.networks import Cut, Network, as_found, cut
-from fovea.networks.cutting import Opened
+from fovea.heatmaps import HeatMaps, concat, find, look_at, look_into
+from fovea.networks import Cut, Network, Opened, as_found, cut
 from fovea.pictures import MAX_PIXELS, Picture, Shown
 
 OWN, PAIR = "l2caf-oblivious", "l2caf"

@@ -10,7 +10,7 @@ from torch import Tensor
 from fovea.models.twostream import TwoStream, Views
 from fovea.networks import Network, alone
 from fovea.networks.completion import completion
-from fovea.patches.opening import open_source
+from fovea.patches import open_source
 from fovea.pictures import Prepare, from_array
 
 Box = tuple[float, float, float, float]

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, nearest
-from fovea.heatmaps import HeatMaps, look_at, look_into
-from fovea.heatmaps.explain import find
+from fovea.heatmaps import HeatMaps, find, look_at, look_into
 from fovea.models.localstream import LocalStream, Steps
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOutput
-from fovea.networks import Head, Layout, Network, wrap
-from fovea.networks.cutting.parts import Opened
+from fovea.networks import Head, Layout, Network, Opened, wrap
 from fovea.pictures import Placement, Shown
 
 SELF_ATTENTION = "self-attention"

@@ -12,8 +12,7 @@ from fovea.basics import BadChoice, Progress, quiet
 from fovea.data import DataSet, Sample, Source
 from fovea.models.twostream import EMBEDDED, TwoStream
 from fovea.networks import Network
-from fovea.patches import without_folders
-from fovea.patches.cache import Extracted, extract
+from fovea.patches import Extracted, extract, without_folders
 from fovea.pictures import Prepare, from_array
 from fovea.streams.completion import filled
 

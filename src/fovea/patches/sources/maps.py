@@ -9,8 +9,7 @@ from PIL import Image
 
 from fovea.basics import SHARE, BadChoice, BadNetwork
 from fovea.basics import boxes as regions
-from fovea.heatmaps import look_at
-from fovea.heatmaps.methods import find
+from fovea.heatmaps import find, look_at
 from fovea.networks import Network, groups
 from fovea.patches.sources import Finder, Opening, Scored, opening_of
 from fovea.pictures import FINE, Placement, enlarged, on_pixels
