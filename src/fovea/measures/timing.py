@@ -17,7 +17,8 @@ Call = Callable[[], Any]
 T = TypeVar("T")
 CLASSES = 1000  # of networks without weights at hand
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-WARM_UP = 3  # calls of each that are not counted: the first ones choose kernels and take memory
+WARM_UP = 2  # calls of each that are not counted: the first ones choose kernels and take memory
+FEWEST, LONG = 3, 60.0  # rounds that are taken however long they are; seconds after which they are enough
 
 
 def now(device: torch.device | None = None) -> float:
@@ -76,17 +77,19 @@ def built(name: str, device: str = "cpu", precision: str = "fp32", seed: int = 0
 def compare(
     bare: Call, calls: dict[tuple[str, str], Call], rounds: int, device: torch.device | None = None
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Each call between two bare forwards, round after round: the median ratio and the median seconds."""
+    """Each call between two bare forwards, a minute of rounds at most: the median ratio and the median seconds."""
     for call in (bare, *calls.values()):
         for _ in range(WARM_UP):
             call()
     taken: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in calls}
-    order, generator = list(calls), random.Random(0)
+    order, generator, begun = list(calls), random.Random(0), now()
     for turn in range(rounds):
+        if turn >= FEWEST and now() - begun > LONG:
+            break
         generator.shuffle(order)
         before = seconds(bare, device)
         for key in order:
-            if turn >= 3 and median(ratio for ratio, _ in taken[key]) > 2.5:
+            if turn >= FEWEST and median(ratio for ratio, _ in taken[key]) > 2.5:
                 continue  # a slow one is known well enough
             spent, after = seconds(calls[key], device), seconds(bare, device)
             taken[key].append((2 * spent / (before + after), spent))
