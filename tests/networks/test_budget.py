@@ -1,5 +1,7 @@
 """Networks that are too large are refused before their memory is taken."""
 
+from pathlib import Path
+
 import pytest
 import timm
 import torch
@@ -22,6 +24,17 @@ def test_what_is_built_within_it_is_the_same(name: str) -> None:
     with Budget(name):
         within = built(name)
     assert all(torch.equal(value, within[key]) for key, value in built(name).items())
+
+
+def test_weights_that_come_from_a_file_are_not_drawn_first(tmp_path: Path) -> None:
+    net = fovea.load("timm/test_vit", pretrained=False)
+    net.save(file := tmp_path / "weights.safetensors")
+    before = torch.get_rng_state()
+    state = fovea.load(file).module.state_dict()
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(value, state[key]) for key, value in net.module.state_dict().items())
+    head = fovea.load(file, classes=7).module.get_submodule("head")
+    assert head.get_parameter("weight").any()  # a new one is drawn
 
 
 def test_one_tensor_that_is_too_large() -> None:

@@ -147,6 +147,7 @@ def test_other_sizes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     net = bright()
     assert net.step() == 16  # of 64 x 64 a quarter at most
     ran = net.module.ran  # type: ignore[union-attr]
+    assert ran == 1  # at the other size alone: how many classes there are is known
     assert net.fitted("whole").transform.step == 16  # type: ignore[union-attr]
     assert net.module.ran == ran  # type: ignore[union-attr]
     assert fovea.wrap(Stacked(), Prepare((24, 24)), labels=5).step() == 0  # a fixed number of cells
@@ -154,6 +155,16 @@ def test_other_sizes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fovea.wrap(Pooled(), PREPARE, labels=5).step() == 16
     monkeypatch.setattr(networks, "STEPS", ())
     assert fovea.wrap(Pooled(), PREPARE, labels=5).step() == 0
+
+
+def test_how_often_a_network_runs_before_its_first_map_and_its_second() -> None:
+    net, shapes = fovea.load("timm/test_efficientnet", pretrained=False), list[tuple[int, ...]]()
+    stem = net.module.get_submodule("conv_stem")
+    stem.register_forward_hook(lambda _, given, __: shapes.append(tuple(given[0].shape)))
+    for most in (4, 1):  # another size tried, twice for the cut and its check, the map itself
+        shapes.clear()
+        fovea.explain(net, Image.new("RGB", (320, 240)))
+        assert len(shapes) <= most, shapes
 
 
 @pytest.mark.parametrize("own", [(224, 224), (240, 240), (128, 256), (64, 48)])

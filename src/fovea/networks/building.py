@@ -18,13 +18,20 @@ Load = Callable[..., Network]  # fovea.load
 
 
 def build(
-    load: Load, name: str, pretrained: bool, classes: int | None, options: dict[str, Any], values: int = MOST
+    load: Load,
+    name: str,
+    pretrained: bool,
+    classes: int | None,
+    options: dict[str, Any],
+    values: int = MOST,
+    drawn: bool = True,
 ) -> Network:
-    """`load` gives the networks that others are built over; `values` is how many numbers it may have at most."""
+    """`load` gives the networks that others are built over; `values` is how many numbers it may have at most, of which
+    none are random where they are not `drawn`."""
     given = dict(options)
     demand_options(given, f"{name}: ")
     try:
-        with Budget(name, values), uncollected():  # timm is imported, too
+        with Budget(name, values, drawn), uncollected():  # timm is imported, too
             return _built(load, name, pretrained, classes, given)
     except TypeError as error:  # the builder's own refusal
         if not options:

@@ -118,14 +118,15 @@ def _trained(
     its tensors."""
     about = facts(path)
     labels = about.labels if about.network == kind else None
-    network = build(loads, kind, False, len(labels) if labels else None, options, values)
+    new = classes is not None  # a last layer, which no file has
+    network = build(loads, kind, False, len(labels) if labels else None, options, values, new)
     if classes is None and of_extractor(state, network.module) is not state:
         raise BadChoice(
             f"{path} is a TNet's: its features fit {kind}, which needs a last layer of its own. Give classes=N "
             "for a new one to train, or load the file itself"
         )
     told = None if labels else classes_in(state, network.module)
-    network = network if told is None else build(loads, kind, False, told, options, values)
+    network = network if told is None else build(loads, kind, False, told, options, values, new)
     put(network.module, state, path)
     if classes is not None:
         new_head(network, classes)
