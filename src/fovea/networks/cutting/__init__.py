@@ -19,6 +19,7 @@ from fovea.networks.cutting.folding import stages_of_method
 from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.heads import Head, SecondPart, Stages
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
+from fovea.networks.cutting.lean import lean_method
 from fovea.networks.cutting.parts import Cut, Opened, Trunk, one_map, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.layout import layout_of
@@ -126,4 +127,10 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
     layout = layout_of(features, batch)
     if not same or layout is None or not are_read(output, [features], batch)[0]:
         return None
-    return Cut("forward_features", "timm", enter)
+    # a GPU waits for Python where batches are small; on a CPU, tracing takes longer than it saves
+    short = lean_method(module, "forward_features", batch) if batch.device.type == "cuda" else None
+    if short is None:
+        return Cut("forward_features", "timm", enter)
+    run, current = short
+    first = first_part(network, lambda batch: (run(batch), ()))
+    return Cut("forward_features", "timm", enter, current)

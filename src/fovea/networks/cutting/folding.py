@@ -67,8 +67,8 @@ class _HeadTracer(Tracer):
     """Goes into the layers of other libraries, and takes the branches that features of this shape take."""
 
     def __init__(self, name: str, features: Tensor) -> None:
-        super().__init__()
-        self.traced_func_name, self.features = name, features
+        super().__init__(name)
+        self.features = features
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return fx.Tracer.is_leaf_module(self, m, module_qualified_name) or bool(

@@ -1,8 +1,6 @@
 """Cut a traced module: its graph split at a node into input to features, and features to output."""
 
 import operator
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -12,7 +10,7 @@ from fovea.basics import FoveaError
 from fovea.networks.cutting.choosing import POOLS, choose, stirred
 from fovea.networks.cutting.parts import Cut, need_space
 from fovea.networks.cutting.splitting import split
-from fovea.networks.cutting.tracing import traced
+from fovea.networks.cutting.tracing import traced, unchanged
 from fovea.networks.running import Runnable
 
 
@@ -44,18 +42,7 @@ def graph_cut(network: Runnable, batch: Tensor, layer: str | None) -> Cut | None
     # tracing may have taken another branch than the network takes
     if not torch.allclose(enter(batch, False)[1], network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
         return None
-    return Cut(_layer_name(node), "graph", enter, _unchanged(network.module, graph, rest))
-
-
-def _unchanged(module: nn.Module, *graphs: fx.GraphModule) -> Callable[[], bool]:
-    """Are the tensors that graphs read by name still the module's own? Moving a module replaces its buffers."""
-    reads = {str(n.target): graph for graph in graphs for n in graph.graph.nodes if n.op == "get_attr"}
-    read = [(name, attrgetter(name)(graph)) for name, graph in reads.items() if not name.startswith("_tensor_constant")]
-
-    def unchanged() -> bool:
-        return all(attrgetter(name)(module) is value for name, value in read)
-
-    return unchanged
+    return Cut(_layer_name(node), "graph", enter, unchanged(network.module, graph, rest))
 
 
 class _Recorder(fx.Interpreter):

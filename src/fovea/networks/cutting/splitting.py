@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from fovea.networks.cutting.folding import stages
 from fovea.networks.cutting.heads import Head, SecondPart
+from fovea.networks.cutting.lean import lean
 from fovea.networks.cutting.parts import Enter, Trunk, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.cutting.tokens import read_rows_alone
@@ -41,7 +42,7 @@ def split(
     for n in nodes[: place + 1]:
         copied[n] = first.node_copy(n, lambda m: copied[m])
     first.output((copied[node], tuple(copied[n] for n in needed)))
-    start, rest = fx.GraphModule(traced, first).forward, _second(traced, node, needed, values, fewer=False)
+    start, rest = lean(fx.GraphModule(traced, first)), _second(traced, node, needed, values, fewer=False)
     known, of_rows = [values[n] for n in needed], None
     try:
         with torch.no_grad():
@@ -52,7 +53,7 @@ def split(
         of_rows = _of_rows([values[node], *rest.also(known)], [features, *rest.also(given)])
     except Exception:  # it takes one picture at a time, or hands over what cannot be compared
         written = tuple(isinstance(value, Tensor) for value in (values[node], *rest.also(known)))
-    run, prepared = rest.graph.forward, cache(partial(stages, rest.graph))
+    run, prepared = lean(rest.graph), cache(partial(stages, rest.graph))
 
     def first_values(batch: Tensor) -> tuple[Tensor, Sequence[Any]]:
         features, given = start(batch)

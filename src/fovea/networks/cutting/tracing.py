@@ -1,6 +1,8 @@
 """A module as a graph, followed in one thread without a trace left on it."""
 
 import threading
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from torch import fx, nn
@@ -13,11 +15,11 @@ class Tracer(fx.Tracer):
     """Follows one thread. While it does, torch has every module of the process call it: those of other threads go on
     as they would without it."""
 
-    def __init__(self) -> None:
+    def __init__(self, method: str = "forward") -> None:
         from timm.models._features_fx import get_notrace_functions
 
         super().__init__(autowrap_functions=tuple(get_notrace_functions()))
-        self.thread = threading.get_ident()
+        self.traced_func_name, self.thread = method, threading.get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return runs_whole(m) or bool(m._forward_hooks or m._forward_pre_hooks)  # whose hooks want tensors
@@ -51,3 +53,21 @@ def traced(module: nn.Module, tracer: Tracer | None = None) -> fx.GraphModule | 
             for name in now.keys() - then.keys():
                 del now[name]
             now.update((name, value) for name, value in then.items() if now.get(name) is not value)
+
+
+def unchanged(module: nn.Module, *graphs: fx.GraphModule) -> Callable[[], bool]:
+    """Tells whether the tensors that graphs read by name are still the module's own (moving a module replaces its
+    buffers), and the layers that they call run what their class says."""
+    nodes = [(n, graph) for graph in graphs for n in graph.graph.nodes]
+    tensors = {str(n.target): graph for n, graph in nodes if n.op == "get_attr"}
+    read = [
+        (name, attrgetter(name)(graph)) for name, graph in tensors.items() if not name.startswith("_tensor_constant")
+    ]
+    called = [vars(graph.get_submodule(str(n.target))) for n, graph in nodes if n.op == "call_module"]
+    replaced = sum("forward" in layer for layer in called)
+
+    def same() -> bool:
+        kept = all(attrgetter(name)(module) is value for name, value in read)
+        return kept and sum("forward" in layer for layer in called) == replaced
+
+    return same
