@@ -21,7 +21,8 @@ GRAD_CAM = {"gradcam": "GradCAM", "gradcam++": "GradCAMPlusPlus", "hirescam": "H
 def peers(module: nn.Module, pixels: Tensor, methods: Sequence[str]) -> dict[Key, Call]:
     """The maps of the class that each picture's output puts first, by every library that is installed.
 
-    Of a transformer, whose tokens are no map, grad-cam alone says how: after the last block's first norm.
+    A library is imported by its first call, so that what is wrong with it fails there. Of a transformer, whose tokens
+    are no map, grad-cam alone says how: after the last block's first norm.
     """
     with torch.no_grad():
         classes = module(pixels).argmax(1).tolist()
@@ -55,11 +56,11 @@ def _apart(module: nn.Module) -> nn.Module:
 
 
 def _by_torchcam(module: nn.Module, pixels: Tensor, methods: Sequence[str], classes: list[int]) -> dict[Key, Call]:
-    import torchcam.methods
-
     layer = last_map(module, pixels)
 
     def call(kind: str) -> Any:
+        import torchcam.methods
+
         with getattr(torchcam.methods, kind)(module, layer) as extractor:
             return extractor(classes, module(pixels))
 
@@ -67,17 +68,17 @@ def _by_torchcam(module: nn.Module, pixels: Tensor, methods: Sequence[str], clas
 
 
 def _by_captum(module: nn.Module, pixels: Tensor, methods: Sequence[str], classes: list[int]) -> dict[Key, Call]:
-    from captum.attr import LayerGradCam
-
     layer = last_map(module, pixels)
-    call = lambda: LayerGradCam(module, layer).attribute(pixels, target=classes)  # noqa: E731
+
+    def call() -> Any:
+        from captum.attr import LayerGradCam
+
+        return LayerGradCam(module, layer).attribute(pixels, target=classes)
+
     return {("captum", "gradcam"): call} if "gradcam" in methods else {}
 
 
 def _by_grad_cam(module: nn.Module, pixels: Tensor, methods: Sequence[str], classes: list[int]) -> dict[Key, Call]:
-    import pytorch_grad_cam
-    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
-
     layer, tokens = last_map(module, pixels), None
     if layer is None:
         norms = [
@@ -89,6 +90,9 @@ def _by_grad_cam(module: nn.Module, pixels: Tensor, methods: Sequence[str], clas
         layer, tokens = norms[-1], partial(as_map, before=before)
 
     def call(kind: str) -> Any:
+        import pytorch_grad_cam
+        from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+
         with getattr(pytorch_grad_cam, kind)(module, [layer], reshape_transform=tokens) as extractor:
             return extractor(pixels, [ClassifierOutputTarget(c) for c in classes])
 
