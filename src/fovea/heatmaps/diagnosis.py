@@ -4,22 +4,21 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from fovea.heatmaps.look import Finding
-from fovea.networks import Network, Reader
+from fovea.networks import Network, Numbers, Reader
 from fovea.networks.cutting import Opened
 
-Ends = Callable[[], list[Tensor]]
+Ends = Callable[[], tuple[Numbers, Numbers]]
 Words = tuple[tuple[str | None, ...], ...]
 
 
-def ends_of(finding: Finding, reader: Reader) -> Ends:
-    """The least and the greatest of every map's values, and of its raw values, B each: what a diagnosis reads."""
-    parts = [finding.values] if finding.raw is finding.values else [finding.values, finding.raw]
-    wanted = [reader.want(end) for part in parts for end in part.detach().aminmax(dim=1)]
-    return lambda: [read() for read in wanted]
+def ends_of(values: Tensor, reader: Reader) -> Ends:
+    """The least and the greatest of every map, B each: what a diagnosis reads."""
+    low, high = map(reader.want, values.detach().aminmax(dim=1))
+    return lambda: (low(), high())
 
 
 def diagnose(network: Network, findings: list[Finding], ends: list[Ends], opened: Opened) -> Words:
@@ -28,16 +27,18 @@ def diagnose(network: Network, findings: list[Finding], ends: list[Ends], opened
     broken = cache(lambda: _not_a_number(network))
     dark = cache(lambda: (~opened.features.detach().flatten(1).any(1)).tolist())  # B
     for finding, read in zip(findings, ends, strict=True):
-        low, high, *raw = read()
-        blank = ~((high - low) > 1e-6 * torch.maximum(high.abs(), low.abs()))  # also where they are not numbers
+        low, high = read()
+        with np.errstate(invalid="ignore"):
+            blank = ~(high - low > 1e-6 * np.maximum(abs(high), abs(low)))  # also where they are not numbers
         words: list[str | None] = [None] * (len(blank) // steps)
-        for row in reversed(blank.nonzero().flatten().tolist()):  # the first blank frame has the last word
-            least, most = (float(end[row]) for end in raw or (low, high))
-            if not math.isfinite(least) or not math.isfinite(most):
+        if blank.any():
+            least, most = (end.tolist() for end in ends_of(finding.raw, Reader())())
+        for row in reversed(blank.nonzero()[0].tolist()):  # the first blank frame has the last word
+            if not math.isfinite(least[row]) or not math.isfinite(most[row]):
                 reason = broken()
             else:
-                zero = least == most == 0 and finding.grid is None
-                reason = _why(least, most, finding.raw.shape[1], zero and dark()[row])
+                zero = least[row] == most[row] == 0 and finding.grid is None
+                reason = _why(least[row], most[row], finding.raw.shape[1], zero and dark()[row])
             words[row // steps] = f"frame {row % steps}: {reason}" if steps > 1 else reason
         columns.append(words)
     return tuple(zip(*columns, strict=True))

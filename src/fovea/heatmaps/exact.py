@@ -60,13 +60,13 @@ def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Sc
     the sphere is (-m)+ / |(-m)+|, signed by the side that was smaller, or the one cell of least m if no m is negative.
     `scores` are what the loss is put together from, by their keys, to be proved affine once for all who use them.
     """
+    start = loss(look.output).detach()
     if is_affine(look, scores):
         norm = slope.norm(dim=1, keepdim=True)
         flat = norm == 0
         f = torch.where(flat, slope.shape[1] ** -0.5, -slope / torch.where(flat, 1, norm))
-        start = look.join([loss(look.output).detach()] * look.steps)
-        promised = (start - slope.sum(1) - norm.squeeze(1)).detach()
-        if _is_reached(look, loss, f, promised, slope.abs().sum(1)):
+        promised = (look.join([start] * look.steps) - slope.sum(1) - norm.squeeze(1)).detach()
+        if _is_reached(look, loss, f, promised, slope, start):
             return Finding(f, -slope, "exact", promised)
     if look.differentiable:
         return None
@@ -79,15 +79,15 @@ def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Sc
         filters.append(found[0])
         losses.append(found[1])
     f, promised = look.join(filters), look.join(losses)
-    return Finding(f, f, "exact", promised) if _is_reached(look, loss, f, promised, slope.abs().sum(1)) else None
+    return Finding(f, f, "exact", promised) if _is_reached(look, loss, f, promised, slope, start) else None
 
 
-def _is_reached(look: Look, loss: Score, f: Tensor, promised: Tensor, size: Tensor) -> bool:
+def _is_reached(look: Look, loss: Score, f: Tensor, promised: Tensor, slope: Tensor, start: Tensor) -> bool:
     """The last word of the proof: the filter found, put through the head, has the loss that the formula promised."""
     with torch.no_grad():
         reached = look.join([loss(look.filtered(look.at_step(f, step), step)) for step in look.each_step()])
-        start = look.join([loss(look.output)] * look.steps)
-        return look.holds((reached - promised).abs() <= tolerance(f) * size + rounding(reached, start))
+        off, size = (reached - promised).abs(), slope.abs().sum(1)
+        return look.holds(off <= tolerance(f) * size + rounding(reached, look.join([start] * look.steps)))
 
 
 def _kinked(look: Look, loss: Score, up: Tensor, step: int) -> tuple[Tensor, Tensor] | None:

@@ -356,7 +356,7 @@ def _looked_into(
         with maps.unless_refused(method):
             announce_cost(method, look, len(asked))
             findings = [mark(_finding(method, look, aim), lost) for aim in asked]
-            ends = [ends_of(finding, reader) for finding in findings]
+            ends = [ends_of(finding.values, reader) for finding in findings]
             maps[method.name] = _heatmaps(method.name, findings, asked, opened, named, layer)
             reasons[method.name] = partial(diagnose, network, findings, ends, opened)
             return
@@ -375,7 +375,7 @@ def _looked_into(
     if ahead:
         if finite().any() and not finite().all():
             return _looked_into(network, given, shown, methods, target, layer, differentiable, False)
-        wrong |= {name for name, claim in look.claims if not bool(claim().all())}
+        wrong |= {name for name, claim in look.claims if not claim().all()}
         opened.curved.update(wrong)
         for method in (method for method in found if method.name in wrong):
             run(method, False)

@@ -1,8 +1,8 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
-from fovea.networks import Network, Reader
+from fovea.networks import Network, Read, Reader
 from fovea.networks.cutting import Opened
 
 MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at once: what memory is quickest with
@@ -52,9 +52,10 @@ class Look:
     weighted: dict[Any, Tensor] = field(default_factory=dict)
     straight: dict[Any, Tensor] = field(default_factory=dict)  # scores, by key: N, are they affine in the filter?
     probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    losses: dict[Any, Score] = field(default_factory=dict)
     reader: Reader = field(default_factory=Reader)
     ahead: bool = False  # is what a formula needs taken to be so, and read with all else at the end?
-    claims: list[tuple[str, Callable[[], Tensor]]] = field(default_factory=list)  # what was, and by which method
+    claims: list[tuple[str, Read]] = field(default_factory=list)  # what was, and by which method
 
     def holds(self, condition: Tensor) -> bool:
         """Whether it is true of every picture. On a device that would have to be waited for it is taken to be, and a
@@ -73,7 +74,7 @@ class Look:
         """Whether the output is a number for every picture. Those for which it is none were taken out, if not all."""
         return self.ahead or bool(self.output.isfinite().all())
 
-    @property
+    @cached_property
     def cells(self) -> Tensor:
         """The features as B,k,P."""
         features = self.opened.features
@@ -212,7 +213,8 @@ def score_of(aim: Aim) -> tuple[Score, Any]:
 
 def finite_rows(output: Tensor) -> Tensor:
     """N: is the picture's output a number throughout?"""
-    return output.detach().flatten(1).isfinite().all(1)
+    greatest: Tensor = torch.linalg.vector_norm(output.detach().flatten(1), torch.inf, dim=1)
+    return greatest < torch.inf  # nor is what is no number
 
 
 def without_lost(opened: Opened) -> tuple[Opened, Tensor | None]:

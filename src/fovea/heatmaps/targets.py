@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,11 @@ WORDS = ("top1", "top5", "output", "embedding", "pair")
 class Weighted:
     """A score that is a weighted sum of the outputs, so that its gradient needs no graph of its own."""
 
-    weights: Tensor  # N,C
+    make: Callable[[], Tensor]  # N,C, once they are needed
+
+    @cached_property
+    def weights(self) -> Tensor:
+        return self.make()
 
     def __call__(self, output: Tensor) -> Tensor:
         return (output * self.weights).sum(1)
@@ -172,22 +177,25 @@ def _aims_of(given: Any, network: Network, output: Tensor, reader: Reader) -> li
 
 
 def _class_aim(classes: Tensor, indices: Sequence[int], network: Network, output: Tensor, key: Any) -> Aim:
-    one_hot = torch.zeros_like(output, requires_grad=False).scatter_(1, classes.unsqueeze(1), 1.0)
     names = Later(len(output), lambda: map(network.label, indices))
-    return Aim(names, Weighted(one_hot), classes, key, indices)
+    return Aim(names, Weighted(partial(weighing, output, classes, 1.0, 0.0)), classes, key, indices)
+
+
+def weighing(output: Tensor, classes: Tensor, weight: float, others: float) -> Tensor:
+    """Weights of the outputs, N,C: that of a picture's own class, and that of every other."""
+    every = torch.full_like(output, others, requires_grad=False)
+    return every.scatter_(1, classes.unsqueeze(1), weight)
 
 
 def _top(k: int, network: Network, output: Tensor, reader: Reader) -> list[Aim]:
     if output.ndim != 2 or not 1 <= k <= output.shape[1]:
         raise BadChoice(f"top{k} needs an output of at least {k} classes; this network gives {tuple(output.shape)}")
-    best = output.detach().topk(k, dim=1).indices  # N,k
-    read = reader.want(best)
+    best, read = reader.ranked(output, k)  # N,k
 
     def column(rank: int) -> Later[int]:
-        return Later(len(output), lambda: read()[:, rank].tolist())
+        return Later(len(output), lambda: read()[:, rank].astype(int).tolist())
 
-    columns = enumerate(best.unbind(1))
-    return [_class_aim(classes, column(i), network, output, ("top", k, i)) for i, classes in columns]
+    return [_class_aim(best[:, i], column(i), network, output, ("top", i)) for i in range(k)]
 
 
 def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]:

@@ -56,6 +56,8 @@ from .normalization import normalization_of as normalization_of
 from .predicting import Prediction as Prediction
 from .predicting import Predictions as Predictions
 from .predicting import predict_steps as predict_steps
+from .reader import Numbers as Numbers
+from .reader import Read as Read
 from .reader import Reader as Reader
 from .reader import is_far as is_far
 from .registry import is_untrained as is_untrained

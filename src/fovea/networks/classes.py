@@ -72,12 +72,13 @@ def predictions(
     several = network.can("several")
     if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not several):
         return [()] * len(output)
+    reader, most = reader or Reader(), min(most, output.shape[1])
+    places, indices = reader.ranked(output, most)
     logits = output.detach().float()
-    best = (logits.sigmoid() if several else logits.softmax(1)).topk(min(most, output.shape[1]), dim=1)
-    shares, indices = map((reader or Reader()).want, best)
+    shares = reader.want((logits.sigmoid() if several else logits.softmax(1)).gather(1, places))
 
     def rows() -> Iterator[tuple[tuple[str, float], ...]]:
-        for row, row_shares in zip(indices().tolist(), shares().tolist(), strict=True):
-            yield tuple(zip(map(network.label, row), row_shares, strict=True))
+        for row, row_shares in zip(indices()[:, :most].astype(int).tolist(), shares().tolist(), strict=True):
+            yield tuple(zip(map(network.label, row), row_shares, strict=False))
 
     return Later(len(output), rows)

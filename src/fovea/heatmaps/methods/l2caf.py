@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from fovea.heatmaps.constraints import CONSTRAINTS
 from fovea.heatmaps.iterative import Descent, by_steps_on_the_sphere, descend
 from fovea.heatmaps.look import Finding, Look, whole_output
 from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim, Score, Weighted
+from fovea.heatmaps.targets import Aim, Score, Weighted, weighing
 from fovea.networks import Layout
 
 MANY = 1000  # cells; the last maps of networks have 16 to 784
@@ -137,10 +138,9 @@ class L2CAF:
         score = aim.score or whole_output
         if aim.classes is None:
             return lambda out: -score(out)
-        weight = self._weight(look.output.shape[1])
-        return Weighted(
-            torch.full_like(look.output, weight, requires_grad=False).scatter_(1, aim.classes.unsqueeze(1), -1.0)
-        )
+        others = self._weight(look.output.shape[1])
+        made = Weighted(partial(weighing, look.output, aim.classes, -1.0, others))
+        return look.losses.setdefault((self.others, aim.key), made)
 
     def _weight(self, classes: int) -> float:
         """What each other class counts in Eq. 2."""
@@ -157,7 +157,8 @@ class L2CAF:
 
     def tangent(self, look: Look, aim: Aim) -> Tensor:
         """d L / d f at f = 1."""
-        parts = [factor * look.slope(score, key) for key, (score, factor) in self._terms(look, aim).items()]
+        terms = [(look.slope(score, key), factor) for key, (score, factor) in self._terms(look, aim).items()]
+        parts = [slope if factor == 1 else factor * slope for slope, factor in terms]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
