@@ -375,7 +375,8 @@ def _looked_into(
     if ahead:
         if finite().any() and not finite().all():
             return _looked_into(network, given, shown, methods, target, layer, differentiable, False)
-        wrong |= {name for name, claim in look.claims if not claim().all()}
+        with np.errstate(all="ignore"):
+            wrong |= {name for name, claim in look.claims if not claim().all()}
         opened.curved.update(wrong)
         for method in (method for method in found if method.name in wrong):
             run(method, False)

@@ -1,6 +1,6 @@
 """One batch seen once: the trunk's pass, the output, and the head's gradients, shared by every method and target."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
-from fovea.networks import Network, Read, Reader
+from fovea.networks import Network, Reader
 from fovea.networks.cutting import Opened
 
 MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at once: what memory is quickest with
@@ -50,19 +50,21 @@ class Look:
     gradients: dict[Any, Tensor] = field(default_factory=dict)
     slopes: dict[Any, Tensor] = field(default_factory=dict)
     weighted: dict[Any, Tensor] = field(default_factory=dict)
-    straight: dict[Any, Tensor] = field(default_factory=dict)  # scores, by key: N, are they affine in the filter?
+    straight: dict[Any, list[Any]] = field(default_factory=dict)  # of scores, by key, what shows that they are affine
     probes: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     losses: dict[Any, Score] = field(default_factory=dict)
     reader: Reader = field(default_factory=Reader)
     ahead: bool = False  # is what a formula needs taken to be so, and read with all else at the end?
-    claims: list[tuple[str, Read]] = field(default_factory=list)  # what was, and by which method
+    claims: list[tuple[str, Callable[[], Any]]] = field(default_factory=list)  # what was, and by which method
 
-    def holds(self, condition: Tensor) -> bool:
-        """Whether it is true of every picture. On a device that would have to be waited for it is taken to be, and a
-        method that was wrong in this runs once more, waiting each time."""
+    def holds(self, check: Callable[..., Any], *values: Tensor) -> bool:
+        """Whether the check of these values, which takes arrays as well as tensors, is true of every picture. On a
+        device that would have to be waited for it is taken to be; a method that was wrong in this runs again, waiting.
+        """
         if not self.ahead:
-            return bool(condition.all())
-        self.claims.append((self.doing, self.reader.want(condition)))
+            return bool(check(*values).all())
+        reads = [self.reader.want(part) for part in values]
+        self.claims.append((self.doing, lambda: check(*(read() for read in reads))))
         return True
 
     @property
@@ -175,10 +177,13 @@ class Look:
     def probe(self, step: int) -> tuple[Tensor, Tensor]:
         """A random filter of unit length and mixed signs, 1,P, and the output it gives: what a proof is checked on."""
         if step not in self.probes:
-            r = random_filter(self.opened.layout.cells, step, self.output.device, self.output.dtype)
+            r = self.random_filter(step)[0]
             with torch.no_grad():
                 self.probes[step] = r, self.filtered(r.expand(len(self.output), -1), step)
         return self.probes[step]
+
+    def random_filter(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        return random_filter(self.opened.layout.cells, step, self.output.device, self.output.dtype)
 
     def at_step(self, values: Tensor, step: int) -> Tensor:
         """Rows of one frame: B,... to N,..."""
@@ -193,12 +198,12 @@ class Look:
 
 
 @lru_cache(64)
-def random_filter(cells: int, seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Of unit length, 1,P; kept, since to bring it to a device is to wait for it."""
+def random_filter(cells: int, seed: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """r of unit length, 1,P, and r - 1 and 1 + |r|; kept, since to bring it to a device is to wait for it."""
     with torch.inference_mode(False):
         r = torch.randn(1, cells, generator=torch.Generator().manual_seed(seed))
-        found: Tensor = (r / r.norm()).to(device, dtype)
-        return found
+        r = (r / r.norm()).to(device, dtype)
+        return r, r - 1, 1 + r.abs()
 
 
 def whole_output(out: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from fovea.basics import DoesNotApply
 from fovea.heatmaps.exact import is_affine
 from fovea.heatmaps.look import Finding, Look, score_of
@@ -28,7 +30,7 @@ class CAM:
     def __call__(self, look: Look, aim: Aim) -> Finding:
         score, key = score_of(aim)
         slope = look.slope(score, key)  # B,P
-        if not is_affine(look, {key: (score, slope)}) and look.holds(slope.isfinite()):
+        if not is_affine(look, {key: (score, slope)}) and look.holds(torch.isfinite, slope):
             raise DoesNotApply(
                 "cam needs a head that is pooling and one linear layer after the cut; this one is not: "
                 "use gradcam or l2caf, or cut at a later layer"
