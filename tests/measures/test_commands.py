@@ -74,6 +74,21 @@ COMMANDS: dict[str, tuple[str, Check]] = {
         "--net timm/test_resnet --rounds 1",
         lambda content: [row["iterations"] is None for row in content["rows"]] == [False, False, True, True],
     ),
+    "bench explain": (
+        "--net timm/test_resnet --batches 1 --dtype bf16 --method cam --rounds 1 --device cpu",
+        lambda content: (
+            {(row["net"], row["precision"], row["batch"]) for row in content["rows"]}
+            == {("timm/test_resnet", "bf16", 1)}
+            and content["seed"] == 0
+        ),
+    ),
+    "bench folder": (
+        "--data {data} --net {judge} --counts 2,3 --batch 2 --rounds 1",
+        lambda content: (
+            [row["pictures"] for row in content["rows"]] == [2] * 6 + [3] * 2
+            and content["settings"]["pictures"] == "2 photographs, over and over"
+        ),
+    ),
     "bench zoom": (
         "--net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2 --rounds 1",
         lambda content: [row["batch"] for row in content["rows"]] == [1, 2],
