@@ -53,16 +53,11 @@ def open_pack(folder: Path, split: str | None = None) -> DataSet:
     kept = [row for row in rows if split is None or row.get("split") == split]
     files = {row["file"] for row in kept}
     members = {name: _members(folder / name, files) for name in sorted({row["shard"] for row in kept})}
-    samples = (
-        Sample(
-            row["file"],
-            int(row["label"]) if numbered else number[row["label"]],
-            _source(members[row["shard"]], row),
-            boxes_of(row.get("boxes") or "", f"{folder / 'manifest.csv'}, {row['file']}"),
-            row,
-        )
-        for row in kept
-    )
+    samples = []
+    for row in kept:
+        label = int(row["label"]) if numbered else number[row["label"]]
+        boxes = boxes_of(row.get("boxes") or "", f"{folder / 'manifest.csv'}, {row['file']}")
+        samples.append(Sample(row["file"], label, _source(members[row["shard"]], row), boxes, row))
     return DataSet(called(folder), tuple(samples), labels)
 
 

@@ -89,14 +89,9 @@ def faithfulness(
         "random": f"uniform values in the cells, seed {seed}",
         **{way.name: str(way) for way in ways},
     }
-    return run.figures(
-        rows,
-        settings,
-        tables={
-            f"areas under the curves, {net} on {run.data.name}": [{"method": area, **areas[area]} for area in areas]
-        },
-        notes=["good maps: insertion and coverage high, deletion and masking low; random is the control"],
-    )
+    table = {f"areas under the curves, {net} on {run.data.name}": [{"method": one, **areas[one]} for one in areas]}
+    notes = ["good maps: insertion and coverage high, deletion and masking low; random is the control"]
+    return run.figures(rows, settings, tables=table, notes=notes)
 
 
 def draw(found: Figures) -> Figure:

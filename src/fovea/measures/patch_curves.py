@@ -64,9 +64,8 @@ def patch_curves(run: Run, *, numbers: Sequence[int] = (1, 2, 3, 5, 8, 12), batc
         side = round(SIDE * min(tensors.shape[2:]) / 224)
         masks = _patches(part, full, tensors, side, wanted, generator)
         if rival is not None:
-            masks[trial.names["rival"]] = _glimpsed(
-                rival, translated(part.tensors["localizer"], trial.localizer, rival), wanted
-            )
+            theirs = translated(part.tensors["localizer"], trial.localizer, rival)
+            masks[trial.names["rival"]] = _glimpsed(rival, theirs, wanted)
         for key, points in _curves(full, tensors, trial.labels("full", part), masks, batch):
             gathered[key].append(points)
     whole = {key: joined(each, 0) for key, each in gathered.items()}

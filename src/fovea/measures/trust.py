@@ -74,15 +74,11 @@ def trust(
     advice = advise(measured, compared, network.labels is not None)
     images = len(next(iter(drawn.values())).largest) if drawn else count
     about = {"net": network.name or "network", "images": images, "curve_images": count}
-    rows = [
-        {
-            **about,
-            **_row(one, compared),
-            "threshold": float(THRESHOLDS[places[one.method]]) if drawn else None,
-            "verdict": advice.verdicts[one.method],
-        }
-        for one in measured
-    ]
+    rows = []
+    for one in measured:
+        threshold = float(THRESHOLDS[places[one.method]]) if drawn else None
+        said = {"threshold": threshold, "verdict": advice.verdicts[one.method]}
+        rows.append({**about, **_row(one, compared), **said})
     run.skipped += skipped.items()
     told = {"recommended": advice.recommended, "level": list(advice.level), "recommendation": list(advice.sentences)}
     return run.figures(

@@ -113,16 +113,13 @@ class SoundNet(Branched):
     def __init__(self, classes: int, bands: int, width: int, form: BranchOptions = PAPER) -> None:
         super().__init__()
         self.head = nn.Sequential(nn.BatchNorm1d(bands), *_convolutions(bands, width, HEAD))
-        self.branches = nn.ModuleList(
-            Branch(
-                nn.Sequential(*_convolutions(width, width, kernels)),
-                (width, width, classes),
-                nn.Sequential(*_convolutions(width, width, (1,))) if form.attention else None,
-                nn.Conv1d,
-                form,
-            )
-            for kernels in BRANCHES
-        )
+
+        def branch(kernels: Sequence[int]) -> Branch:
+            features = nn.Sequential(*_convolutions(width, width, kernels))
+            attended = nn.Sequential(*_convolutions(width, width, (1,))) if form.attention else None
+            return Branch(features, (width, width, classes), attended, nn.Conv1d, form)
+
+        self.branches = nn.ModuleList(map(branch, BRANCHES))
 
     @property
     def windows(self) -> tuple[int, ...]:

@@ -105,11 +105,8 @@ def refuse_options(path: Path, given: Mapping[str, Any], declared: Mapping[str, 
         if key not in declared:
             raise refused(key, path, f"the network declares no such option{nearest(key, declared)}; {yourself(path)}")
         if not _is_plain(value):
-            raise refused(
-                key,
-                path,
-                f"an option is a number up to {NUMBER:,}, a short text that is no path, or a flat list of these",
-            )
+            plain = f"a number up to {NUMBER:,}, a short text that is no path, or a flat list of these"
+            raise refused(key, path, f"an option is {plain}")
         try:
             TypeAdapter(declared[key]).validate_json(json.dumps(value), strict=True)
         except ValidationError as error:

@@ -73,9 +73,8 @@ class LocalizedPicture(ShowsBoxes):
         if not titled:
             return drawn
         words = [marks.counted(len(self.patches), self.side)]
-        words += ["thicker: more evidence"] * (len(self.patches) > 1) + [self.note.rpartition(": ")[2]] * bool(
-            self.note
-        )
+        words += ["thicker: more evidence"] if len(self.patches) > 1 else []
+        words += [self.note.rpartition(": ")[2]] if self.note else []
         title = f"{drawing.spaced(self.label)} {self.probability:.2f}"
         return drawing.titled(drawn, title, " · ".join(words), drawing.scale_of(drawn))
 

@@ -14,12 +14,8 @@ def segmentation(given: Adapted) -> Adapted | None:
     model: Any = given.module
     if given.output is not None or not (hasattr(model, "backbone") and hasattr(model, "classifier")):
         return None
-    return replace(
-        given,
-        output=class_means,
-        layer=given.layer or last_layer(model.backbone),
-        abilities=given.abilities | {"pixels"},
-    )
+    layer = given.layer or last_layer(model.backbone)
+    return replace(given, output=class_means, layer=layer, abilities=given.abilities | {"pixels"})
 
 
 def class_means(out: Any) -> Tensor:
