@@ -9,7 +9,7 @@ import fovea
 from fovea.data import DataSet, open_data
 from fovea.pictures import Prepare, inwards
 from fovea.training.augment import draw
-from fovea.training.feed import Wanted
+from fovea.training.feed import Wanted, ahead
 from fovea.training.pictures import Held, HeldOut, Streamed, feed
 from fovea.training.recipe import AugmentPart, DataPart
 
@@ -34,6 +34,17 @@ def nothing(done: int, total: int) -> None:
 
 def grays(inputs: torch.Tensor) -> list[int]:
     return [round((float(one.mean()) * 0.5 + 0.5) * 255 / 40) for one in inputs]
+
+
+def test_batches_that_are_made_ahead_are_the_same(folder: DataSet) -> None:
+    held = Held(PREPARE, folder, 16, AugmentPart(flip=True), CPU, nothing)
+    wanted = [Wanted(torch.tensor([i, 0]), draw(2, 0, i)) for i in range(5)]
+    pairs = zip(held.batches(wanted), ahead(held.batches(wanted)), strict=True)
+    assert all(torch.equal(one.inputs, other.inputs) for one, other in pairs)
+    beyond = ahead(held.batches([wanted[0], Wanted(torch.tensor([99]), draw(1, 0, 0))]))
+    next(beyond)
+    with pytest.raises(IndexError):
+        next(beyond)
 
 
 def test_held_leaves_out_what_cannot_be_read(folder: DataSet) -> None:

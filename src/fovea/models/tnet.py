@@ -186,7 +186,7 @@ class Grid:
         middles = (torch.arange(length) + 0.5) / length
         inside = (middles >= starts[:, None] - 1e-6) & (middles <= starts[:, None] + self.fraction + 1e-6)
         nearest = (middles - starts[:, None] - self.fraction / 2).abs().argmin(1)
-        return inside | F.one_hot(nearest, length).bool()
+        return inside | (torch.arange(length) == nearest[:, None])
 
 
 def encoding(position: Tensor, level: int, size: int) -> Tensor:
