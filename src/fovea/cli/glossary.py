@@ -207,6 +207,7 @@ OPTIONS = {
     "numbers": numbers("Of patches kept or masked."),
     "time": flag("Time and peak memory, which take a while.", True),
     "ablation": flag("Also without attention, and without auxiliary training.", True),
+    "recipe": names("Recipes (TOML). Repeat, or separate by commas.", "FILE"),
     "recipes": Option("Folder of the recipes.", Path, Path("recipes")),
     # training
     "set": Option("Change a key, as optimizer.lr=0.05. Repeat.", metavar="KEY=VALUE", many=True),
