@@ -1,3 +1,5 @@
+from .ahead import ahead as ahead
+from .ahead import processors as processors
 from .boxes import THRESHOLD_RULE as THRESHOLD_RULE
 from .boxes import area as area
 from .boxes import best_iou as best_iou

@@ -37,6 +37,7 @@ from fovea.networks import (
     is_far,
     labeled,
     predictions,
+    run_ahead,
     switched,
     turn,
 )
@@ -141,10 +142,17 @@ def explain(  # a public door: what may be asked for is all here
     methods = chosen(method)
     parts, places, skipped = list[ByMethod](), list[int](), list[tuple[str, str]]()
     asked = Asked(network, methods, target, layer, differentiable)
-    for group in asked.groups(pictures, batch, max_pixels):
+    found = asked.groups(pictures, batch, max_pixels)
+
+    def looked(group: Group) -> ByMethod | None:
+        return None if group.batch is None else asked.maps(group, group.batch)
+
+    whole = ((group, looked(group)) for group in found)  # batches of tensors are as the user likes them
+    in_parts = run_ahead(network, found, looked, asked.given)
+    for group, part in whole if isinstance(pictures, Tensor) else in_parts:
         skipped += group.skipped
-        if group.batch is not None:
-            parts.append(asked.maps(group, group.batch))
+        if part is not None:
+            parts.append(part)
             places += group.places
     tell_skipped(bool(parts), skipped)
     joined = ByMethod(asked.refused)
@@ -178,6 +186,11 @@ class Asked:
         if not self.pairs:
             return groups(self.network, pictures, size, max_pixels)
         return _in_pairs(groups(self.network.of_one_size(), pictures, size + size % 2, max_pixels))
+
+    @property
+    def given(self) -> list[Any]:
+        """Functions that are called beside the network, some of them perhaps the user's."""
+        return [*(found.run for found in self.methods), *targeting.callables(self.target)]
 
     @property
     def pairs(self) -> bool:
@@ -230,7 +243,7 @@ def explain_batches(
     def explained(group: Group, tensors: Tensor) -> list[Explained]:
         return [Explained(heatmaps) for heatmaps in zip(*asked.maps(group, tensors).values(), strict=True)]
 
-    for step in in_order(asked.groups(pictures, batch, max_pixels), explained):
+    for step in in_order(network, asked.groups(pictures, batch, max_pixels), explained, asked.given):
         yield ExplainStep(*step, dict(asked.refused))
 
 

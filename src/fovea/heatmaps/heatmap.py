@@ -325,7 +325,7 @@ class HeatMap(Shows):
             return View(predictions=self.shown.predictions)
         count = self.frames or 1
         frames = sorted({round(place) for place in np.linspace(0, count - 1, min(count, FRAMES))})
-        panels = [Panel(partial(self.shown.image, frame), f"frame {frame}" * self.maps.frames) for frame in frames]
+        panels = [Panel(partial(self.shown.photograph, frame), f"frame {frame}" * self.maps.frames) for frame in frames]
         boxes = self._boxes.reshape(count, len(self.targets), 4)
         overlays = [
             Overlay(

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, area, best_iou, union, whole_pixels
+from fovea.basics import BadChoice, area, best_iou, processors, union, whole_pixels
 from fovea.data import Box, Sample
 from fovea.measures import Figures, Run, measure
 from fovea.measures.patch_parts import inside_any
 from fovea.measures.timing import timed
-from fovea.networks import THREADS
 from fovea.patches import Opened, Patches, open_source, without_folders
 from fovea.pictures import batched, decoded
 
@@ -33,7 +32,7 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
     sources = [open_source(given, run.device) if isinstance(given, str) else given for given in source]
     figures: list[list[tuple[float, ...]]] = [[] for _ in sources]
     spent = [0.0] * len(sources)
-    for pictures in batched(decoded(run.data.samples, lambda image: image, run.skipped, THREADS), batch):
+    for pictures in batched(decoded(run.data.samples, lambda image: image, run.skipped, processors()), batch):
         samples, images = [run.data.samples[i] for i, _ in pictures], [image for _, image in pictures]
         for i, find in enumerate(sources):
             if not figures[i]:

@@ -18,13 +18,13 @@ from .devices import device_of as device_of
 from .devices import placed as placed
 from .geometry import Field as Field
 from .heads import new_head as new_head
-from .inputs import THREADS as THREADS
 from .inputs import Group as Group
 from .inputs import Inputs as Inputs
 from .inputs import as_taken as as_taken
 from .inputs import groups as groups
 from .inputs import groups_for as groups_for
 from .inputs import in_order as in_order
+from .inputs import run_ahead as run_ahead
 from .layout import Layout as Layout
 from .layout import layout_of as layout_of
 from .layout import stretch as stretch

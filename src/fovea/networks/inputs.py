@@ -1,21 +1,39 @@
 """What the user gives, as batches of tensors: pictures prepared by the network, or tensors taken as they are."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadPicture, FoveaError, Later, demand_bounds
+from fovea.basics import BadChoice, BadPicture, FoveaError, Later, ahead, demand_bounds, processors
 from fovea.data import DataSet
 from fovea.networks.checking import refuse_tensor
-from fovea.networks.running import Runnable
-from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Readable, Shown, decoded, gather
+from fovea.networks.running import Runnable, at_once
+from fovea.networks.threads import lent
+from fovea.pictures import (
+    MAX_PIXELS,
+    Given,
+    Picture,
+    Placement,
+    Prepare,
+    Readable,
+    Shown,
+    gather,
+    made_of,
+    recent,
+    sent,
+    smaller,
+)
 
-THREADS = 4  # that decode a data set
+AHEAD = 4  # parts per thread that are answered before they are asked for
+AT_ONCE = 4 * 3 * 224 * 224  # values of a part, about: layers' outputs of more leave a processor's cache
 KEPT = 4_000_000  # pixels of a data set's picture that stays in memory until its batch is done
 Inputs = Given | Tensor | Iterable[Given | Tensor]
 WINDOW = 4  # batches whose pictures are read before those of one shape come together
@@ -64,7 +82,7 @@ def groups(network: Runnable, given: "Inputs | DataSet", size: int, max_pixels: 
             yield Group(part.to(network.device, network.dtype), shown, places, [], start + len(part), len(whole))
         return
     pictures = gather(cast(Iterable[Given], given))
-    for batches in _prepared([network], pictures, size, 1, lambda picture: cast(Picture, picture).read(max_pixels)):
+    for batches in _prepared([network], pictures, size, lambda picture: cast(Picture, picture).read(max_pixels)):
         yield batches[0]
 
 
@@ -72,34 +90,35 @@ def groups_for(networks: Sequence[Runnable], data: DataSet, size: int) -> Iterat
     """The same pictures for several networks, one Group each: decoded once, and prepared once for those that take them
     alike."""
     demand_bounds({"batch": size})
-    return _prepared(networks, data.samples, size, THREADS, lambda sample: sample.read())
+    return _prepared(networks, data.samples, size, lambda sample: sample.read())
 
 
 def _prepared(
-    networks: Sequence[Runnable],
-    sources: Sequence[Readable],
-    size: int,
-    threads: int,
-    read: Callable[[Readable], Image.Image],
+    networks: Sequence[Runnable], sources: Sequence[Readable], size: int, read: Callable[[Readable], Image.Image]
 ) -> Iterator[list[Group]]:
     kinds: list[Runnable] = []  # those that take pictures differently
     for network in networks:
         kinds += [] if any(network.transform == kind.transform for kind in kinds) else [network]
     kind_of = [next(i for i, k in enumerate(kinds) if k.transform == network.transform) for network in networks]
     window = size * (WINDOW if any(isinstance(k.transform, Prepare) and k.transform.step for k in kinds) else 1)
+    files = all(isinstance(source, Picture) for source in sources)
+
+    def make(image: Image.Image) -> tuple[Image.Image | None, list[tuple[Tensor, Placement]]]:
+        kept = smaller(image) if files else _kept(image, KEPT * size // window)
+        return kept, [as_taken(kind, image, raw=True) for kind in kinds]
+
+    # pictures in memory, and transforms of the user's own, are for one thread at a time
+    several = all(isinstance(kind.transform, Prepare) for kind in kinds) and not any(map(_is_in_memory, sources))
+    made = made_of(sources, make, processors() if several else 1, read, window)
     for start in range(0, len(sources), window):
         part, skipped = sources[start : start + window], list[tuple[str, str]]()
-        made = decoded(
-            part,
-            lambda image: (_kept(image, KEPT * size // window), [as_taken(kind, image) for kind in kinds]),
-            skipped,
-            threads,
-            read,
-        )
         alike: dict[tuple[torch.Size, ...], list[Row]] = {}
-        for i, (image, taken) in made:
-            shapes = tuple(tensor.shape for tensor, _ in taken)
-            alike.setdefault(shapes, []).append((start + i, _picture(part[i], image), taken))
+        for place, (source, result) in enumerate(zip(part, made, strict=False), start):
+            if isinstance(result, BadPicture):
+                skipped.append((source.name, str(result)))
+            else:
+                shapes = tuple(tensor.shape for tensor, _ in result[1])
+                alike.setdefault(shapes, []).append((place, _picture(source, result[0]), result[1]))
         batches = [rows[i : i + size] for rows in alike.values() for i in range(0, len(rows), size)] or [[]]
         done = start
         for number, rows in enumerate(batches, 1):
@@ -107,9 +126,7 @@ def _prepared(
             done = start + len(part) if last else done + len(rows)
             yield [
                 Group(
-                    torch.stack([taken[i][0] for *_, taken in rows]).to(network.device, network.dtype)
-                    if rows
-                    else None,
+                    _joined(network, [taken[i][0] for *_, taken in rows]) if rows else None,
                     [Shown(picture.name, taken[i][1], picture) for _, picture, taken in rows],
                     [place for place, *_ in rows],
                     skipped if number == 1 else [],
@@ -121,16 +138,70 @@ def _prepared(
             ]
 
 
+def _joined(network: Runnable, rows: Sequence[Tensor]) -> Tensor:
+    """A batch as the network takes it."""
+    batch, prepare = sent(torch.stack([*rows]), network.device), network.transform
+    return (prepare.normalize(batch) if isinstance(prepare, Prepare) else batch).to(network.dtype)
+
+
+def run_ahead(
+    network: Runnable, found: Iterable[Group], answer: Callable[[Group], T], given: Iterable[Any] = ()
+) -> Iterator[tuple[Group, T]]:
+    """Every group and what `answer` makes of it, in order, while the pictures of the next are read.
+
+    On a CPU groups are answered in small parts, several of them at a time, where that is known to do no harm (`at_once`
+    says when; `given` are functions of the user's that are called as well).
+    """
+    threads = at_once(network, given)
+    parts = (part for group in found for part in _parts(group)) if threads else iter(found)
+    modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()  # a thread's own
+
+    def run(group: Group) -> tuple[Group, T]:
+        with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
+            return group, answer(group)
+
+    with lent() if threads > 1 else nullcontext():
+        yield from map(run, islice(parts, 1))  # which makes what is made once, such as cuts
+        yield from ahead(run, parts, threads, threads * AHEAD) if threads > 1 else map(run, parts)
+
+
+def _parts(group: Group) -> Iterator[Group]:
+    """A few pictures at a time."""
+    if group.batch is None:
+        yield group
+        return
+    count = len(group.places)
+    size = max(AT_ONCE // group.batch[0].numel() // 2 * 2, 2)  # pairs stay together
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        part = slice(start, stop)
+        yield Group(
+            group.batch[part],
+            group.shown[part],
+            group.places[part],
+            [] if start else group.skipped,
+            group.done - (count - stop),
+            group.total,
+            group.last and stop == count,
+        )
+
+
 def in_order(
-    found: Iterable[Group], answers: Callable[[Group, Tensor], Iterable[T]]
+    network: Runnable,
+    found: Iterable[Group],
+    answers: Callable[[Group, Tensor], Iterable[T]],
+    given: Iterable[Any] = (),
 ) -> Iterator[tuple[list[T], list[tuple[str, str]], int, int]]:
     """What is made of every group's inputs, one answer each, in the order of the inputs; what was left out, how many
     are done, and of how many."""
+
+    def answer(group: Group) -> list[T]:
+        return [] if group.batch is None else list(answers(group, group.batch))
+
     made, skipped = dict[int, T](), list[tuple[str, str]]()
-    for group in found:
+    for group, rows in run_ahead(network, found, answer, given):
         skipped += group.skipped
-        if group.batch is not None:
-            made.update(zip(group.places, answers(group, group.batch), strict=True))
+        made.update(zip(group.places, rows, strict=True))
         if group.last:
             yield [made[place] for place in sorted(made)], skipped, group.done, group.total
             made, skipped = {}, []
@@ -140,16 +211,24 @@ def _kept(image: Image.Image, most: int) -> Image.Image | None:
     return image if image.width * image.height <= most else None
 
 
+def _is_in_memory(source: Readable) -> bool:
+    return isinstance(source, Picture) and not isinstance(source.source, Path)
+
+
 def _picture(source: Readable, image: Image.Image | None) -> Picture:
-    """A sample's picture is kept as it was decoded unless it is large; that, and what the user gave, is decoded again
-    when it is drawn."""
-    return source if isinstance(source, Picture) else Picture(source.name, source.read if image is None else image)
+    """A sample's picture is kept as it was decoded unless it is large; what the user gave is kept for a while, as small
+    as pages show it. Otherwise it is decoded again when it is drawn."""
+    if not isinstance(source, Picture):
+        return Picture(source.name, source.read if image is None else image)
+    if image is not None:
+        recent.keep(source.kept, image)
+    return source
 
 
-def as_taken(network: Runnable, image: Image.Image) -> tuple[Tensor, Placement]:
+def as_taken(network: Runnable, image: Image.Image, raw: bool = False) -> tuple[Tensor, Placement]:
     """`network.prepare`, where a transform of the user's own fails on a picture only for that picture."""
     try:
-        return network.prepare(image)
+        return network.prepare(image, raw)
     except FoveaError:
         raise
     except Exception as error:  # the user's own transform, on this picture

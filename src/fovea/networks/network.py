@@ -52,7 +52,7 @@ class Network(Runnable):
                 raise BadPicture(group.skipped[0][1])
             return run(tensors)
 
-        steps = in_order(groups(self.fitted(), batch, BATCH), answered)
+        steps = in_order(self, groups(self.fitted(), batch, BATCH), answered)
         rows = [row for found, *_ in steps for row in found]
         if not rows:
             raise BadChoice("no picture was given")

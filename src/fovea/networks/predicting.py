@@ -97,4 +97,4 @@ def predict_steps(
             )
         return [Prediction(shown.name, row) for shown, row in zip(group.shown, rows, strict=True)]
 
-    return in_order(groups(network, pictures, batch, max_pixels), predicted)
+    return in_order(network, groups(network, pictures, batch, max_pixels), predicted)

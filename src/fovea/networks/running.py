@@ -16,8 +16,8 @@ from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
 from fovea.networks.names import class_index
-from fovea.networks.threads import alone, hooked, in_eval, plain
-from fovea.pictures import Placement, Transform, placement_of
+from fovea.networks.threads import alone, hooked, in_eval, plain, usual_threads
+from fovea.pictures import Placement, Prepare, Transform, placement_of
 
 FEW, LISTED = 1000, 10  # classes: fewer are said, and so many by name
 ABILITIES = {
@@ -146,8 +146,9 @@ class Runnable:
     def dtype(self) -> torch.dtype:
         return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
 
-    def prepare(self, image: Image.Image) -> tuple[Tensor, Placement]:
-        """A picture as the network takes it (C,H,W), and where its pixels went."""
+    def prepare(self, image: Image.Image, raw: bool = False) -> tuple[Tensor, Placement]:
+        """A picture as the network takes it (C,H,W), and where its pixels went; `raw`: as bytes that its batch will be
+        normalized from, where the transform is ours."""
         if self.transform is None:
             raise BadChoice(
                 "this network has no transform, so it takes tensors only; "
@@ -162,7 +163,8 @@ class Runnable:
                 self._placements.clear()
             placement = placement_of(self.transform, *image.size)
             self._placements[image.size] = self.transform, placement
-        return self.transform(image), placement
+        ours = raw and isinstance(self.transform, Prepare)
+        return self.transform.pixels(image) if ours else self.transform(image), placement  # type: ignore
 
     def label(self, index: int) -> str:
         return self.labels[index] if self.labels is not None and index < len(self.labels) else str(index)
@@ -208,10 +210,8 @@ def turn(
 ) -> Iterator[None]:
     """Beside other threads where nothing is kept between calls, which is known of plain layers, and of what else is
     `quiet`; otherwise when the others are done. `given` are functions of the user's that are called as well."""
-    # cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads
-    recurrent = network.device.type == "cuda" and any(isinstance(part, nn.RNNBase) for part in parts)
-    compiled = is_compiled(parts)
-    if plain(given) and not (recurrent or compiled or hooked(parts)) and (quiet or plain(set(map(type, parts)))):
+    recurrent, compiled = _is_recurrent(network, parts), is_compiled(parts)
+    if not (recurrent or compiled) and keeps_nothing(parts, quiet, given):
         yield
         return
     with (
@@ -220,6 +220,24 @@ def turn(
         torch.compiler.set_stance("force_eager") if compiled else nullcontext(),
     ):
         yield
+
+
+def _is_recurrent(network: Runnable, parts: Iterable[nn.Module]) -> bool:
+    """cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads."""
+    return network.device.type == "cuda" and any(isinstance(part, nn.RNNBase) for part in parts)
+
+
+def keeps_nothing(parts: Sequence[nn.Module], quiet: bool = False, given: Iterable[Any] = ()) -> bool:
+    """Whether any number of threads may run these layers and functions at once."""
+    return plain(given) and not hooked(parts) and (quiet or plain(set(map(type, parts))))
+
+
+def at_once(network: Runnable, given: Iterable[Any] = ()) -> int:
+    """How many threads may run a network on a CPU at a time, each by itself, so that none waits for another at every
+    layer; 0 where it is run by all of torch's threads, one batch after the other."""
+    parts = layers(network.module)
+    by_itself = network.device.type == "cpu" and not torch.is_autocast_enabled("cpu")  # which is a thread's own
+    return usual_threads() if by_itself and not is_compiled(parts) and keeps_nothing(parts, given=given) else 0
 
 
 def is_compiled(parts: Iterable[nn.Module]) -> bool:

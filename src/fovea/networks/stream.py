@@ -9,7 +9,7 @@ from PIL import Image
 
 from fovea.basics import BadPicture, Progress, quiet
 from fovea.data import DataSet, Sample
-from fovea.networks.inputs import groups
+from fovea.networks.inputs import Group, groups, run_ahead
 from fovea.networks.network import Network, as_found
 
 
@@ -17,12 +17,15 @@ def outputs(
     network: Network, data: DataSet, size: int, skipped: list[tuple[str, str]], progress: Progress = quiet
 ) -> Iterator[tuple[list[Sample], torch.Tensor]]:
     """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
+
+    def run(group: Group) -> torch.Tensor | None:
+        with as_found(network), torch.no_grad():
+            return None if group.batch is None else network(group.batch)
+
     done = 0
-    for group in groups(network, data, size):
+    for group, output in run_ahead(network, groups(network, data, size), run):
         skipped += group.skipped
-        if group.batch is not None:
-            with as_found(network), torch.no_grad():
-                output = network(group.batch)
+        if output is not None:
             done += len(output)
             yield group.of(data.samples), output
         progress(group.done, group.total)

@@ -22,6 +22,8 @@ _turn = threading.RLock()  # one for all networks: they may share layers, and tw
 _counting = threading.Lock()  # held for moments, never while a network runs
 _in_eval: dict[int, tuple[nn.Module, int]] = {}  # layers that were in training mode, and by how many they are in use
 
+_lent: list[int] = []  # how many threads torch uses, for every loop that has lent them
+
 
 @contextmanager
 def in_eval(parts: Sequence[nn.Module]) -> Iterator[None]:
@@ -77,6 +79,26 @@ def alone(device: torch.device) -> Iterator[None]:
             torch.set_rng_state(before[0])
             for there in before[1:]:
                 torch.cuda.set_rng_state(there, device)
+
+
+def usual_threads() -> int:
+    """How many torch uses for an operator, when none are lent."""
+    return _lent[0] if _lent else torch.get_num_threads()
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """In this block torch runs an operator in one thread, here and in threads that begin here, so that each may run
+    operators by itself; after it in as many as before."""
+    with _counting:
+        _lent.append(usual_threads())
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _counting:
+            usual = _lent.pop()
+        torch.set_num_threads(usual)
 
 
 @contextmanager

@@ -14,14 +14,25 @@ import torch
 from PIL import Image
 from pydantic import Field, model_validator
 
-from fovea.basics import BadChoice, BadPicture, Count, Database, Format, FoveaError, Record, Text, bounded, plain
+from fovea.basics import (
+    BadChoice,
+    BadPicture,
+    Count,
+    Database,
+    Format,
+    FoveaError,
+    Record,
+    Text,
+    bounded,
+    plain,
+    processors,
+)
 from fovea.basics.database import writing
 from fovea.data import DataSet, Sample
 from fovea.patches.opening import Patches, Source, open_source
 from fovea.pictures import Readable, batched, decoded
 
 FOLDER = Path("out/patches")
-READERS = 4  # pictures decoded at once
 FORMAT = Format(
     "file of patches",
     0x666F7661,
@@ -162,7 +173,7 @@ def _rows(source: Source, samples: Sequence[Sample]) -> list[Row]:
             raise
 
     rows: dict[str, Row] = {}
-    for images in map(dict, batched(decoded(samples, lambda image: image, skipped, READERS, read), len(samples))):
+    for images in map(dict, batched(decoded(samples, lambda image: image, skipped, processors(), read), len(samples))):
         for place, patches in zip(images, source(list(images.values())), strict=True):
             boxes = [[round(float(side), 2) for side in box] for box in patches.boxes]
             given = {"name": samples[place].name, "boxes": boxes, "scores": [*map(float, patches.scores)]}

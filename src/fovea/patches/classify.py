@@ -103,7 +103,9 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
         seen = look(finder, tensors, method=method, side=side, shown=group.shown)
         return _answers(finder, judge, group, seen, settings, tensors)
 
-    steps = starmap(Step, in_order(groups(finder, pictures, batch, max_pixels), answered))
+    steps = starmap(
+        Step, in_order(finder, groups(finder, pictures, batch, max_pixels), answered, [settings, type(judge.module)])
+    )
     about = {"localizer": finder.name, "classifier": judge.name, "method": method, "side": side}
     about["input"] = networks.input_of(finder)
     return PatchAnswers.of(steps, "classify_patches", about)

@@ -110,7 +110,7 @@ def localize_steps(
         seen = look(network, tensors, label, options.branch, options.method or "l2caf", options.side, group.shown)
         return _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
 
-    yield from starmap(Step, in_order(groups(network, pictures, batch, max_pixels), found))
+    yield from starmap(Step, in_order(network, groups(network, pictures, batch, max_pixels), found))
 
 
 def outputs_of(network: Network, batch: Tensor) -> int:

@@ -25,6 +25,7 @@ from .gathering import files_of as files_of
 from .gathering import gather as gather
 from .gathering import is_picture_name as is_picture_name
 from .gathering import read as read
+from .gathering import recent as recent
 from .gathering import tell_skipped as tell_skipped
 from .placement import FINE as FINE
 from .placement import Placement as Placement
@@ -37,10 +38,13 @@ from .placement import on_pixels as on_pixels
 from .reading import Readable as Readable
 from .reading import batched as batched
 from .reading import decoded as decoded
+from .reading import made_of as made_of
 from .reading import read_all as read_all
+from .shown import PHOTOGRAPH as PHOTOGRAPH
 from .shown import Shown as Shown
 from .shown import about as about
 from .shown import facts as facts
+from .shown import smaller as smaller
 from .transforms import Interpolation as Interpolation
 from .transforms import Prepare as Prepare
 from .transforms import Transform as Transform

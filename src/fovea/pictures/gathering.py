@@ -2,8 +2,10 @@
 
 import glob
 import os
+import threading
 import warnings
-from collections import Counter
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -23,16 +25,49 @@ from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, 
 
 Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
 SMALL = 64 << 20  # bytes of a file that is read before it is decoded: decoders hide what goes wrong in reading
+RECENT = 32_000_000  # pixels of all those decoded last that are kept: 128 MB at most
 NEAR = 200  # names in a folder that a wrong one is compared with
+
+
+class Kept:
+    """A decoded picture that may be let go of at any time."""
+
+    image: Image.Image | None = None
+
+    def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
+        return Kept, ()
+
+
+class Recent:
+    """The pictures decoded last that somebody still holds, as pages show them: whoever draws them soon need not decode
+    them again."""
+
+    def __init__(self) -> None:
+        self._places, self._pixels, self._lock = deque[tuple[weakref.ref[Kept], int]](), 0, threading.Lock()
+
+    def keep(self, place: Kept, image: Image.Image) -> None:
+        with self._lock:
+            place.image, pixels = image, image.width * image.height
+            self._places.append((weakref.ref(place), pixels))
+            self._pixels += pixels
+            while self._pixels > RECENT:
+                oldest, pixels = self._places.popleft()
+                self._pixels -= pixels
+                if (kept := oldest()) is not None:
+                    kept.image = None
+
+
+recent = Recent()
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Where a picture comes from, or why there is none. It is decoded when asked for and not kept."""
+    """Where a picture comes from, or why there is none. It is decoded when asked for and not kept for long."""
 
     name: str
     source: Path | Image.Image | NDArray[np.generic] | BadPicture | Callable[[], Image.Image]
     stamps: list[Stamp] = field(default_factory=list, repr=False, compare=False)  # of the file when it was first read
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
     def read(self, max_pixels: int = MAX_PIXELS) -> Image.Image:
         """Decoded now, or BadPicture: also where the file is no longer what it was when it was read before."""

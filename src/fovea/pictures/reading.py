@@ -1,14 +1,12 @@
 """The one loop that decodes: pictures in order, in threads where asked, and what could not be read is noted."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from functools import partial
 from typing import Protocol, TypeVar
 
 from PIL import Image
 
-from fovea.basics import BadPicture
+from fovea.basics import BadPicture, ahead
 from fovea.pictures.decoding import MAX_PIXELS, room
 
 AHEAD = 4  # pictures per thread that are decoded before they are asked for
@@ -34,14 +32,7 @@ def decoded(
 ) -> Iterator[tuple[int, T]]:
     """What `make` gives for every picture that can be read, with its place among all; the others go to `skipped`."""
 
-    def made(source: Readable) -> T | BadPicture:
-        try:
-            with room.shared():
-                return make(read(source))
-        except BadPicture as reason:
-            return reason
-
-    for place, result in enumerate(_in_order(made, sources, threads)):
+    for place, result in enumerate(made_of(sources, make, threads, read)):
         if isinstance(result, BadPicture):
             skipped.append((sources[place].name, str(result)))
         else:
@@ -49,29 +40,30 @@ def decoded(
         del result  # it may be a large picture, and the next is decoded now
 
 
-def _in_order(
-    made: Callable[[Readable], T | BadPicture], sources: Sequence[Readable], threads: int
+def made_of(
+    sources: Sequence[Readable],
+    make: Callable[[Image.Image], T],
+    threads: int = 1,
+    read: Callable[[Readable], Image.Image] = lambda source: source.read(),
+    most: int = 0,
 ) -> Iterator[T | BadPicture]:
+    """What `make` gives for every picture, or why it cannot be read; at least `most` of them are made ahead."""
+
+    def made(source: Readable) -> T | BadPicture:
+        try:
+            with room.shared():
+                return make(read(source))
+        except BadPicture as reason:
+            return reason
+
+    def early(source: Readable) -> Callable[[], T | BadPicture]:
+        result = made(source)
+        return partial(made, source) if pixels_of(result) > LARGE else lambda: result
+
     if threads < 2 or len(sources) < 2:
         yield from map(made, sources)
-        return
-
-    def ahead(source: Readable) -> T | BadPicture | None:
-        result = made(source)
-        return None if pixels_of(result) > LARGE else result
-
-    with ThreadPoolExecutor(threads) as pool:
-        rest = iter(sources)
-        waiting = deque((source, pool.submit(ahead, source)) for source in islice(rest, threads * AHEAD))
-        try:
-            while waiting:
-                source, future = waiting.popleft()
-                result = future.result()
-                waiting.extend((later, pool.submit(ahead, later)) for later in islice(rest, 1))
-                yield made(source) if result is None else result
-        finally:
-            for _, future in waiting:
-                future.cancel()
+    else:
+        yield from (result() for result in ahead(early, sources, threads, max(threads * AHEAD, most)))
 
 
 def read_all(sources: Iterable[Readable]) -> Iterator[Image.Image | BadPicture]:

@@ -11,6 +11,15 @@ from fovea.basics import BadChoice, finite
 from fovea.pictures.gathering import Picture
 from fovea.pictures.placement import Placement
 
+PHOTOGRAPH = 480, 480  # pixels at most, as pages show it
+
+
+def smaller(image: Image.Image, room: tuple[int, int] = PHOTOGRAPH) -> Image.Image:
+    """Shrunk to fit where it does not."""
+    shrink = min(1.0, room[0] / image.width, room[1] / image.height)
+    size = max(round(image.width * shrink), 1), max(round(image.height * shrink), 1)
+    return image if shrink == 1 else image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.0)
+
 
 class Moving(Protocol):
     """What has a picture a frame, as a clip has."""
@@ -29,6 +38,9 @@ class Shown:
 
     def image(self, frame: int = 0) -> Image.Image:
         if isinstance(self.picture, Picture):
+            kept = self.picture.kept.image
+            if kept is not None and self.placement is not None and kept.size == self.placement.picture:
+                return kept.copy()
             return self.picture.read(sys.maxsize)  # its size was accepted when it was explained
         if not isinstance(self.picture, Tensor):
             return self.picture.image(frame)
@@ -39,6 +51,11 @@ class Shown:
         low, high = pixels.amin(), pixels.amax()  # the user's own normalization is not known
         gray = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte().permute(1, 2, 0).numpy()
         return Image.fromarray(gray.squeeze()).convert("RGB")
+
+    def photograph(self, frame: int = 0) -> Image.Image:
+        """As a page shows it."""
+        kept = self.picture.kept.image if isinstance(self.picture, Picture) else None
+        return smaller(self.image(frame)) if kept is None else kept
 
 
 def about(shown: Shown) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Prepare:
     def normalize(self, pixels: Tensor) -> Tensor:
         """From 0 to 255 to the values that the network was trained on, for one picture or a batch."""
         mean, std = (constant(row, pixels.device).view(-1, 1, 1) for row in (self.mean, self.std))
-        return (pixels.float() / 255 - mean) / std
+        return (pixels.float() / 255).sub_(mean).div_(std)
 
     def placement(self, width: int, height: int) -> Placement:
         if self.step:

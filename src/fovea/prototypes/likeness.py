@@ -127,7 +127,7 @@ def looks_like(
             out = module(tensors)
         return [_answer(network, out, i, shown, count, shelf) for i, shown in enumerate(group.shown)]
 
-    for step in starmap(Step, in_order(groups(fitted, pictures, batch, max_pixels), answered)):
+    for step in starmap(Step, in_order(network, groups(fitted, pictures, batch, max_pixels), answered)):
         steps.append(step)
         progress(step.done, step.total)
     results = Results.of(steps, "prototypes", {"net": network.name, "data": data.name, "input": input_of(fitted)})

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import finite, whole, write_text
-from fovea.pictures import Placement, on_pixels
+from fovea.pictures import PHOTOGRAPH, Placement, on_pixels, smaller
 
 FOLDER = "index_files"  # beside index.html, as browsers call what they save with a page
-PHOTOGRAPH, FIGURE = (480, 480), (1600, 6000)  # pixels, at most; a tall figure is read by scrolling
+FIGURE = 1600, 6000  # pixels, at most; a tall figure is read by scrolling
 QUALITIES = 82, 65, 45, 30  # of JPEG: the first that keeps a photograph
 BYTES = 64_000  # below this
 CELLS, COARSE = 16_000, 400  # values of all fine maps of a result together, and of one that is kept as it is
@@ -82,7 +82,8 @@ class View:
 
     def pictures(self) -> list[Image.Image]:
         """Of a size to look at."""
-        return [_smaller(panel.draw(), PHOTOGRAPH if self.overlays else FIGURE) for panel in self.panels]
+        room = PHOTOGRAPH if self.overlays else FIGURE
+        return [smaller(panel.draw().convert("RGB"), room) for panel in self.panels]
 
     def to_dict(self, sizes: Sequence[tuple[int, int]], sources: Sequence[str], films: Sequence[str]) -> dict[str, Any]:
         """As the page's script reads it; pictures and films by their addresses."""
@@ -108,13 +109,6 @@ def _coarser(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
         return values
     height, width = (max(int(side * shrink), 1) for side in values.shape)
     return np.array(Image.fromarray(values).resize((width, height), Image.Resampling.BOX))
-
-
-def _smaller(image: Image.Image, room: tuple[int, int]) -> Image.Image:
-    image = image if image.mode == "RGB" else image.convert("RGB")
-    shrink = min(1.0, room[0] / image.width, room[1] / image.height)
-    size = max(round(image.width * shrink), 1), max(round(image.height * shrink), 1)
-    return image if shrink == 1 else image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def _jpeg(image: Image.Image, most: int | None) -> bytes:

@@ -10,7 +10,10 @@ import json
 import os
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 Skipped = Sequence[tuple[str, str]]  # names, and why each could not be read
 FILE, PAGE = "results.json", "index.html"
+WAITING = 8  # results that are drawn later, at most
 SECONDS = 5.0  # between two writings of the JSON
 REMEDY = "name another folder, or move the file away"
 
@@ -165,6 +169,11 @@ class Writer:
         self._known: list[str] = []  # of the rows in `before`
         self._stamp: tuple[int, ...] | None = None
         self._claims: set[Path] = set()
+        self._drawing = deque[tuple[dict[str, Any], str, Future[dict[str, Any]]]]()  # rows, keys and their files
+        self._pool, self._failed = (
+            ThreadPoolExecutor(1, "fovea"),
+            False,
+        )  # one: none is drawn after a failure
         if not self.fresh:
             self._look()
             page_of(self.folder)
@@ -173,29 +182,59 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
-            self.finish()
-        self._release()
+        try:
+            self._pool.shutdown(cancel_futures=kind is not None)
+            self.collect()
+        finally:
+            if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
+                self.finish()
+            self._release()
 
     def add(self, results: "Iterable[Result]", skipped: Skipped = ()) -> None:
-        """One whose picture cannot be read again to be drawn (gone, cut, changed) is skipped like any other."""
+        """Drawn in a thread, while what comes next is looked at; a few at most wait for it.
+
+        One whose picture cannot be read again to be drawn (gone, cut, changed) is skipped like any other."""
         self.skipped += skipped
         for result in results:
             self._make()
             try:
                 row = {"name": result.name, "stem": "", **result.to_dict()}
-                key = _key(row, self.run)
-                row["stem"] = self._claim(result, key)
-                row["files"] = {"view": views.write(result.view(), self.folder, row["stem"])}
-                size: Size = "full" if self.files == "full" else None
-                row["files"] |= result.files(self.folder, row["stem"], size) if self.files else {}
             except BadPicture as reason:
                 self.skipped.append((result.name, str(reason)))
                 continue
-            self.rows.append(row)
-            self._keys.append(key)
+            key = _key(row, self.run)
+            row["stem"] = self._claim(result, key)
+            self._drawing.append((row, key, self._pool.submit(copy_context().run, self._draw, result, row["stem"])))
+            self.collect(WAITING)
         if time.monotonic() > self.due:
+            self.collect()
             self._write()
+
+    def _draw(self, result: "Result", stem: str) -> dict[str, Any]:
+        """The names of a result's files, once they are written."""
+        if self._failed:
+            raise CancelledError
+        size: Size = "full" if self.files == "full" else None
+        try:
+            files = {"view": views.write(result.view(), self.folder, stem)}
+            return files | (result.files(self.folder, stem, size) if self.files else {})
+        except BaseException as error:
+            self._failed = not isinstance(error, BadPicture)
+            raise
+
+    def collect(self, most: int = 0) -> None:
+        """Rows whose files are written, until at most so many wait for theirs."""
+        while len(self._drawing) > most:
+            row, key, drawn = self._drawing.popleft()
+            try:
+                row["files"] = drawn.result()
+            except CancelledError:
+                continue
+            except BadPicture as reason:
+                self.skipped.append((row["name"], str(reason)))
+            else:
+                self.rows.append(row)
+                self._keys.append(key)
 
     def finish(self) -> None:
         self._write(last=True)

@@ -14,7 +14,17 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fovea.basics import BadChoice, BadNetwork, BadPicture, Progress, demand_bounds, demand_kinds, quiet, shown
+from fovea.basics import (
+    BadChoice,
+    BadNetwork,
+    BadPicture,
+    Progress,
+    demand_bounds,
+    demand_kinds,
+    processors,
+    quiet,
+    shown,
+)
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
@@ -22,7 +32,6 @@ from fovea.retrieval.knowing import Known, known, refuse_another
 from fovea.retrieval.store import About, Held, Row, Stamp, file_of, writing
 
 AGAIN = (-2, 0)  # the stamp of no picture, so that it is tried again the next time
-READERS = 4  # threads that decode ahead of the network
 Files = str | os.PathLike[str]
 
 
@@ -197,7 +206,7 @@ class File:
 def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tuple[int, dict[str, Row]]]:
     """The rows of every batch, and how many pictures are done."""
     skipped, done, by_name = list[tuple[str, str]](), 0, {file.name: file for file in files}
-    ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, READERS)
+    ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, processors())
     for group in chain(batched(ready, batch), [[]]):  # the last for those at the end that could not be read
         vectors = embeddings(network.network, [tensor for _, tensor in group])
         _refuse_other_width(network, vectors)

@@ -98,6 +98,7 @@ class SearchWriter(Writer):
         for result in results:
             done = len(self.rows)
             super().add([result])
+            self.collect()
             self.searches += [result] if len(self.rows) > done and isinstance(result, Search) else []
         super().add((), skipped)
 
