@@ -60,38 +60,23 @@ SEED = Bound(0, 2**32 - 1)
 OPTION = Bound(-16_384, 16_384, real=True)  # of whoever builds a network: widths, sides, shares
 ANY = {int: Bound(-(10**9), 10**9), float: Bound(-1e9, 1e9, real=True)}  # where nothing else is declared
 BOUNDS = {
-    "adam": Bound(1, 1_000_000),
-    "batch": Bound(1, 65_536),
-    "batches": Bound(1, 65_536),
-    "branch": Bound(1, 10_000),
-    "classes": Bound(1, 100_000),
-    "count": Bound(1, 1_000_000),
-    "counts": Bound(1, 1_000_000),
+    **dict.fromkeys(("adam", "count", "counts", "every"), Bound(1, 1_000_000)),
+    **dict.fromkeys(("batch", "batches"), Bound(1, 65_536)),
+    **dict.fromkeys(("branch", "most", "numbers", "rounds"), Bound(1, 10_000)),
+    **dict.fromkeys(("classes", "frames", "k"), Bound(1, 100_000)),
+    **dict.fromkeys(("glimpses", "nearest"), Bound(0, 1000)),
+    **dict.fromkeys(("overlap", "overlaps", "share", "shares"), SHARE),
+    **dict.fromkeys(("seeds", "top"), Bound(1, 1000)),
+    **dict.fromkeys(("start", "stop"), Bound(0, 1e7, real=True)),  # seconds
     "curve_pictures": Bound(2, 1_000_000),
     "epsilons": Bound(0, 255, real=True),
-    "every": Bound(1, 1_000_000),
-    "frames": Bound(1, 100_000),
-    "glimpses": Bound(0, 1000),
-    "k": Bound(1, 100_000),
     "limit": Bound(1, 10**9),
     "max_pixels": Bound(1, 10**10),
-    "most": Bound(1, 10_000),
-    "nearest": Bound(0, 1000),
-    "numbers": Bound(1, 10_000),
-    "overlap": SHARE,
-    "overlaps": SHARE,
     "rate": Bound(1000, 768_000),  # of sounds, in Hz
-    "rounds": Bound(1, 10_000),
     "seed": SEED,
-    "seeds": Bound(1, 1000),
-    "share": SHARE,
-    "shares": SHARE,
     "side": Bound(1, 16_384),
     "size": Bound(1, 8192),
-    "start": Bound(0, 1e7, real=True),  # seconds
     "steps": Bound(2, 10_000),
-    "stop": Bound(0, 1e7, real=True),
-    "top": Bound(1, 1000),
     "workers": Bound(0, 256),
 }
 
