@@ -147,19 +147,14 @@ def _sanity(found: Sanity) -> str:
 
 def _cost(network: Network) -> str:
     from fovea.measures.speed import FOUR
-    from fovea.measures.timing import compare
+    from fovea.measures.timing import compare, forward
 
     pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-
-    def forward() -> None:
-        with torch.no_grad():
-            network(pixels)
-
     calls = {
         ("one", "l2caf, one class"): lambda: fovea.explain(network, pixels),
         ("all", "four methods, five classes"): lambda: fovea.explain(network, pixels, method=FOUR, target="top5"),
     }
-    times = compare(forward, calls, 7)
+    times = compare(forward(network, pixels), calls, 7)
     rows = "".join(
         f"<tr><td>{name}</td><td>{s * 1e3:.1f} ms</td><td>{ratio:.2f}</td></tr>"
         for (_, name), (ratio, s) in times.items()

@@ -111,12 +111,8 @@ class Watched(Shows):
     def view(self) -> View:
         """One strip and one film per target."""
         panels = [
-            Panel(
-                partial(self.draw, target),
-                f"{self.map.method}: {self.title(target)}",
-                partial(self.save_film, target=target),
-            )
-            for target in range(len(self.map.targets[0]))
+            Panel(partial(self.draw, k), f"{self.map.method}: {self.title(k)}", partial(self.save_film, target=k))
+            for k in range(len(self.map.targets[0]))
         ]
         return View(tuple(panels), predictions=self.best, words=f"{len(self)} of its frames explained")
 
