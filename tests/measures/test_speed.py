@@ -78,21 +78,16 @@ def test_a_peer_that_fails_says_so_in_its_row(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="module")
 def found() -> Figures:
-    return fovea.measure(
-        "bench explain", "timm/test_resnet", batches=[1, 2], rounds=1, method=["cam", "gradcam"], dtype=["fp32", "bf16"]
-    )
+    options = {"method": ["cam"], "dtype": ["fp32", "bf16"]}
+    return fovea.measure("bench explain", "timm/test_resnet", batches=[1, 2], rounds=1, **options)
 
 
 def test_every_precision_and_batch_has_its_rows(found: Figures) -> None:
-    rows = [row for row in found.rows if row["library"] == "fovea" and ":" not in row["method"]]
-    assert [(row["precision"], row["batch"], row["method"]) for row in rows] == [
-        (precision, size, method) for precision in ("fp32", "bf16") for size in (1, 2) for method in ("cam", "gradcam")
-    ]
+    rows = [row for row in found.rows if (row["library"], row["method"]) == ("fovea", "cam")]
+    assert [(row["precision"], row["batch"]) for row in rows] == [("fp32", 1), ("fp32", 2), ("bf16", 1), ("bf16", 2)]
     for row in rows:
         assert row["heatmaps_per_s"] * row["ms_per_picture"] == pytest.approx(1000, rel=0.01)
-    refused(
-        "no precision 'fp23'; did you mean 'fp32'", fovea.measure, "bench explain", "timm/test_resnet", dtype=["fp23"]
-    )
+    refused("no precision 'fp23'; did you mean 'fp32'", fovea.measure, "bench explain", "timm/test_vit", dtype=["fp23"])
 
 
 def test_time_against_batch(found: Figures) -> None:
@@ -100,11 +95,11 @@ def test_time_against_batch(found: Figures) -> None:
     assert [axis.get_title() for axis in figure.axes[:2]] == ["test_resnet, fp32", "test_resnet, bf16"]
     assert {axis.get_xscale() + axis.get_yscale() for axis in figure.axes} == {"loglog"}
     lines = {line.get_label(): list(line.get_xdata()) for line in figure.axes[0].lines}
-    assert lines["bare forward"] == lines["fovea cam"] == lines["fovea gradcam"] == [1, 2]
+    assert lines == {"bare forward": [1, 2], "fovea cam": [1, 2]}
 
 
 def test_an_iterated_head_stands_beside_the_papers_recipe() -> None:
-    found = fovea.measure("bench explain", "timm/test_vit", batches=[2], rounds=1, method=["cam", "l2caf"], adam=60)
+    found = fovea.measure("bench explain", "timm/test_vit", batches=[1], rounds=1, method=["cam", "l2caf"], adam=60)
     assert "cam" not in {row["method"] for row in found.rows}  # which does not apply
     ours, recipe, long = [row for row in found.rows if "loss" in row]
     assert ours["iterations"] > 0

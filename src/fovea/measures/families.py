@@ -22,7 +22,7 @@ from fovea.heatmaps.explain import explain
 from fovea.heatmaps.methods import find
 from fovea.measures import Figures, Run, measure
 from fovea.measures.plots import hatched, sheet, where
-from fovea.measures.timing import bare, built, seconds, timed
+from fovea.measures.timing import bare, built, noise_for, seconds, timed
 from fovea.networks import Network
 
 WAYS = ("vanilla l2caf", "fast l2caf", "exact l2caf", "iterated l2caf", "gradcam")  # a head has one of the two between
@@ -76,10 +76,9 @@ def bench_families(run: Run, *, rounds: int = 5, seed: int = 0) -> Figures:
     for name in run.names:
         run.tell(name)
         network = built(name, run.device, seed=seed)
-        pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(seed)).to(network.device)
-        rows += _rows(network, pixels, rounds, counted)
+        rows += _rows(network, noise_for(network, 1, seed), rounds, counted)
     settings = {
-        "input": "one picture, 224 x 224",
+        "input": "one picture of the network's size",
         "problem": "Eq. 1, the whole output",
         "stop": f"the loss changes by less than {PAPER.tolerance:g} over {PAPER.window} iterations (paper 3.1), {MOST} "
         "at the most",
@@ -174,7 +173,7 @@ def draw(found: Figures) -> Figure:
     panel.set(
         yscale="log",
         ylabel=f"seconds a picture, {HUNDRED} iterations",
-        title=f"L2-CAF (Eq. 1) and Grad-CAM, {where(found)}, 224 x 224",
+        title=f"L2-CAF (Eq. 1) and Grad-CAM, {where(found)}",
     )
     panel.margins(y=0.12)
     panel.grid(axis="y", alpha=0.3)

@@ -19,7 +19,7 @@ from fovea.heatmaps.methods import Method, chosen, find, usual
 from fovea.measures import Figures, Run, measure
 from fovea.measures.peers import Key, last_map, peers
 from fovea.measures.plots import GRAY, sheet, style, where
-from fovea.measures.timing import PRECISIONS, Call, bare, built, compare, seconds, timed
+from fovea.measures.timing import PRECISIONS, Call, bare, built, compare, noise_for, seconds, timed
 from fovea.networks import Network, as_found, cut, peak_mb
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
@@ -54,13 +54,14 @@ def bench_explain(
     recipe, peak memory. A costly one is timed once. Networks without weights at hand have random ones."""
     if not (run.names and batches and dtype):
         raise BadChoice("name one or more networks, sizes of batches and precisions; got none of one of them")
-    rows: list[dict[str, Any]] = []
+    rows, sides = list[dict[str, Any]](), dict[str, None]()
     methods = chosen(list(usual() if method is None else method))
     parts = [(name, precision, size) for name in run.names for precision in dtype for size in batches]
     for done, (name, precision, size) in enumerate(parts, 1):
         run.tell(f"{name}, {precision}, batch {size}")
         network = built(name, run.device, precision, seed)
         pixels = batch_for(network, size, seed)
+        sides[" x ".join(map(str, pixels.shape[:1:-1]))] = None
         rows += time_rows(network, pixels, rounds, methods)
         rows += _exact_rows(network, pixels) if size == 1 and method is None else []
         rows += _iterated_rows(network, pixels, methods, adam)
@@ -74,7 +75,7 @@ def bench_explain(
         "device": torch.device(run.device).type,
         "torch": torch.__version__,
         "tf32": tf32 if on_gpu else None,
-        "input": "224 x 224, on the device" + ", channels last for convolutional networks" * on_gpu,
+        "input": f"{' and '.join(sides)}, on the device" + ", channels last for convolutional networks" * on_gpu,
         "x_forward": "median of ratios to the bare forwards (the module alone, no gradients) before and after; three "
         "rounds where they take over a minute",
         "peak_mb": "the most that tensors made during one call take up at once",
@@ -82,11 +83,9 @@ def bench_explain(
     return Figures("bench explain", settings, rows)
 
 
-def batch_for(network: Network, size: int, seed: int = 0, side: int = 224) -> Tensor:
-    """Noise on the network's device, in its precision; on a GPU in the layout that convolutions are fast in, as is the
-    network then."""
-    pixels = torch.randn(size, 3, side, side, generator=torch.Generator().manual_seed(seed))
-    pixels = pixels.to(network.device, network.dtype)
+def batch_for(network: Network, size: int, seed: int = 0) -> Tensor:
+    """Noise as the network takes it; on a GPU in the layout that convolutions are fast in, as is the network then."""
+    pixels = noise_for(network, size, seed)
     if not pixels.is_cuda or last_map(network.module, pixels) is None:
         return pixels
     network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -242,7 +241,7 @@ def draw(found: Figures) -> Figure:
     timed = {row["method"] for row in rows}
     methods = [name for name in DRAWN if name in timed] or sorted(timed - {FORWARD[1], SEVERAL[1]})
     columns = list(dict.fromkeys((row["net"], row["precision"]) for row in rows))
-    figure = sheet(3.6 * len(columns) + 1.2, 7.2, f"Time of explaining, {where(found)}, 224 x 224")
+    figure = sheet(3.6 * len(columns) + 1.2, 7.2, f"Time of explaining, {where(found)}")
     axes = figure.subplots(2, len(columns), squeeze=False, sharex="col", sharey="row")
     for column, (net, precision) in enumerate(columns):
         here = [row for row in rows if (row["net"], row["precision"]) == (net, precision)]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, nearest
-from fovea.networks import FILES, OFFLINE, Network, load, ours, placed
+from fovea.networks import FILES, OFFLINE, Network, input_shape, load, ours, placed
 
 Call = Callable[[], Any]
 T = TypeVar("T")
-CLASSES = 1000  # of networks without weights at hand
+CLASSES, SIDE = 1000, 224  # of networks without weights at hand, and of inputs where no transform says it
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WARM_UP = 2  # calls of each that are not counted: the first ones choose kernels and take memory
 FEWEST, LONG = 3, 60.0  # rounds that are taken however long they are; seconds after which they are enough
@@ -72,6 +72,13 @@ def built(name: str, device: str = "cpu", precision: str = "fp32", seed: int = 0
         network = load(name, pretrained=at_hand, classes=None if at_hand else CLASSES)
     network.module.to(PRECISIONS[precision]).eval()
     return placed(network, device)
+
+
+def noise_for(network: Network, size: int, seed: int = 0) -> Tensor:
+    """A batch for the network, as its transform would give it: its size, device and precision."""
+    shape = input_shape(network, None if network.transform is not None else SIDE)
+    pixels = torch.randn(size, *shape, generator=torch.Generator().manual_seed(seed))
+    return pixels.to(network.device, network.dtype)
 
 
 def compare(
