@@ -121,11 +121,12 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
         with torch.no_grad():
             module.forward_head(given := features.detach().clone())
         head = replace(head, written=(version(given) > 0,))
-        same = torch.allclose(output, network(batch), rtol=1e-3, atol=1e-4, equal_nan=True)
+        if layout_of(features, batch) is None or not are_read(output, [features], batch)[0]:
+            return None
+        with torch.no_grad():
+            if not torch.allclose(output, network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
+                return None
     except Exception:  # a network with its own idea of these methods: the graph knows better
-        return None
-    layout = layout_of(features, batch)
-    if not same or layout is None or not are_read(output, [features], batch)[0]:
         return None
     # a GPU waits for Python where batches are small; on a CPU, tracing takes longer than it saves
     short = lean_method(module, "forward_features", batch) if batch.device.type == "cuda" else None

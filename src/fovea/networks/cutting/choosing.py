@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,14 +40,23 @@ def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor
         maps.append(value)
     if not maps:
         return None
+    if not narrow and not (output.ndim >= 3 and output.ndim == batch.ndim and math.prod(output.shape[2:]) > 1):
+        return next((names[place] for place in _read_from_the_end(output, maps, batch)), None)
     read = are_read(output, maps, batch)
     kept = [(name, one) for name, one, is_read in zip(names, maps, read, strict=True) if is_read]
-    if not kept:
-        return None
-    if narrow or (output.ndim >= 3 and output.ndim == batch.ndim and math.prod(output.shape[2:]) > 1):
-        cells = [layout.cells for _, one in kept if (layout := layout_of(one, batch))]
-        kept = [pair for pair, count in zip(kept, cells, strict=True) if count == min(cells)]
-    return kept[-1][0]
+    cells = [layout.cells for _, one in kept if (layout := layout_of(one, batch))]
+    narrowest = [name for (name, _), count in zip(kept, cells, strict=True) if count == min(cells)]
+    return narrowest[-1] if narrowest else None
+
+
+def _read_from_the_end(output: Tensor, maps: Sequence[Tensor], batch: Tensor) -> Iterator[int]:
+    """The places of maps that are read, the last first; a few at a time, so that gradients need not go far back."""
+    stop, some = len(maps), 4
+    while stop > 0:
+        start = max(stop - some, 0)
+        read = are_read(output, maps[start:stop], batch)
+        yield from (place for place in reversed(range(start, stop)) if read[place - start])
+        stop, some = start, 2 * some
 
 
 def are_read(output: Tensor, maps: Sequence[Tensor], batch: Tensor) -> list[bool]:

@@ -32,8 +32,11 @@ class _Rest:
 
 def split(
     network: Runnable, traced: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], batch: Tensor
-) -> tuple[Enter, fx.GraphModule]:
-    """How to enter the graph at a node, and the graph after it. `values` are what the nodes give for one picture."""
+) -> tuple[Enter, fx.GraphModule] | None:
+    """How to enter the graph at a node, and the graph after it; None where it takes another branch than the network.
+
+    `values` are what the nodes give for the batch of one picture.
+    """
     nodes = list(traced.graph.nodes)
     place = nodes.index(node)
     before = set(nodes[: place + 1])
@@ -43,13 +46,16 @@ def split(
         copied[n] = first.node_copy(n, lambda m: copied[m])
     first.output((copied[node], tuple(copied[n] for n in needed)))
     start, rest = lean(fx.GraphModule(traced, first)), _second(traced, node, needed, values, fewer=False)
-    known, of_rows = [values[n] for n in needed], None
+    known, of_rows, output = [values[n] for n in needed], None, None
+    with torch.no_grad():
+        expected = network(batch)
     try:
         with torch.no_grad():
             features, given = start(torch.cat([batch, batch]))
         if not hooked(layers(network.module)):
             rest = _shorter(network, rest, _second(traced, node, needed, values, fewer=True), features, given)
-        written = _written(rest, features, given)
+        written, both = _written(rest, features, given)
+        output = network.read(both).chunk(2)[0]
         of_rows = _of_rows([values[node], *rest.also(known)], [features, *rest.also(given)])
     except Exception:  # it takes one picture at a time, or hands over what cannot be compared
         written = tuple(isinstance(value, Tensor) for value in (values[node], *rest.also(known)))
@@ -71,7 +77,8 @@ def split(
         head = SecondPart(run, network.read, tuple(also), of_rows, written, lambda _: prepared())
         return features, head(features), head, lambda: trunk()[0], not rest.reads
 
-    return enter, rest.graph
+    output = enter(batch, False)[1] if output is None else output
+    return (enter, rest.graph) if torch.allclose(output, expected, rtol=1e-3, atol=1e-4, equal_nan=True) else None
 
 
 def _second(
@@ -123,12 +130,12 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _written(rest: _Rest, features: Tensor, given: Sequence[Any]) -> tuple[bool, ...]:
-    """Does it write in place on the features, and on what else it reads?"""
+def _written(rest: _Rest, features: Tensor, given: Sequence[Any]) -> tuple[tuple[bool, ...], Any]:
+    """Does it write in place on the features, and on what else it reads? And what it gives."""
     values = [_copied(value) for value in (features, *rest.also(given))]
     with torch.no_grad():
-        rest.graph(*values)
-    return tuple(version(value) > 0 for value in values)
+        result = rest.graph(*values)
+    return tuple(version(value) > 0 for value in values), result
 
 
 def _of_rows(alone: Sequence[Any], twice: Sequence[Any]) -> tuple[bool, ...] | None:
