@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fovea.basics import Later
 from fovea.networks.checking import cuttable
 from fovea.networks.reader import Reader
-from fovea.networks.running import Runnable, as_found, layers
+from fovea.networks.running import Runnable, as_found
 from fovea.networks.threads import alone, heard
 
 N = TypeVar("N", bound=Runnable)
@@ -25,7 +25,7 @@ def labeled(network: N, batch: Tensor, parts: Sequence[nn.Module] | None = None)
     """
     if network.labels is not None or network.can("embedding"):
         return network
-    key = tuple(map(id, parts or layers(network.module)))  # a replaced layer makes another network
+    key = tuple(map(id, parts or network.parts))  # a replaced layer makes another network
     if key not in network._classes:
         count = _classes(network, batch[:1])
         network._classes.clear()

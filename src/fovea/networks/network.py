@@ -143,7 +143,7 @@ class Network(Runnable):
         """By how many pixels the sides of its input may differ from its own, found by running it; 0: not at all."""
         if not isinstance(self.transform, Prepare) or any(map(self.can, GRIDDED)):
             return 0
-        key = (self.transform.size, *map(id, layers(self.module)))  # a replaced layer makes another network
+        key = (self.transform.size, *map(id, self.parts))  # a replaced layer makes another network
         if key not in self._steps:
             found = next((step for step in STEPS if self._takes(step)), 0)
             self._steps.clear()

@@ -16,7 +16,7 @@ from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
 from fovea.networks.names import class_index
-from fovea.networks.threads import alone, hooked, in_eval, plain, usual_threads
+from fovea.networks.threads import Parts, alone, hooked, in_eval, plain, usual_threads
 from fovea.pictures import Placement, Prepare, Transform, placement_of
 
 FEW, LISTED = 1000, 10  # classes: fewer are said, and so many by name
@@ -67,6 +67,7 @@ class Runnable:
     _placements: dict[tuple[int, int], tuple[Transform, Placement]] = field(default_factory=dict, repr=False)
     _classes: dict[Any, int | None] = field(default_factory=dict, repr=False)  # of one without labels, once it has run
     _steps: dict[Any, int] = field(default_factory=dict, repr=False)  # of its input's size, once it was tried
+    _parts: Parts | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         size = getattr(self.transform, "size", None)
@@ -80,7 +81,7 @@ class Runnable:
             batch = self.transform.batch(batch)
         refuse_tensor(batch)
         batch = batch.to(self.device, self.dtype if batch.is_floating_point() else None)
-        parts = layers(self.module)
+        parts = self.parts
         with in_eval(parts), turn(self, parts):
             return self.read(self.answer(batch))
 
@@ -112,6 +113,16 @@ class Runnable:
             f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
             f"fovea.wrap(module, {how})"
         )
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """Every layer once; those of the last time, if none was replaced."""
+        if self._parts is None or not self._parts.current(self.module):
+            parts = layers(self.module)
+            if not all("_modules" in vars(part) and "training" in vars(part) for part in parts):
+                return parts  # a jit module has them elsewhere
+            self._parts = Parts(parts)
+        return self._parts
 
     @property
     def knows(self) -> str:
@@ -199,7 +210,7 @@ def as_found(network: Runnable) -> Iterator[list[nn.Module]]:
 @contextmanager
 def switched(network: Runnable) -> Iterator[list[nn.Module]]:
     """The network in eval mode with gradients allowed, for all threads that use it."""
-    parts = layers(network.module)
+    parts = network.parts
     with in_eval(parts), torch.inference_mode(False), torch.enable_grad():
         yield parts
 
@@ -224,7 +235,7 @@ def turn(
 
 def _is_recurrent(network: Runnable, parts: Iterable[nn.Module]) -> bool:
     """cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads."""
-    return network.device.type == "cuda" and any(isinstance(part, nn.RNNBase) for part in parts)
+    return any(issubclass(kind, nn.RNNBase) for kind in set(map(type, parts))) and network.device.type == "cuda"
 
 
 def keeps_nothing(parts: Sequence[nn.Module], quiet: bool = False, given: Iterable[Any] = ()) -> bool:
@@ -235,13 +246,14 @@ def keeps_nothing(parts: Sequence[nn.Module], quiet: bool = False, given: Iterab
 def at_once(network: Runnable, given: Iterable[Any] = ()) -> int:
     """How many threads may run a network on a CPU at a time, each by itself, so that none waits for another at every
     layer; 0 where it is run by all of torch's threads, one batch after the other."""
-    parts = layers(network.module)
+    parts = network.parts
     by_itself = network.device.type == "cpu" and not torch.is_autocast_enabled("cpu")  # which is a thread's own
     return usual_threads() if by_itself and not is_compiled(parts) and keeps_nothing(parts, given=given) else 0
 
 
-def is_compiled(parts: Iterable[nn.Module]) -> bool:
+def is_compiled(parts: Sequence[nn.Module]) -> bool:
     """Whether some part was compiled, which then runs as it was written. The compiler is not imported for it."""
-    return "torch._dynamo" in sys.modules and any(
-        type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None for part in parts
+    return "torch._dynamo" in sys.modules and (
+        "OptimizedModule" in {kind.__name__ for kind in set(map(type, parts))}
+        or any([own.get("_compiled_call_impl") for own in map(vars, parts)])
     )

@@ -10,6 +10,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from torch import Tensor, nn
 PLAIN = {"torch", "timm", "torchvision", "fovea"}  # packages whose layers keep nothing between calls in eval mode
 Hook = Callable[[nn.Module, Any, Any], Any]
 
+CHILDREN, TRAINING = itemgetter("_modules"), itemgetter("training")
+HOOKS = [itemgetter(name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")]
+
 _turn = threading.RLock()  # one for all networks: they may share layers, and two locks could wait for each other
 _counting = threading.Lock()  # held for moments, never while a network runs
 _in_eval: dict[int, tuple[nn.Module, int]] = {}  # layers that were in training mode, and by how many they are in use
@@ -25,11 +29,31 @@ _in_eval: dict[int, tuple[nn.Module, int]] = {}  # layers that were in training 
 _lent: list[int] = []  # how many threads torch uses, for every loop that has lent them
 
 
+class Parts(list[nn.Module]):
+    """Every layer of a module once, and what it keeps on itself. There are hundreds, and every call asks them: of one
+    small picture that is a good part of the time, so it is asked in C."""
+
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        super().__init__(parts)
+        self.own: list[dict[str, Any]] = list(map(vars, self))
+        self.inside = [dict(children) for children in map(CHILDREN, self.own)]
+
+    def current(self, module: nn.Module) -> bool:
+        """Whether they are the module's still: no layer was replaced."""
+        return self[0] is module and list(map(CHILDREN, self.own)) == self.inside
+
+
+def _own(parts: Iterable[nn.Module]) -> list[dict[str, Any]]:
+    return parts.own if isinstance(parts, Parts) else list(map(vars, parts))
+
+
 @contextmanager
 def in_eval(parts: Sequence[nn.Module]) -> Iterator[None]:
     """All layers in eval mode; those that were in training mode are so again when nobody uses them any more."""
     with _counting:
-        if _in_eval:
+        if not _in_eval and isinstance(parts, Parts) and not any(map(TRAINING, parts.own)):
+            switched = list[nn.Module]()
+        elif _in_eval:
             switched = [part for part in parts if getattr(part, "training", False) or id(part) in _in_eval]
         else:
             switched = [part for part in parts if getattr(part, "training", False)]  # a frozen jit module has none
@@ -56,10 +80,9 @@ def plain(things: Iterable[Any]) -> bool:
 def hooked(parts: Iterable[nn.Module]) -> bool:
     """Whether somebody listens to a layer, or has put another forward in its place."""
     everywhere = nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks
-    return bool(everywhere) or any(
-        own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or "forward" in own
-        for own in map(vars, parts)
-    )
+    owned = _own(parts)
+    listened = bool(everywhere) or any(any(map(hooks, owned)) for hooks in HOOKS)
+    return listened or any(["forward" in own for own in owned])
 
 
 def drawn(device: torch.device) -> tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ from fovea.networks.cutting.lean import lean_method
 from fovea.networks.cutting.parts import Cut, Opened, Trunk, one_map, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.layout import layout_of
-from fovea.networks.running import Runnable, layers, turn
+from fovea.networks.running import Runnable, turn
 from fovea.networks.threads import alone, drawn
 
 __all__ = ["Cut", "Opened", "cut"]
@@ -35,7 +35,7 @@ def cut(
 ) -> Cut:
     """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
     layer = layer if layer is not None else network.layer
-    parts = parts or layers(network.module)
+    parts = parts or network.parts
     key = (layer, tuple(batch.shape[1:]), tuple(map(id, parts)))  # a replaced layer makes a new cut
     known: Cut | None = network._cuts.get(key)
     if known is None or not known.current():
