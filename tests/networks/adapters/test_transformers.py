@@ -133,7 +133,7 @@ def test_what_comes_before_the_cut_runs_once(monkeypatch: pytest.MonkeyPatch, vi
     batch = torch.randn(2, 3, 64, 64)
     heatmap = fovea.explain(fovea.wrap(vit), batch, target="fox")
     assert heatmap.solver == "iterative"
-    assert runs.count(1) > 30 > 10 > runs.count(0)
+    assert runs.count(1) > 10 > 5 > runs.count(0)
     assert "forward" not in vars(vit.vit.layers[0])
     vit.vit.layers[0].register_forward_hook(lambda *_: None)  # whoever listens hears every run
     runs.clear()
