@@ -85,8 +85,8 @@ COMMANDS: dict[str, tuple[str, Check]] = {
     "bench folder": (
         "--data {data} --net {judge} --counts 2,3 --batch 2 --rounds 1",
         lambda content: (
-            [row["pictures"] for row in content["rows"]] == [2] * 6 + [3] * 2
-            and content["settings"]["pictures"] == "2 photographs, over and over"
+            [row["pictures"] for row in content["rows"]] == [2] * 7 + [3] * 3
+            and content["settings"]["pictures"].startswith("2 photographs, over and over, 130 x 120")
         ),
     ),
     "bench zoom": (

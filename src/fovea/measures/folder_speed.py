@@ -4,6 +4,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,6 +28,7 @@ from fovea.results import Writer
 
 MADE, SIZE, QUALITY = 16, (500, 375), 90  # different ones, the rest are copies; pixels, and of JPEG
 AT_ONCE = 256  # tensors that wait in memory while bare forwards are timed
+FEW = 4  # pictures that pass at once in the other bare forwards: in a processor's cache they may be the faster ones
 TOGETHER = "all at once"
 
 
@@ -72,13 +74,14 @@ def bench_folder(
             run.progress(sum(counts[: number + 1]), sum(counts))
     told = {"net": network.name, "method": ", ".join(method), "batch": batch}
     settings = {
-        "pictures": f"{len(files)} photographs, over and over" if source else f"made, {SIZE[0]} x {SIZE[1]}, JPEG",
+        "pictures": f"{len(files)} {'photographs, over and over' if source else 'made ones, copied'}, {_sides(files)}",
         "input": input_of(network),
         "rounds": rounds,
         "threads": torch.get_num_threads(),
         "device": network.device.type,
         "torch": torch.__version__,
-        "x_forward": "seconds of all of it in those of the bare forwards before and after, median over the rounds",
+        "x_forward": f"seconds of all of it in those of the bare forwards before and after, {batch} pictures at once, "
+        f"median over the rounds; x_best_forward: in those of the faster ones, {batch} or {FEW} at once",
         "processor_s": "of all threads; of a part, what it adds to those before it",
         "peak_mb": "of the process, weights and libraries included",
     }
@@ -94,6 +97,17 @@ def made(folder: Path) -> Iterator[Path]:
         path = folder / f"made-{number}.jpg"
         Image.fromarray((drawn[0] * 0.6 + drawn[1] * 0.3 + drawn[2] * 0.1).astype(np.uint8)).save(path, quality=QUALITY)
         yield path
+
+
+def _sides(files: Sequence[Path]) -> str:
+    """The side lengths of the median picture of some."""
+    sizes = []
+    for path in files[:: max(len(files) // 100, 1)]:
+        with suppress(OSError), Image.open(path) as picture:
+            sizes.append(picture.size)
+    return (
+        f"{median(width for width, _ in sizes):.0f} x {median(height for _, height in sizes):.0f} pixels in the median"
+    )
 
 
 def _linked(files: Sequence[Path], folder: Path, count: int) -> Path:
@@ -119,11 +133,11 @@ class Pass:
         work()
         return Spent(now(self.network.device) - start, time.process_time() - before)
 
-    def forwards(self) -> Spent:
-        """The module alone on the tensors that the loop gives it, which wait in memory, some at a time."""
+    def forwards(self, most: int) -> Spent:
+        """The module alone on the tensors that the loop gives it, `most` at once, which wait in memory."""
         total, found = Spent(0.0, 0.0), self._tensors()
         while waiting := list(islice(found, max(AT_ONCE // self.batch, 1))):
-            some = self.spent(partial(self._run, waiting))
+            some = self.spent(partial(self._run, [part for tensors in waiting for part in torch.split(tensors, most)]))
             total = Spent(total.wall + some.wall, total.processor + some.processor)
         return total
 
@@ -161,12 +175,12 @@ class Pass:
 
 def _rows(one: Pass, rounds: int, parts: bool) -> Iterator[dict[str, Any]]:
     count = len(os.listdir(one.folder))
-    bare, together, peaks = [one.forwards()], list[Spent](), list[float | None]()
+    bare, together, peaks = [one.forwards(one.batch)], list[Spent](), list[float | None]()
     for _ in range(rounds):
         _forget_peak()
         together.append(one.spent(one.everything))
         peaks.append(_peak_mb())
-        bare.append(one.forwards())
+        bare.append(one.forwards(one.batch))
     ratios = {
         field: median(
             2 * getattr(all_of_it, field) / (getattr(before, field) + getattr(after, field))
@@ -181,7 +195,9 @@ def _rows(one: Pass, rounds: int, parts: bool) -> Iterator[dict[str, Any]]:
         return {"pictures": count, "stage": stage, **times, "ms_per_picture": pace, **more}
 
     whole = median(spent.processor for spent in together)
-    yield row("bare forwards", median(s.wall for s in bare), median(s.processor for s in bare), x_forward=1.0)
+    wall, few = median(spent.wall for spent in bare), one.forwards(FEW)
+    yield row("bare forwards", wall, median(spent.processor for spent in bare), x_forward=1.0)
+    yield row(f"bare forwards, {FEW} at once", *few, x_forward=round(few.wall / wall, 3))
     if parts:
         taken = [0.0, *(one.spent(work).processor for work in (one.decoding, one.looking, one.drawing)), whole]
         for place, stage in enumerate(("decoding", "looking", "drawing", "writing")):
@@ -191,6 +207,7 @@ def _rows(one: Pass, rounds: int, parts: bool) -> Iterator[dict[str, Any]]:
         median(spent.wall for spent in together),
         whole,
         x_forward=round(ratios["wall"], 3),
+        x_best_forward=round(median(spent.wall for spent in together) / min(wall, few.wall), 3),
         x_processor=round(ratios["processor"], 3),
         peak_mb=max((peak for peak in peaks if peak is not None), default=None),
     )
