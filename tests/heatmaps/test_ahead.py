@@ -1,5 +1,6 @@
 """On a GPU nothing is waited for but the one reading at the end. Here the CPU is taken for a device that is far."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -119,3 +120,21 @@ def test_half_a_batch_where_memory_does_not_suffice(
         near.targets,
         [shown.name for shown in near.shown],
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_looks_where_single_does(dtype: torch.dtype, pooled: Pooled, batch: Tensor) -> None:
+    full = fovea.explain(fovea.wrap(pooled, labels=5), batch, method=METHODS, target=[0, 3])
+    half = fovea.explain(fovea.wrap(copy.deepcopy(pooled).to(dtype), labels=5), batch, method=METHODS, target=[0, 3])
+    for name in METHODS:
+        assert full[name].solver == half[name].solver
+        rows, wanted = half[name].values.float().flatten(2), full[name].values.flatten(2)
+        shown = wanted.amax(2) > 1e-2 * wanted.abs().amax()  # not what is blank but for rounding
+        assert bool((torch.cosine_similarity(rows, wanted, dim=2)[shown] > 0.99).all()), name
+
+
+def test_maps_come_to_the_host_together(pooled: Pooled, batch: Tensor, far: Callable[..., Any]) -> None:
+    found, _ = far(fovea.wrap(pooled, labels=5), batch, target="top2")
+    with Far() as mode:
+        found.boxes, [heatmap.boxes for heatmap in found], [heatmap.map(1) for heatmap in found], found[2].to_dict()
+    assert mode.readings.count("cpu") == 2  # the values, and the losses

@@ -35,6 +35,7 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
         f"commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
         "target": "A class name or index, top1 (default of pictures), top5, output (no class; default of clips), pair "
         "(two by two). Repeat.",
+        "batch": "Pictures at a time; 64 on a GPU unless given.",
         "out": OUT,
     },
     epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
@@ -80,9 +81,8 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
         if takes_clips(network) and stills:
             yield Step([], [(name, f"{name}: {net} takes clips, not pictures") for name in stills], 0, len(clips))
         elif stills:
-            yield from explain_batches(
-                network, stills, methods, target, layer, asked.batch, max_pixels=asked.max_pixels
-            )
+            batch = asked.batch if "batch" in asked.typed else None
+            yield from explain_batches(network, stills, methods, target, layer, batch, max_pixels=asked.max_pixels)
         if clips:
             how = Watching(asked.frames, asked.every, layer=layer, batch=asked.batch, max_pixels=asked.max_pixels)
             for step in watch_batches(network, clips, methods, target, how):

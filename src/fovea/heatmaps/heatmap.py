@@ -36,6 +36,11 @@ T = TypeVar("T")
 FRAMES = 12  # of a clip given as a tensor, on a page
 
 
+def _on_host(values: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = values.detach().float().cpu().numpy()
+    return found
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class HeatMaps(Results["HeatMap"]):
     """One HeatMap per picture. `.values` is N,K,*grid (N,T,K,*grid for frames): pictures, targets, cells; `.cells` is
@@ -103,14 +108,22 @@ class HeatMaps(Results["HeatMap"]):
         return tuple(self.cells[0].shape[2 if self.frames else 1 :])
 
     def numpy(self) -> NDArray[np.float32]:
-        values: NDArray[np.float32] = self.values.detach().float().cpu().numpy()
-        return values
+        return _on_host(self.values)
+
+    @cached_property
+    def _read(self) -> Any:
+        """The cells on the host, brought there once for all pictures."""
+        return _on_host(self.cells) if isinstance(self.cells, Tensor) else [_on_host(cells) for cells in self.cells]
+
+    @cached_property
+    def _losses(self) -> NDArray[np.float32] | None:
+        return None if self.loss is None else _on_host(self.loss)
 
     def map(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map, a value per cell."""
-        values = self.cells[picture][frame, target] if self.frames else self.cells[picture][target]
-        cells: NDArray[np.float32] = values.detach().float().cpu().numpy()
-        return cells
+        place = (frame, target) if self.frames else (target,)
+        values: NDArray[np.float32] = self._read[picture][place]
+        return values
 
     def pixels(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map on the user's own pixels, bilinear; 0 where the transform cropped the picture away."""
@@ -136,9 +149,7 @@ class HeatMaps(Results["HeatMap"]):
 
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
         """The boxes at another share of each map's range."""
-        leading = len(self), *self.cells[0].shape[: 2 if self.frames else 1]
-        boxes = [self.box(i[0], i[-1], i[1] if self.frames else 0, threshold) for i in np.ndindex(*leading)]
-        return np.array(boxes).reshape(*leading, -1)
+        return np.stack([heatmap.boxes_at(threshold) for heatmap in self])
 
     def box(
         self, picture: int = 0, target: int = 0, frame: int = 0, threshold: float = regions.THRESHOLD
@@ -244,8 +255,10 @@ class HeatMap(Shows):
         return self.boxes_at()
 
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
-        boxes: NDArray[np.int64] = self.alone().boxes_at(threshold)[0]
-        return boxes
+        leading = self.values.shape[: 2 if self.maps.frames else 1]
+        places = [(i[-1], i[0] if self.maps.frames else 0) for i in np.ndindex(*leading)]
+        boxes = [self.maps.box(self.place, target, frame, threshold) for target, frame in places]
+        return np.array(boxes).reshape(*leading, -1)
 
     def map(self, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """One map, a value per cell."""
@@ -300,7 +313,7 @@ class HeatMap(Shows):
     def rows(self) -> list[dict[str, Any]]:
         """What there is to say of every map, frame by frame."""
         boxes = self._boxes
-        losses = None if self.loss is None else self.loss.detach().float().cpu().numpy()
+        losses = None if self.maps._losses is None else self.maps._losses[self.place]
         return [
             {
                 "target": self.targets[place[-1]],
