@@ -22,7 +22,7 @@ THRESHOLD = 0.25  # what localizes best for l2caf over 3,000 ImageNet validation
 def normalized(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Clipped at zero (what speaks against has no box), then stretched to 0..1; a constant map becomes 0."""
     floats: NDArray[np.floating] = np.asarray(values, np.result_type(values, np.float32))
-    shares: NDArray[np.floating] = np.nan_to_num(floats, nan=0.0, posinf=0.0, neginf=0.0)
+    shares: NDArray[np.floating] = np.where(np.isfinite(floats), floats, floats.dtype.type(0))
     np.maximum(shares, 0, out=shares)  # in place: a map of a large picture has millions of values
     low, high = shares.min(), shares.max()
     shares -= low

@@ -171,7 +171,9 @@ def contents(path: Path, most: int) -> bytes:
 
 
 def write_json(path: Path, content: Any) -> None:
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    with whole(path) as part, open(part, "w", encoding="utf-8", errors="backslashreplace") as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)  # piece by piece: it may be long
+        file.write("\n")
 
 
 def write_text(path: Path, text: str) -> None:

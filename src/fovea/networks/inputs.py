@@ -32,7 +32,7 @@ from fovea.pictures import (
     smaller,
 )
 
-AHEAD = 4  # parts per thread that are answered before they are asked for
+AHEAD = 2  # parts per thread that are answered before they are asked for
 AT_ONCE = 4 * 3 * 224 * 224  # values of a part, about: layers' outputs of more leave a processor's cache
 KEPT = 4_000_000  # pixels of a data set's picture that stays in memory until its batch is done
 Inputs = Given | Tensor | Iterable[Given | Tensor]
