@@ -35,8 +35,11 @@ def read_rows_alone(module: nn.Module, graph: fx.Graph, values: dict[fx.Node, An
             users = list(node.users)
             with graph.inserting_before(users[0]):
                 fewer = push(node, (1, 0, stop))
+                alone = graph.call_method("squeeze", (fewer, 1)) if stop == 1 else None
             for user in users:
                 user.replace_input_with(node, fewer)
+                if alone is not None and user.args in ((fewer, (slice(None), 0)), (fewer, 1, 0)):
+                    user.replace_all_uses_with(alone)  # the gradient of a choice fills a tensor, of this it does not
     if not push.made:
         return False
     _without_dead(graph)
@@ -255,8 +258,7 @@ def _of_parts(push: _Push, node: Node, part: Slice) -> Node | None:
     if given.target not in UNBINDS:
         return push(push(given.args[0], bounds), part)
     axis = part[0] + (part[0] >= along)
-    alone = push(push(given.args[0], bounds), (axis, *part[1:]))
-    return push.graph.call_function(operator.getitem, (alone, _index(along, 0)))
+    return push.graph.call_method("squeeze", (push(push(given.args[0], bounds), (axis, *part[1:])), along))
 
 
 UNBINDS = ("unbind", torch.unbind)
@@ -286,9 +288,10 @@ def _parts_alone(push: _Push, parts: Node) -> None:
         fewer = push(given, (along, first, last))
         if fewer is given or (fewer.target is operator.getitem and fewer.args[0] is given):
             return
+        unbound = push.graph.call_method("unbind", (fewer, along)) if parts.target in UNBINDS else None
         for user, (_, start, stop) in zip(users, known, strict=True):
-            place = start - first if parts.target in UNBINDS else slice(start - first, stop - first)
-            user.replace_all_uses_with(push.graph.call_function(operator.getitem, (fewer, _index(along, place))))
+            place = _index(along, slice(start - first, stop - first)) if unbound is None else start - first
+            user.replace_all_uses_with(push.graph.call_function(operator.getitem, (unbound or fewer, place)))
 
 
 WRITTEN_ANEW = {operator.iadd: operator.add, operator.imul: operator.mul}  # a slice is not written on
