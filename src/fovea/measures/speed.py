@@ -27,7 +27,7 @@ FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")
 FORWARD, SEVERAL = ("bare", "forward"), ("fovea", "four methods x top 5")
 MAPS = {FORWARD: 0, SEVERAL: 5 * len(FOUR)}  # that a call gives for each picture; others give one
 DRAWN = ("cam", "gradcam", "l2caf", "l2caf-oblivious")  # in the plot, where they were timed
-LINES = {"fovea": "-", "fovea recorded": (0, (3, 1, 1, 1, 1, 1)), "torchcam": "--", "captum": ":", "grad-cam": "-."}
+LINES = {"fovea": "-", "fovea unrecorded": (0, (3, 1, 1, 1, 1, 1)), "torchcam": "--", "captum": ":", "grad-cam": "-."}
 
 
 @measure(
@@ -147,9 +147,9 @@ def _row(
 def _ours(network: Network, pixels: Tensor, methods: Sequence[Method]) -> dict[Key, Call]:
     calls: dict[Key, Call] = {("fovea", method.name): _explained(network, pixels, method) for method in methods}
     if pixels.is_cuda:  # elsewhere it changes nothing
-        played = network.recorded()
+        launched = network.recorded(False)
         quick = [method for method in methods if not method.costly]
-        calls |= {("fovea recorded", method.name): _explained(played, pixels, method) for method in quick}
+        calls |= {("fovea unrecorded", method.name): _explained(launched, pixels, method) for method in quick}
     if set(FOUR) <= {method.name for method in methods}:
         calls[SEVERAL] = _explained(network, pixels, FOUR, target="top5")
     return calls

@@ -73,11 +73,11 @@ class Network(Runnable):
         """The network on a device, itself: it is not copied. 'auto' is the GPU where there is one."""
         return placed(self, device)
 
-    def recorded(self) -> "Network":
-        """The same network, quicker on a GPU for small batches of one shape: the pass through its trunk is recorded
-        (CUDA graphs) when a shape comes for the second time, and played from then on. It takes the memory of four
-        shapes at most; elsewhere, and where gradients go through the trunk, nothing changes."""
-        return replace(self, records=True, _cuts={})
+    def recorded(self, always: bool = True) -> "Network":
+        """The same network with every pass through its trunk on a GPU recorded (CUDA graphs), when a shape of batch has
+        come a few times, and played from then on; or, with False, with none. Left alone, a network of torch, timm,
+        torchvision or fovea has small batches recorded, whose layers take longer to launch than to run."""
+        return replace(self, records=always, _cuts={})
 
     def geometry(self, layer: str | None = None, branch: int | None = None) -> Geometry:
         """What cells can see of the network's input: those of a layer, or of the map that `explain` looks at.
