@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fovea.basics import BadChoice, BadNetwork, printable
+from fovea.basics import BadChoice, BadNetwork, printable, uncollected
 from fovea.networks.budget import MOST, SPARE, Budget
 from fovea.networks.hubs import hub
 from fovea.networks.names import TRANSFORMERS
@@ -39,7 +39,7 @@ def load_folder(name: str, pretrained: bool = True) -> Network:
     folder = Path(name) if Path(name).is_dir() else None
     where = name if folder is not None else name.removeprefix(TRANSFORMERS)
     budget = MOST if folder is None else _checked(folder, pretrained)
-    with hub(name, offline=folder is not None), Budget(name, budget):
+    with hub(name, offline=folder is not None), Budget(name, budget), uncollected():
         try:
             model, processor = _loaded(where, pretrained, folder is not None)
         except (BadNetwork, MemoryError):

@@ -29,6 +29,7 @@ REGISTERED = re.compile(  # other decorators may follow, in several lines
 )
 
 
+@lru_cache
 def ours() -> dict[str, dict[str, Any]]:
     """The weights that come with fovea, by name, each with its card: data, recipe, score, date."""
     cards = sorted(OURS.glob("*.json"))
