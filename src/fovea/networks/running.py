@@ -16,7 +16,7 @@ from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
 from fovea.networks.completion import completion
 from fovea.networks.names import class_index
-from fovea.networks.threads import Parts, alone, hooked, in_eval, plain, usual_threads
+from fovea.networks.threads import Parts, alone, hooked, in_eval, owned, plain, usual_threads
 from fovea.pictures import Placement, Prepare, Transform, placement_of
 
 FEW, LISTED = 1000, 10  # classes: fewer are said, and so many by name
@@ -255,5 +255,5 @@ def is_compiled(parts: Sequence[nn.Module]) -> bool:
     """Whether some part was compiled, which then runs as it was written. The compiler is not imported for it."""
     return "torch._dynamo" in sys.modules and (
         "OptimizedModule" in {kind.__name__ for kind in set(map(type, parts))}
-        or any([own.get("_compiled_call_impl") for own in map(vars, parts)])
+        or any([own.get("_compiled_call_impl") for own in owned(parts)])
     )

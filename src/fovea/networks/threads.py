@@ -43,7 +43,8 @@ class Parts(list[nn.Module]):
         return self[0] is module and list(map(CHILDREN, self.own)) == self.inside
 
 
-def _own(parts: Iterable[nn.Module]) -> list[dict[str, Any]]:
+def owned(parts: Iterable[nn.Module]) -> list[dict[str, Any]]:
+    """What each layer keeps on itself."""
     return parts.own if isinstance(parts, Parts) else list(map(vars, parts))
 
 
@@ -80,9 +81,8 @@ def plain(things: Iterable[Any]) -> bool:
 def hooked(parts: Iterable[nn.Module]) -> bool:
     """Whether somebody listens to a layer, or has put another forward in its place."""
     everywhere = nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks
-    owned = _own(parts)
-    listened = bool(everywhere) or any(any(map(hooks, owned)) for hooks in HOOKS)
-    return listened or any(["forward" in own for own in owned])
+    each = owned(parts)
+    return bool(everywhere) or any(any(map(hooks, each)) for hooks in HOOKS) or any(["forward" in own for own in each])
 
 
 def drawn(device: torch.device) -> tuple[Tensor, ...]:
