@@ -45,9 +45,12 @@ class Descent:
 PAPER = Descent.paper()
 TRIED = 10  # iterations that show how long the others take
 LONG = 10.0  # seconds that are announced
-TRIALS = 3  # evaluations after which the best of the starts goes on alone
+TRIALS = 3  # evaluations after which the better of two starts goes on alone
+MANY, FEWER = 24, {6: 4, 12: 1}  # starts where an evaluation is cheap; after how many evaluations how many go on
+AT_ONCE = 16  # pictures with so many starts
 MEMORY = 8  # steps whose curvature is remembered
-STALE = 6  # evaluations over which a search has to gain 1,000 tolerances of what it has gained before
+STALE = 6  # evaluations over which STALLED tolerances of what was gained before have to be gained
+STALLED, STALLED_OF_MANY = 1e3, 3e4
 SHORTEST = 1e-5  # angle
 
 
@@ -102,37 +105,41 @@ class _Head:
     loss: Score
     step: int
     whole: bool
-    rows: Tensor | None = None  # the pictures, where not all of them, or not once
-    copies: int = 1  # of the batch, one after the other
+    pictures: Tensor | None = None  # those of the batch that the filters are for; None: all
+    copies: int = 1  # filters for each: of all of them the first, of all the second, ...
     output: Tensor | None = None  # of the whole batch
 
     @property
     def separable(self) -> bool:
         return self.look.opened.separable and not self.whole
 
-    def of(self, rows: Tensor, copies: int = 0) -> "_Head":
-        """What the head reads of these pictures is copied, once. `copies` of the batch, or some of it."""
-        look = Look(self.look.opened.take(rows)) if self.separable else self.look
-        return replace(self, look=look, rows=rows, copies=copies, output=self.look.output.detach())
+    def of(self, pictures: Tensor, copies: int = 1) -> "_Head":
+        """Of some pictures. What the head reads of them is copied, once."""
+        pictures = pictures.to(self.look.output.device)
+        look = Look(self.look.opened.take(pictures.repeat(copies))) if self.separable else self.look
+        return replace(self, look=look, pictures=pictures, copies=copies, output=self.look.output.detach())
 
     def __call__(self, f: Tensor) -> Tensor:
         """R,P to R."""
-        look, rows = self.look, self.rows
-        if rows is None or self.separable:
-            out = look.filtered(f, self.step, self.whole)
-        else:
-            out = torch.cat([look.filtered(part, self.step, self.whole) for part in f.chunk(self.copies)])
-        if rows is not None and self.output is not None and not self.copies:  # a loss is of the whole batch
-            return self.loss(self.output.index_copy(0, rows, out.to(self.output.dtype)))[rows].to(f.dtype)
-        return torch.cat([self.loss(part) for part in out.chunk(self.copies)]).to(f.dtype)
+        parts = [f] if self.separable else f.chunk(self.copies)
+        out = torch.cat([self.look.filtered(part, self.step, self.whole) for part in parts])
+        return torch.cat([self._loss_of(part) for part in out.chunk(self.copies)]).to(f.dtype)
+
+    def _loss_of(self, out: Tensor) -> Tensor:
+        """A loss is of the whole batch: the other pictures are as they were."""
+        if self.pictures is None or self.output is None:
+            return self.loss(out)
+        return self.loss(self.output.index_copy(0, self.pictures, out.to(self.output.dtype)))[self.pictures]
 
     def sloped(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its gradient, R,1 and R,P; nothing else's gradient is taken."""
+        """The loss and its gradient, R,1 and R,P, of filters on the CPU, where steps are worked out: these are few
+        numbers, and a device takes longer to be told what to do with them. No other gradient is taken."""
         with torch.enable_grad():
-            f = f.detach().requires_grad_()
+            f = f.detach().to(self.look.output.device).requires_grad_()
             loss = self(f)
             (slope,) = torch.autograd.grad(loss.sum(), f)
-        return loss.detach().unsqueeze(1), slope
+        both = torch.cat([loss.detach().unsqueeze(1), slope], 1).cpu()  # to wait once
+        return both[:, :1], both[:, 1:]
 
 
 @dataclass
@@ -205,61 +212,91 @@ class _Search:
             torch.cat([self.past, torch.minimum(loss, self.loss)], 1),
         )
 
-    def is_over(self, gain: Tensor, tolerance: float) -> Tensor:
+    def is_over(self, gain: Tensor, tolerance: float, stalled: float) -> Tensor:
         """R: is there nothing more to gain that could be seen, or has long nothing been gained?"""
         size = tolerance * self.slope.norm(dim=1, keepdim=True)
-        over = (gain <= size + torch.finfo(self.loss.dtype).eps * self.loss.abs()) | (self.reach < SHORTEST)
+        over = (gain <= size + 4 * torch.finfo(self.loss.dtype).eps * self.loss.abs()) | (self.reach < SHORTEST)
         if self.past.shape[1] > STALE:
             gained = self.past[:, :1] - self.loss
-            over = over | (self.past[:, -1 - STALE, None] - self.loss <= 1000 * tolerance * gained)
+            over = over | (self.past[:, -1 - STALE, None] - self.loss <= stalled * tolerance * gained)
         result: Tensor = over.squeeze(1)
         return result
 
 
 def _search(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) -> tuple[Tensor, Tensor, int]:
-    """From an even filter and from the minimum of the tangent; after a few steps from the better one alone."""
-    n, cells = len(scale), head.look.opened.layout.cells
-    f = scale.new_full((n, cells), cells**-0.5)
-    copies, every = 1, torch.arange(n, device=f.device)
-    if tangent is not None:
-        norm = tangent.norm(dim=1, keepdim=True)
-        f, copies = torch.cat([f, torch.where(norm > 0, -tangent / norm, f)]), 2
-    now = head.of(every.repeat(copies), copies) if copies > 1 else head
-    none, ones = f.new_zeros(len(f), 0, cells), f.new_ones(len(f), 1)
-    loss, slope = now.sloped(f)
+    """From several starts at once; after some steps only the best of them go on.
+
+    Where the head was folded an evaluation costs little, and its loss has many minima (VGG's linear layers): MANY.
+    """
+    starts, plan = _starts(head, tangent, scale, how)  # S,N,P
+    starts, pictures = starts.cpu(), torch.arange(len(scale))
+    if len(starts) < MANY or len(scale) <= AT_ONCE:
+        f, loss, evaluations = _search_from(head, pictures, starts, plan, how)
+        return f.to(scale.device), loss.to(scale.device), evaluations
+    parts = [_search_from(head, some, starts[:, some], plan, how) for some in torch.split(pictures, AT_ONCE)]
+    filters, losses, counts = zip(*parts, strict=True)
+    return torch.cat(filters).to(scale.device), torch.cat(losses).to(scale.device), max(counts)
+
+
+def _starts(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) -> tuple[Tensor, dict[int, int]]:
+    """Filters to start from, and how many of them are left after how many evaluations."""
+    n, cells, opened = len(scale), head.look.opened.layout.cells, head.look.opened
+    even = scale.new_full((n, cells), cells**-0.5)
+    generator = torch.Generator().manual_seed(how.seed)
+    if tangent is None:
+        second = torch.rand(1, cells, generator=generator).to(scale).expand(n, -1)
+    else:
+        second = torch.where(tangent.norm(dim=1, keepdim=True) > 0, -tangent, even)
+    starts = torch.stack([even, second / second.norm(dim=1, keepdim=True)])
+    if opened.fold is None:
+        return starts, {TRIALS: 1}
+    random = torch.randn(MANY - len(starts), 1, cells, generator=generator).to(scale)
+    random = (random / random.norm(dim=2, keepdim=True)).expand(-1, n, -1)
+    return torch.cat([starts, random]), FEWER
+
+
+def _search_from(
+    head: _Head, pictures: Tensor, starts: Tensor, plan: dict[int, int], how: Descent
+) -> tuple[Tensor, Tensor, int]:
+    n, f, look = len(pictures), starts.flatten(0, 1), head.look
+    some = head if len(starts) == 1 and n == len(look.output) else head.of(pictures, len(starts))
+    none, ones = f.new_zeros(len(f), 0, f.shape[1]), f.new_ones(len(f), 1)
+    loss, slope = some.sloped(f)
     at = _Search(f, loss, slope, none, none, 0 * ones, math.pi * ones, loss)
-    found, reached = f[:n].clone(), scale.clone()
-    begun, rows, evaluation = perf_counter(), every, 1
-    head.look.tell(1, how.most)
+    found, reached, rows = f[:n].clone(), loss[:n, 0].clone(), torch.arange(n, device=f.device)
+    begun, evaluation = perf_counter(), 1
+    look.tell(1, how.most)
     while evaluation < how.most:
         direction, angle, gain = at.step()
         if evaluation > 1:
-            over = at.is_over(gain, how.tolerance)
+            over = at.is_over(gain, how.tolerance, STALLED if len(starts) < MANY else STALLED_OF_MANY)
             left = len(over) - int(over.sum())
             if not left:
                 break
-            if copies == 1 and 2 * left <= len(over) and head.separable:
+            if some.copies == 1 and 2 * left <= len(over) and head.separable:  # pictures leave when they are done
                 found[rows], reached[rows] = at.f, at.loss.squeeze(1)
                 keep = (~over).nonzero().squeeze(1)
                 at, rows, direction, angle = at.take(keep), rows[keep], direction[keep], angle[keep]
-                now = head.of(rows)
+                some = head.of(pictures[rows])
         f = angle.cos() * at.f + angle.sin() * direction
         f = f / f.norm(dim=1, keepdim=True)
-        at, evaluation = at.reached(f, angle, *now.sloped(f)), evaluation + 1
-        head.look.tell(evaluation, how.most)
+        at, evaluation = at.reached(f, angle, *some.sloped(f)), evaluation + 1
+        look.tell(evaluation, how.most)
         if evaluation % TRIED == 0:
-            _announce(head.look, (perf_counter() - begun) / evaluation * how.most * head.look.steps, how.most)
-        if copies > 1 and evaluation == TRIALS:
-            at, now, copies = at.take(_best(at, n)), head, 1
-    head.look.tell(how.most, how.most)
-    at = at.take(_best(at, len(rows)))
+            _announce(look, (perf_counter() - begun) / evaluation * how.most * look.steps, how.most)
+        fewer = plan.get(evaluation, some.copies)
+        if fewer < some.copies:
+            at, some = at.take(_best(at, n, fewer)), head.of(pictures, fewer)
+    look.tell(how.most, how.most)
+    at = at.take(_best(at, len(rows), 1))
     found[rows], reached[rows] = at.f, at.loss.squeeze(1)
     return found, reached, evaluation
 
 
-def _best(at: _Search, n: int) -> Tensor:
-    """Of the searches for each picture, the one that is further."""
-    return at.loss.view(-1, n).argmin(0) * n + torch.arange(n, device=at.loss.device)
+def _best(at: _Search, n: int, count: int) -> Tensor:
+    """The rows of the best searches for each picture."""
+    rows: Tensor = at.loss.view(-1, n).topk(count, dim=0, largest=False).indices * n
+    return (rows + torch.arange(n, device=rows.device)).flatten()
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -87,6 +87,8 @@ class L2CAF:
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
         whole = self.oblivious or aim.score is None
+        if look.doing in look.opened.curved:
+            self._fold(look)  # it was not affine in earlier batches: the proof that it is not costs less then
         finding = self._exact(look, aim, whole) if self._may_be_exact(look) else None
         if finding is None:
             finding = self._iterate(look, aim, whole)
@@ -122,7 +124,14 @@ class L2CAF:
             loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
             scale = tangent.norm(dim=1)
         self._say_that_it_takes_long(look.opened.layout)
+        look.opened.curved.add(look.doing)
+        self._fold(look)
         return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
+
+    def _fold(self, look: Look) -> None:
+        """The head made ready for many filters, for the methods and targets that follow too."""
+        if look.opened.fold is None and self.solver != "vanilla":
+            look.opened = look.opened.folded()
 
     def _say_that_it_takes_long(self, layout: Layout) -> None:
         if layout.cells > MANY:

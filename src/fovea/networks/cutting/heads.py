@@ -65,13 +65,13 @@ def folded(head: SecondPart, features: Tensor, layout: Layout) -> Fold | None:
     stages = head.stages(features) if layout.cells <= MOST_FOLDED else None
     if stages is None:
         return None
-    shut = layout.times(features, features.new_zeros(len(features), layout.cells))
-    closed, there = stages.affine(torch.cat([shut, features])).chunk(2)  # B,...
-    only, columns = torch.eye(layout.cells, device=features.device), list[Tensor]()
-    for some in torch.split(features, AT_ONCE):
-        every = some.repeat_interleave(layout.cells, dim=0)
-        columns += stages.affine(layout.times(every, only.repeat(len(some), 1))).chunk(len(some))
-    added = (torch.stack(columns) - closed.unsqueeze(1)).flatten(2)
+    cells, runs = layout.cells, list[Tensor]()
+    only = torch.cat([torch.zeros(1, cells), torch.ones(1, cells), torch.eye(cells)]).to(features.device)
+    for some in torch.split(features, AT_ONCE):  # in one run: to read weights once more takes as long as ten rows
+        every = some.repeat_interleave(len(only), dim=0)
+        runs += stages.affine(layout.times(every, only.repeat(len(some), 1))).chunk(len(some))
+    closed, there, columns = torch.split(torch.stack(runs), [1, 1, cells], dim=1)  # B,1,...  B,1,...  B,P,...
+    added, closed, there = (columns - closed).flatten(2), closed.squeeze(1), there.squeeze(1)
     if (closed.flatten(1) + added.sum(1) - there.flatten(1)).norm() > 1e-3 * there.norm():
         return None
     return Fold(closed, added, replace(head, rest=stages.rest, written=(False, *head.written[1:])))
