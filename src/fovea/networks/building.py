@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from fovea.basics import BadChoice, BadNetwork, demand_options, uncollected
-from fovea.networks.budget import MOST, Budget
+from fovea.networks.budget import Budget
 from fovea.networks.hubs import load_offline, load_timm, load_torchvision, timm_features
 from fovea.networks.names import FILES, OFFLINE
 from fovea.networks.network import Network, wrap
@@ -18,20 +18,13 @@ Load = Callable[..., Network]  # fovea.load
 
 
 def build(
-    load: Load,
-    name: str,
-    pretrained: bool,
-    classes: int | None,
-    options: dict[str, Any],
-    values: int = MOST,
-    drawn: bool = True,
+    load: Load, name: str, pretrained: bool, classes: int | None, options: dict[str, Any], budget: Budget | None = None
 ) -> Network:
-    """`load` gives the networks that others are built over; `values` is how many numbers it may have at most, of which
-    none are random where they are not `drawn`."""
+    """`load` gives the networks that others are built over."""
     given = dict(options)
     demand_options(given, f"{name}: ")
     try:
-        with Budget(name, values, drawn), uncollected():  # timm is imported, too
+        with budget or Budget(name), uncollected():  # timm is imported, too
             return _built(load, name, pretrained, classes, given)
     except TypeError as error:  # the builder's own refusal
         if not options:

@@ -18,7 +18,7 @@ from fovea.basics import (
     demand_kinds,
     printable,
 )
-from fovea.networks.budget import MOST, budget_of
+from fovea.networks.budget import MOST, Budget, budget_of
 from fovea.networks.building import Load, build
 from fovea.networks.devices import placed
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
@@ -119,14 +119,14 @@ def _trained(
     about = facts(path)
     labels = about.labels if about.network == kind else None
     new = classes is not None  # a last layer, which no file has
-    network = build(loads, kind, False, len(labels) if labels else None, options, values, new)
+    network = build(loads, kind, False, len(labels) if labels else None, options, Budget(kind, values, new))
     if classes is None and of_extractor(state, network.module) is not state:
         raise BadChoice(
             f"{path} is a TNet's: its features fit {kind}, which needs a last layer of its own. Give classes=N "
             "for a new one to train, or load the file itself"
         )
     told = None if labels else classes_in(state, network.module)
-    network = network if told is None else build(loads, kind, False, told, options, values, new)
+    network = network if told is None else build(loads, kind, False, told, options, Budget(kind, values, new))
     put(network.module, state, path)
     if classes is not None:
         new_head(network, classes)
