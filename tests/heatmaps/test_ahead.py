@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 import fovea
 from conftest import Pooled
 from fovea.heatmaps import explain as explaining
+from fovea.heatmaps import look as looking
 from fovea.heatmaps.look import Look
 from fovea.networks import reader
 
@@ -41,7 +42,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def call(net: fovea.Network, batch: Tensor, **options: Any) -> tuple[Any, list[str]]:
         with monkeypatch.context() as patch:
-            for module in (reader, explaining):
+            for module in (reader, explaining, looking):
                 patch.setattr(module, "is_far", lambda _: True)
             with Far() as mode:
                 found = fovea.explain(net, batch, **options)

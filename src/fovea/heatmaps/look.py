@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, DoesNotApply, tell
 from fovea.heatmaps.targets import Aim, Score, Weighted
-from fovea.networks import Network, Reader
+from fovea.networks import Network, Reader, is_far
 from fovea.networks.cutting import Opened
 
 MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at once: what memory is quickest with
@@ -155,13 +155,19 @@ class Look:
         """sum_k alpha_k A_k, B,P, with alpha_k the mean of d score / d A_k over the cells."""
         if key not in self.weighted:
             alpha = self.gradient(score, key).mean(2)  # B,k
-            self.weighted[key] = torch.bmm(alpha.unsqueeze(1), self.cells).squeeze(1)
+            self.weighted[key] = self.summed(alpha)
         return self.weighted[key]
 
     def weigh(self, weights: Tensor) -> Finding:
         """ReLU(sum_k w_k A_k), the map of every method that weighs channels; the weights are B,k."""
-        raw = torch.bmm(weights.unsqueeze(1), self.cells).squeeze(1)  # B,P
+        raw = self.summed(weights)  # B,P
         return Finding(raw.relu(), raw)
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """sum_k w_k A_k, B,P; the weights are B,k."""
+        if is_far(self.cells):  # a GPU's matrix products are not made for one row
+            return (weights.unsqueeze(2) * self.cells).sum(1)
+        return torch.bmm(weights.unsqueeze(1), self.cells).squeeze(1)
 
     def filtered(self, f: Tensor, step: int = 0, whole: bool = False) -> Tensor:
         """FT(x, f): the output with one frame's cells multiplied by f (N,P) and the other frames as they are."""
