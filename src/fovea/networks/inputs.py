@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from fovea.networks.threads import lent
 from fovea.pictures import (
     MAX_PIXELS,
     Given,
+    Kept,
     Picture,
     Placement,
     Prepare,
@@ -220,9 +221,10 @@ def _picture(source: Readable, image: Image.Image | None) -> Picture:
     as pages show it. Otherwise it is decoded again when it is drawn."""
     if not isinstance(source, Picture):
         return Picture(source.name, source.read if image is None else image)
+    picture = replace(source, kept=Kept())  # which goes with the result
     if image is not None:
-        recent.keep(source.kept, image)
-    return source
+        recent.keep(picture.kept, image)
+    return picture
 
 
 def as_taken(network: Runnable, image: Image.Image, raw: bool = False) -> tuple[Tensor, Placement]:

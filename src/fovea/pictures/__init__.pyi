@@ -19,6 +19,7 @@ from .footage import library as library
 from .footage import lost as lost
 from .footage import survey as survey
 from .gathering import Given as Given
+from .gathering import Kept as Kept
 from .gathering import Picture as Picture
 from .gathering import expand as expand
 from .gathering import files_of as files_of
