@@ -107,7 +107,7 @@ def test_threads_end_with_whoever_asked(how: str, net: fovea.Network, folder: Pa
             raise RuntimeError("no memory")
         return group.places
 
-    steps = in_order(net, groups(net, folder, 1), answer)
+    steps: Any = in_order(net, groups(net, folder, 1), answer)
     done = list[int]()
     error = {"stopped": KeyboardInterrupt, "broken": RuntimeError}.get(how)
     if error is None:
