@@ -68,8 +68,10 @@ class Held(Feed):
         self.sizes = torch.tensor([size for _, size in rows], dtype=torch.float32).to(device)
 
     def inputs(self, wanted: Wanted) -> Inputs:
-        windows = crops(wanted.draws, self.sizes[wanted.index], self.augment)
-        pixels = cut_out(self.pixels[wanted.index], windows, self.flips(wanted), self.prepare.size)
+        part, pixels = self.augment, self.pixels[wanted.index]
+        if part.flip or part.area != [1, 1] or part.aspect is not None or pixels.shape[2:] != self.prepare.size:
+            windows = crops(wanted.draws, self.sizes[wanted.index], part)
+            pixels = cut_out(pixels, windows, self.flips(wanted), self.prepare.size)
         return self.prepare.normalize(recolor(pixels, wanted.draws, self.augment))
 
     def one_of(self, counts: Tensor, wanted: Wanted) -> Tensor:
