@@ -45,7 +45,7 @@ class Descent:
 PAPER = Descent.paper()
 TRIED = 10  # iterations that show how long the others take
 LONG = 10.0  # seconds that are announced
-TRIALS = 3  # evaluations after which the better of two starts goes on alone
+TRIALS = 5  # evaluations after which the best of the starts goes on alone
 MANY, FEWER = 24, {6: 4, 12: 1}  # starts where an evaluation is cheap; after how many evaluations how many go on
 AT_ONCE = 16  # pictures with so many starts
 MEMORY = 8  # steps whose curvature is remembered
@@ -243,11 +243,9 @@ def _starts(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) ->
     n, cells, opened = len(scale), head.look.opened.layout.cells, head.look.opened
     even = scale.new_full((n, cells), cells**-0.5)
     generator = torch.Generator().manual_seed(how.seed)
-    if tangent is None:
-        second = torch.rand(1, cells, generator=generator).to(scale).expand(n, -1)
-    else:
-        second = torch.where(tangent.norm(dim=1, keepdim=True) > 0, -tangent, even)
-    starts = torch.stack([even, second / second.norm(dim=1, keepdim=True)])
+    random = torch.rand(1, cells, generator=generator).to(scale).expand(n, -1)
+    known = [even, random] if tangent is None else [even, random, torch.where(tangent.any(1, True), -tangent, even)]
+    starts = torch.stack([start / start.norm(dim=1, keepdim=True) for start in known])
     if opened.fold is None:
         return starts, {TRIALS: 1}
     random = torch.randn(MANY - len(starts), 1, cells, generator=generator).to(scale)
@@ -270,7 +268,7 @@ def _search_from(
         direction, angle, gain = at.step()
         if evaluation > 1:
             over = at.is_over(gain, how.tolerance, STALLED if len(starts) < MANY else STALLED_OF_MANY)
-            left = len(over) - int(over.sum())
+            left = n - int(over[_best(at, n, 1)].sum()) if some.copies > 1 else len(over) - int(over.sum())
             if not left:
                 break
             if some.copies == 1 and 2 * left <= len(over) and head.separable:  # pictures leave when they are done
