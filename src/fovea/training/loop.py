@@ -304,7 +304,7 @@ class Running:
         self.tally.pictures += len(batch.index) * self.fabric.world_size
 
     def _step(self, inputs: Any, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The wrapper for many processes takes a tenth of a small network's time on a GPU: one process goes without."""
+        """One process goes without the wrapper for many, which costs Python's time at every step."""
         if self.fabric.world_size > 1:
             found: tuple[Tensor, Tensor] = self.wrapped(inputs, target)
             return found
