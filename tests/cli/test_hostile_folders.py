@@ -39,10 +39,10 @@ train = "{data}"
 
 # Words after the command's name, and how often a picture is read before it vanishes: 1 is between decoding and drawing.
 WORDS: dict[str, tuple[str, int]] = {
-    "explain": ("{data} --net {judge} --method cam", 0),
+    "explain": ("{data} --net {judge} --method cam", 1),
     "sanity": ("{data} --net {judge} --out s.png --json f.json", 0),
     "predict": ("{data} --net {judge} --json f.json", 0),
-    "localize": ("{data} --net {judge} --method cam --side 40", 0),
+    "localize": ("{data} --net {judge} --method cam --side 40", 1),
     "patches": ("{data} --source random:seed=1 --out p.sqlite --json f.json", 0),
     "prototypes": ("{data} --net {proto} --data {good}", 1),
     "index": ("{data} --net {judge} --out i.fovea --json f.json", 0),

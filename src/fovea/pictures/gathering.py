@@ -82,6 +82,14 @@ class Picture:
                 return upright(self.source, self.name)
             return self.source() if callable(self.source) else from_array(self.source, self.name)
 
+    def again(self) -> Image.Image | None:
+        """As a page shows it, where it is kept and its file is what it was; BadPicture where that is not."""
+        kept = self.kept.image
+        if kept is not None and isinstance(self.source, Path):
+            with as_bad_picture(str(self.source)), opened(self.source, stamps=self.stamps):
+                pass
+        return kept
+
 
 def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode one file, upright and RGB; a file over the size limit is refused before its pixels are decoded."""

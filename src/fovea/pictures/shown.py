@@ -38,7 +38,7 @@ class Shown:
 
     def image(self, frame: int = 0) -> Image.Image:
         if isinstance(self.picture, Picture):
-            kept = self.picture.kept.image
+            kept = self.picture.again()
             if kept is not None and self.placement is not None and kept.size == self.placement.picture:
                 return kept.copy()
             return self.picture.read(sys.maxsize)  # its size was accepted when it was explained
@@ -54,7 +54,7 @@ class Shown:
 
     def photograph(self, frame: int = 0) -> Image.Image:
         """As a page shows it."""
-        kept = self.picture.kept.image if isinstance(self.picture, Picture) else None
+        kept = self.picture.again() if isinstance(self.picture, Picture) else None
         return smaller(self.image(frame)) if kept is None else kept
 
 

@@ -183,7 +183,7 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._pool.shutdown(cancel_futures=kind is not None)
+            self._pool.shutdown()  # what was added is drawn, also when something else has failed
             self.collect()
         finally:
             if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
