@@ -24,7 +24,7 @@ MANY = 1000  # cells; the last maps of networks have 16 to 784
     "l2caf",
     about="the unit filter that keeps this class and drops the rest",
     paper="Taha et al. 2020",
-    takes="one pass; 3 to 40 of the layers after the cut where these are not affine",
+    takes="one pass; 3 to 100 of the layers after the cut where these are not affine",
 )
 @method(
     "l2caf-sum",
