@@ -60,9 +60,8 @@ def _all_in_one(folder: Path) -> Iterator[Sample]:
 
 def _one_split(folder: Path, part: str, annotations: str) -> Iterator[Sample]:
     row = {"split": part}
-    for file, label, *box in zip(
-        *columns(folder / annotations, ("fname", "class", *CORNERS), "annotations"), strict=True
-    ):
+    fields = columns(folder / annotations, ("fname", "class", *CORNERS), "annotations")
+    for file, label, *box in zip(*fields, strict=True):
         yield _sample(folder, f"cars_{part}/{file}", label, box, row)
 
 

@@ -89,9 +89,7 @@ def _wnids(folder: Path) -> list[str]:
     return [name for name in subfolders(folder) if re.fullmatch(r"n\d{8}", name)]
 
 
-def _from_folders(
-    folder: Path, part: str, place: str, wnids: Sequence[str], number: dict[str, int]
-) -> Iterator[Sample]:
+def _from_folders(folder: Path, part: str, place: str, wnids: list[str], number: dict[str, int]) -> Iterator[Sample]:
     marked = _first(folder, BOXES, part)
     for wnid in wnids:
         row = {"split": part, "wnid": wnid}

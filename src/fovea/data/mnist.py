@@ -62,7 +62,5 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 def _file(folder: Path, name: str) -> Path | None:
     """Also in raw/ or MNIST/raw/, where torchvision puts them, and as 'images.idx3', as some unpackers name them."""
     names = [name, name.replace("-idx", ".idx")]
-    where = [
-        folder / inside / (file + end) for inside in ("", "raw", "MNIST/raw") for file in names for end in ("", ".gz")
-    ]
+    where = [folder / sub / (file + end) for sub in ("", "raw", "MNIST/raw") for file in names for end in ("", ".gz")]
     return next((path for path in where if path.is_file()), None)

@@ -65,9 +65,7 @@ def find(given: str, usual: Sequence[str], recognizes: Callable[[Path], bool], n
         state = "is not set" if root is None else "" if root.is_dir() else f"is {root}, which does not exist"
         unset = f"; FOVEA_DATA, below which data is looked for by name, {state}" if state else ""
         where = ", ".join(str(place.absolute()) for place in tried)
-        raise BadChoice(
-            f"no data {given!r}{nearest(path.name, [*entries, *names])} (looked for the folders {where}{unset})"
-        )
+        raise BadChoice(f"no data {given!r}{nearest(path.name, [*entries, *names])} (looked for {where}{unset})")
     return next((place for place in found if recognizes(place)), found[0])
 
 

@@ -69,9 +69,8 @@ def make_segments(
         Shot(f"{part}/{i:06}", label, tuple(VideoFrame(video, row) for row in rows))
         for i, (label, rows) in enumerate(drawn)
     )
-    return Shots(
-        path.stem, samples, tuple(f"{i * seconds:g} s to {(i + 1) * seconds:g} s" for i in range(len(stretches)))
-    )
+    labels = tuple(f"{i * seconds:g} s to {(i + 1) * seconds:g} s" for i in range(len(stretches)))
+    return Shots(path.stem, samples, labels)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,7 @@ def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
     """One row: top-1 with its 95 % interval by bootstrap over the pictures, and top-5. A tie is not a hit."""
     network = run.network
     if not network.labels:
-        raise BadChoice(
-            "this network has no labels, so it is taken for an embedding: measure retrieval, or wrap it with labels="
-        )
+        raise BadChoice("without labels this network is taken for an embedding: measure retrieval, or give labels=")
     tally, matching, lost = Tally(), Matching({}, ""), 0
     for samples, output in outputs(network, run.data, batch, run.skipped, run.progress):
         matching = matching if tally.columns else match(network, run.data, width_of(output))

@@ -159,9 +159,7 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
         labels = output.argmax(1).cpu() if true is None else true
         run.refused |= maps.refused
         good = output.isfinite().all(1).cpu()
-        run.skipped += [
-            (samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0].tolist()
-        ]
+        run.skipped += [(samples[i].name, "the network's output is not a number") for i in (~good).nonzero()[:, 0]]
         kept = good.nonzero()[:, 0].tolist()
         if not kept:
             continue

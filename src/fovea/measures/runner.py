@@ -164,9 +164,7 @@ class Run:
             return found
         with_boxes = found.with_boxes()
         if not len(with_boxes):
-            raise BadChoice(
-                f"{found.name} has no boxes to measure against (a folder takes them from boxes.csv: file,boxes)"
-            )
+            raise BadChoice(f"{found.name} has no boxes to measure by (a folder takes them from boxes.csv: file,boxes)")
         return with_boxes
 
     def known_classes(self, tensors: Tensor) -> Matching | None:
@@ -215,11 +213,10 @@ class Run:
 
     def figures(self, rows: Sequence[Row], settings: Mapping[str, Any], **more: Any) -> Figures:
         """The figures of this run: its data, how pictures came in, the settings, and what was skipped."""
-        found = {"data": self.data.name, "input": ", ".join(dict.fromkeys(map(input_of, self.networks.values())))}
+        inputs = ", ".join(dict.fromkeys(map(input_of, self.networks.values())))
         more["warnings"] = [*self.warnings, *more.get("warnings", ()), *refusals(self.refused)]
-        return Figures(
-            self.declared.name, {**found, **settings, "skipped": len(self.skipped)}, rows, self.skipped, **more
-        )
+        about = {"data": self.data.name, "input": inputs, **settings, "skipped": len(self.skipped)}
+        return Figures(self.declared.name, about, rows, self.skipped, **more)
 
 
 def refusals(refused: Mapping[str, str]) -> list[str]:
@@ -285,9 +282,7 @@ def take(
     if declared.nets == "one" and len(given.nets) > 1:
         raise BadChoice(f"measure {declared.name!r} is of one network, and {len(given.nets)} are given")
     if given.weights is not None and len(given.nets) > 1:
-        raise BadChoice(
-            f"--weights is for one network, and {len(given.nets)} are named: name the files themselves by --net"
-        )
+        raise BadChoice(f"--weights is for one network, and {len(given.nets)} are named: name the files by --net")
     usual = declared.usual or {}
     data = usual.get("data") if given.data is None else given.data
     limit = usual.get("limit") if given.limit is None else given.limit

@@ -26,6 +26,7 @@ from fovea.pictures import Shown
 
 BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
 CURVES = ("insertion", "deletion")
+Key = tuple[str, str]  # a method and a kind of curve
 SLOW = 20.0  # bare forwards from which on one measurement of a time is enough
 ROUNDS = 7
 
@@ -143,14 +144,10 @@ def same_maps(looking: Looking, parts: Sequence[Part]) -> dict[str, str | None]:
     }
 
 
-def areas(
-    looking: Looking, parts: Sequence[Part], steps: int, progress: Progress
-) -> dict[tuple[str, str], NDArray[np.float64]]:
+def areas(looking: Looking, parts: Sequence[Part], steps: int, progress: Progress) -> dict[Key, NDArray[np.float64]]:
     """The area under every picture's curve, by method and kind."""
     shares = np.linspace(0, 1, steps + 1)
-    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {
-        (name, kind): [] for name in looking.names for kind in CURVES
-    }
+    found: dict[Key, list[NDArray[np.float64]]] = {(name, kind): [] for name in looking.names for kind in CURVES}
     done, total = 0, sum(map(len, parts)) * len(found)
     for part in parts:
         empty = torch.zeros_like(part.tensors[:, :1], dtype=torch.bool)  # N,1,H,W

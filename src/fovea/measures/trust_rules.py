@@ -112,9 +112,7 @@ def compare(found: Sequence[Measured], seed: int = 0) -> Comparison:
         columns = [values[name] for name in names]
         columns += [MEASURES[what] * (values[one] - values[other]) for one, other in pairs]
         stacked = np.stack(columns, 1).astype(np.float64)  # pictures, names and pairs
-        estimates = [
-            Estimate(*each) for each in zip(stacked.mean(0).tolist(), *interval_of_means(stacked, seed), strict=True)
-        ]
+        estimates = list(map(Estimate, stacked.mean(0).tolist(), *interval_of_means(stacked, seed)))
         alone |= {(what, name): own for name, own in zip(names, estimates, strict=False)}
         against |= {(what, *pair): own for pair, own in zip(pairs, estimates[len(names) :], strict=True)}
     return Comparison(alone, against, measures)
@@ -128,9 +126,7 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
     methods = [one for one in found if one.method != RANDOM]
     reasons = {method.method: reason for method in methods if (reason := _reason_against(method, compared))}
     left = [method for method in methods if method.method not in reasons]
-    verdicts = {
-        method.method: f"do not use: {reasons[method.method]}" for method in methods if method.method in reasons
-    }
+    verdicts = {name: f"do not use: {reason}" for name, reason in reasons.items()}
     verdicts |= {one.method: "the control" for one in found if one.method == RANDOM}
     unwanted = [
         f"Do not use {_listed([name for name in reasons if reasons[name] == reason])}: {reason}."

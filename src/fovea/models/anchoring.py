@@ -63,9 +63,8 @@ def decide(logits: Sequence[Tensor]) -> Decision:
 def output_of(branches: Sequence[BranchOutput]) -> AnchorNetOutput:
     decision = decide([branch.logits for branch in branches])
     logits = torch.stack([branch.logits for branch in branches])  # J,N,classes
-    return AnchorNetOutput(
-        logits[decision.branch, torch.arange(logits.shape[1], device=logits.device)], tuple(branches), decision
-    )
+    rows = torch.arange(logits.shape[1], device=logits.device)
+    return AnchorNetOutput(logits[decision.branch, rows], tuple(branches), decision)
 
 
 class Branched(nn.Module):

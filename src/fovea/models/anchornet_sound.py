@@ -51,9 +51,7 @@ class Spectrogram:
     def __call__(self, waveform: Tensor) -> Tensor:
         """L samples to bands,T frames; N,L to N,bands,T."""
         if waveform.ndim not in (1, 2) or not waveform.is_floating_point():
-            raise BadChoice(
-                f"a sound is one channel of floats within ±1; got {waveform.dtype} of shape {tuple(waveform.shape)}"
-            )
+            raise BadChoice(f"a sound is one channel of floats in ±1; got {waveform.dtype}, {tuple(waveform.shape)}")
         if waveform.shape[-1] < self.frame:
             raise BadChoice(self.too_short(waveform.shape[-1], 1))
         if not bool(waveform.isfinite().all()):

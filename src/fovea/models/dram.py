@@ -34,9 +34,7 @@ class DramOptions:
             raise BadChoice(f"width multiplies the channels and is above 0 and at most 4; got {self.width}")
         within("locations", self.locations, 1, 4096)
         if not 1 <= self.glimpse <= self.side:
-            raise BadChoice(
-                f"a glimpse is 1 to {self.side} pixels a side, as the pictures are; got glimpse={self.glimpse}"
-            )
+            raise BadChoice(f"a glimpse is 1 to {self.side} pixels a side, as pictures are; got glimpse={self.glimpse}")
         if self.spread <= 0:
             raise BadChoice(f"spread is the standard deviation of places while training and above 0; got {self.spread}")
 
@@ -109,9 +107,8 @@ class Dram(nn.Module):
             place = torch.normal(said.detach(), self.spread) if self.training else said.detach()
             logs.append(log_normal(place, said, self.spread).sum(1))
             middle = (place.clamp(-reach, reach) + 1) / 2 * whole
-            corners = (
-                (middle - own / 2).round().clamp(torch.zeros_like(whole), whole - own).long().unsqueeze(1)
-            )  # N,1,2
+            first = (middle - own / 2).round().clamp(torch.zeros_like(whole), whole - own)
+            corners = first.long().unsqueeze(1)  # N,1,2
             known = self.recognise(self._seen(self._glimpse(scene, corners, extent), 1), known)
             after.append(self.classifier(known[0]))
             boxes.append(boxes_of(corners, extent))

@@ -17,9 +17,7 @@ class Localizer(nn.Module):
         super().__init__()
         self.score = nn.Conv2d(channels, 1, 1)
         nn.init.zeros_(self.score.weight)  # at first every cell alike: nearly all that the global stream sees
-        self.reach = nn.Parameter(
-            torch.tensor(0.9 * 3**0.5)
-        )  # of a uniform density, nine tenths of the way to its ends
+        self.reach = nn.Parameter(torch.tensor(0.9 * 3**0.5))  # of a uniform density, nine tenths of the way out
 
     def forward(self, features: Tensor) -> Tensor:
         """Windows in shares of what the map is of: N,4."""

@@ -54,13 +54,9 @@ class LocalOptions:
         if self.weight < 0:
             raise BadChoice(f"weight is the local stream's share, 0 or more; got {self.weight}")
         if self.readout == "attention" and self.local in ("cnn", "lstm"):
-            raise BadChoice(
-                f"a local stream of kind {self.local!r} has no attention: leave readout out, or name another"
-            )
+            raise BadChoice(f"a local stream {self.local!r} has no attention: leave readout out or name another")
         if self.self_attention and (self.layers < 2 or self.local == "cnn"):
-            raise BadChoice(
-                "self-attention sits between LSTM layers: it takes at least two of them (local=lstm or attention)"
-            )
+            raise BadChoice("self-attention sits between LSTM layers: it takes two or more (local=lstm or attention)")
         if self.readout is not None and self.local != "none":
             check_readout(self.readout, 1 if self.local == "cnn" else self.steps)
 

@@ -414,9 +414,7 @@ class TimmOptions(WalkOptions):
 
     def __post_init__(self) -> None:
         if self.grid < 1 or not 0 < self.fraction <= 1:
-            raise BadChoice(
-                f"a grid is at least 1 and its regions a share of at most 1; got {self.grid} and {self.fraction}"
-            )
+            raise BadChoice(f"a grid is at least 1, its regions a share up to 1; got {self.grid} and {self.fraction}")
         self.check(self.grid**2)
         if self.norms not in ("level", "shared"):
             raise BadChoice(f"norms is level or shared; got {self.norms!r}")

@@ -82,9 +82,7 @@ class TwoStreamOptions(LocalOptions):
         if self.side < 1:
             raise BadChoice(f"side is at least 1; got {self.side}")
         if not 0 < self.crop <= 1:
-            raise BadChoice(
-                f"crop is the share of the picture's side that the global stream sees, up to 1; got {self.crop}"
-            )
+            raise BadChoice(f"crop is the share of a side that the global stream sees, up to 1; got {self.crop}")
 
 
 class GlobalStream(nn.Module):
@@ -146,9 +144,7 @@ class TwoStream(nn.Module):
     def forward(self, x: Tensor | Views) -> TwoStreamOutput:
         views = x if isinstance(x, Views) else Views(x)
         if views.pictures.ndim != 4 or views.pictures.shape[1] != self.channels:
-            raise BadChoice(
-                f"a two-stream network takes pictures N,{self.channels},H,W; got {tuple(views.pictures.shape)}"
-            )
+            raise BadChoice(f"two streams take pictures N,{self.channels},H,W; got {tuple(views.pictures.shape)}")
         if views.boxes is not None and (views.boxes.ndim != 3 or views.boxes.shape[2] != 4):
             raise BadChoice(f"boxes are N,K,4, K patches of every picture; got {tuple(views.boxes.shape)}")
         count = len(views.pictures)
@@ -276,9 +272,7 @@ def build_local(classifier: Network, options: LocalOptions, backbone: Network | 
     if options.local == "none":
         raise BadChoice("without a local stream nothing is added: local is cnn, lstm or attention")
     if options.source == EMBEDDED:
-        raise BadChoice(
-            "an embedded localizer reads the global stream's map, which a classifier as a whole does not give"
-        )
+        raise BadChoice("an embedded localizer reads the global stream's map, which a whole classifier does not give")
     prepare = _prepare_of(classifier)
     side = prepare.size[0]
     if prepare.size != (side, side):

@@ -126,14 +126,10 @@ class LocalizedText(Shows):
         """The text with its span marked; what was not read is crossed out."""
         start, stop = self.span.place
         parts = ("", self.text[:start]), ("mark", self.text[start:stop]), ("", self.text[stop : self.read])
-        answers = [
-            f"{each.window} words: {each.label} {each.probability:.2f} ({each.span.words})" for each in self.branches
-        ]
-        words = (
-            f"by the branch of {self.branch} words, evidence {self.span.evidence:.2f}; each alone: {'; '.join(answers)}"
-        )
-        unseen = f"; not seen: {self.ignored}" if self.ignored else ""
-        return View(words=words + unseen, text=(*parts, ("unread", self.text[self.read :])))
+        words = [f"by the branch of {self.branch} words, evidence {self.span.evidence:.2f}"]
+        alone = (f"{one.window} words: {one.label} {one.probability:.2f} ({one.span.words})" for one in self.branches)
+        words += [f"each alone: {'; '.join(alone)}"] + [f"not seen: {self.ignored}"] * bool(self.ignored)
+        return View(words="; ".join(words), text=(*parts, ("unread", self.text[self.read :])))
 
     def html(self) -> str:
         """A part of a page: everything of the user's is escaped."""

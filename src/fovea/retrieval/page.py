@@ -55,10 +55,8 @@ def _card(card: Card, query_label: str, number: int) -> str:
     same = ' class="same"' if neighbor.label and neighbor.label == query_label else ""
     label = f"<b{same}>{breaking(neighbor.label)}</b><br>" if neighbor.label else ""
     itself = ' <span class="tag">itself</span>' if neighbor.itself else ""
-    share = max(neighbor.similarity, 0) * 100
-    like = (
-        f'<div class="like"><div><i style="width: {share:.1f}%"></i></div><span>{neighbor.similarity:.3f}</span></div>'
-    )
+    bar = f'<div><i style="width: {max(neighbor.similarity, 0) * 100:.1f}%"></i></div>'
+    like = f'<div class="like">{bar}<span>{neighbor.similarity:.3f}</span></div>'
     file = breaking(Path(neighbor.name).name if neighbor.label else neighbor.name)
     name = f'<div class="name">{label}{file}{itself}</div>'
     picture = inside(card.picture) if card.picture is not None else ""

@@ -48,9 +48,7 @@ def settled(module: nn.Module, batches: Iterator[Tensor | Views]) -> None:
     Where most of a picture is empty, a channel hardly varies, and a small change of its mean is a large one for it.
     """
     module.train()  # what stays as it is in training, since it is frozen, stays so here
-    norms = [
-        layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
-    ]
+    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.training]
     module.eval()
     before, dtype = [one.momentum for one in norms], next(module.parameters()).dtype
     calls: Counter[int] = Counter()

@@ -108,9 +108,7 @@ class Kept:
 
 def preparing(network: Network) -> Prepare:
     if not isinstance(network.transform, Prepare):
-        raise BadChoice(
-            f"{network.name or 'the network'} has no transform that training can take apart: give a Prepare"
-        )
+        raise BadChoice(f"{network.name or 'the network'} has no transform that training takes apart: give a Prepare")
     return network.transform
 
 

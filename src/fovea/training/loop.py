@@ -274,10 +274,8 @@ class Running:
             set_rates(self.optimizer, share(self.recipe.schedule, self._epoch(step + 0.5), self.recipe.epochs))
             for part in range(self.recipe.accumulate):
                 self._forward_and_back(next(self.stream), part, step)
-            if self.recipe.optimizer.clip is not None:
-                self.fabric.clip_gradients(
-                    self.wrapped, self.tuner, max_norm=self.recipe.optimizer.clip, error_if_nonfinite=False
-                )
+            if (most := self.recipe.optimizer.clip) is not None:
+                self.fabric.clip_gradients(self.wrapped, self.tuner, max_norm=most, error_if_nonfinite=False)
             self.tuner.step()
             self.tuner.zero_grad()
             if self.averaged is not None:

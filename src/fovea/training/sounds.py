@@ -17,9 +17,7 @@ from fovea.training.scoring import Counts, Tested, answer
 
 class SoundMedium(Medium):
     def __init__(self, recipe: Recipe) -> None:
-        refuse_pictures(
-            recipe, "of sounds made in code, a larger count= brings more variety", "sounds take none of them"
-        )
+        refuse_pictures(recipe, "of sounds made in code, a larger count= brings variety", "sounds take none of them")
         data, test = open_sounds(recipe.data.train), recipe.data.test
         super().__init__(recipe, data.labels, data, None if test is None else open_sounds(test))
 

@@ -26,9 +26,7 @@ SPREAD = 0.1
 
 class TextMedium(Medium):
     def __init__(self, recipe: Recipe) -> None:
-        refuse_pictures(
-            recipe, "text takes network.options.dropout, which drops words' vectors", "text takes options.length"
-        )
+        refuse_pictures(recipe, "text takes network.options.dropout, which drops words", "text takes options.length")
         data, test, localizer = open_sentences(recipe.data.train), recipe.data.test, recipe.data.localizer
         super().__init__(recipe, data.classes, data, None if test is None else open_sentences(test))
         self.localizer = network = None if localizer is None else load(localizer)

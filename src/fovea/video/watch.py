@@ -128,9 +128,7 @@ def _reel(clip: OneClip, how: Watching) -> Reel:
     if not isinstance(clip, Clip):
         return reel_of(clip, how)
     if (how.frames, how.every, how.start, how.stop) != (None, None, 0.0, None):
-        raise BadChoice(
-            "every frame of a Clip is explained: choose frames as it is read, with fovea.pictures.clips.read_clip"
-        )
+        raise BadChoice("every frame of a Clip is explained: choose as it is read, with fovea.pictures.clips.read_clip")
     if not clip.frames or not clip.rate > 0:
         raise BadChoice(f"a Clip has frames, and a rate above 0; got {len(clip.frames)} and {clip.rate:g}")
     return Reel(clip, clip, clip.times[-1] + 1 / clip.rate)

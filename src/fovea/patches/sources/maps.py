@@ -25,9 +25,7 @@ def boxes_of_map(method: str) -> Opening:
     def opening(network: Network, thresholds: Annotated[tuple[float, ...], SHARE] = (regions.THRESHOLD,)) -> Finder:
         for threshold in thresholds:
             if not 0 < threshold < 1:
-                raise BadChoice(
-                    f"{method}: a threshold is a share of the map's range, between 0 and 1; got {threshold:g}"
-                )
+                raise BadChoice(f"{method}: a threshold is a share of the map's range, from 0 to 1; got {threshold:g}")
 
         def finder(images: Sequence[Image.Image]) -> list[Scored]:
             found: list[Scored] = []

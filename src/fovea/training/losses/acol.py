@@ -1,5 +1,7 @@
 """What ACoL is trained by (Zhang et al. 2018)."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -26,7 +28,5 @@ class Complementary(Loss):
         half = out.features.dtype if out.features.dtype in (torch.float16, torch.bfloat16) else None
         with torch.autocast(out.features.device.type, half, enabled=half is not None):
             second = out.second(target.argmax(1) if target.ndim > 1 else target)
-        both = [
-            F.cross_entropy(logits.float(), target, label_smoothing=self.smoothing) for logits in (out.logits, second)
-        ]
-        return both[0] + both[1]
+        entropy = partial(F.cross_entropy, target=target, label_smoothing=self.smoothing)
+        return entropy(out.logits.float()) + entropy(second.float())
