@@ -50,7 +50,7 @@ def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, se
     if not method or len(set(method)) < len(method):
         raise BadChoice(f"name one or more methods, each once; got {list(method)}")
     if streams.local.steps < 2:
-        raise BadChoice(f"{run.network.name or 'this network'} looks once at a patch: nothing narrows in one step")
+        raise BadChoice(f"{run.network.name or 'this network'} looks once: nothing can narrow in a single step")
     matching, tally = match(run.network, run.data, streams.classes), Tally()
     for samples, (given,) in run.inputs(batch):
         _add(tally, streams, method, given, matching.of(samples))

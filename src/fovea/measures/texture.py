@@ -35,7 +35,7 @@ def synthesize(
     between neighboring pixels: there the colors of the pixels and of their differences are matched as well.
     """
     if pixels.ndim != 4 or iterations < 1:
-        raise BadChoice(f"textures take N,C,H,W pixels, 1 or more iterations; got {tuple(pixels.shape)}, {iterations}")
+        raise BadChoice(f"textures take N,C,H,W pixels, at least 1 iteration; got {tuple(pixels.shape)}, {iterations}")
     normal, made = normalization_of(network), []
 
     def tell(number: int, done: int) -> None:

@@ -41,7 +41,7 @@ def bench_zoom(
         raise BadChoice("name one size of batch or several; got none")
     network, full = (run.load(net, classes) for net in (*run.given.nets, against))
     if not network.can("glimpses"):
-        raise BadChoice(f"{network.name or 'the network'} reads whole pictures; name one of glimpses, as tnet-b0")
+        raise BadChoice(f"{network.name or 'the network'} does not zoom; name one that reads glimpses, as tnet-b0")
     rows: list[dict[str, Any]] = []
     for batch in batches:
         pixels = torch.rand(batch, 3, size, size, generator=torch.Generator().manual_seed(0))

@@ -17,16 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.data import PADDING, Dropout, Read, Reading, cells_in, forget
-from fovea.models.anchoring import (
-    PAPER,
-    AnchorNetOutput,
-    Attention,
-    Branch,
-    Branched,
-    BranchOptions,
-    BranchOutput,
-    output_of,
-)
+from fovea.models import anchoring
+from fovea.models.anchoring import PAPER, AnchorNetOutput, BranchOptions, BranchOutput, output_of
 from fovea.networks import Network, as_found, model
 
 HEAD = (32, 64)  # Table 5
@@ -45,7 +37,7 @@ class WordSpan:
     value: float
 
 
-class MaskedAttention(Attention):
+class MaskedAttention(anchoring.Attention):
     """Eqs. 6 to 10 over some of the cells; the others have none."""
 
     def of(self, x: Tensor, seen: Tensor) -> Tensor:
@@ -55,7 +47,7 @@ class MaskedAttention(Attention):
         return (x * c.unsqueeze(2)).sum(1).masked_fill(outside, -torch.inf).softmax(1)  # N,P  Eqs. 9, 10
 
 
-class TextBranch(Branch):
+class TextBranch(anchoring.Branch):
     """A branch that knows which cells hold words. Without attention these weigh alike, so that F is 0 elsewhere."""
 
     def __init__(self, window: int, classes: int, dropout: float, form: BranchOptions):
@@ -83,7 +75,7 @@ class TextBranch(Branch):
         return BranchOutput(evidence, attention, logits, auxiliary, cells if self.rescale else 1.0)
 
 
-class AnchorNetText(Branched):
+class AnchorNetText(anchoring.Branched):
     abilities = frozenset({"texts", "spans"})
 
     def __init__(

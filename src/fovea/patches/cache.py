@@ -14,19 +14,8 @@ import torch
 from PIL import Image
 from pydantic import Field, model_validator
 
-from fovea.basics import (
-    BadChoice,
-    BadPicture,
-    Count,
-    Database,
-    Format,
-    FoveaError,
-    Record,
-    Text,
-    bounded,
-    plain,
-    processors,
-)
+from fovea import basics
+from fovea.basics import BadChoice, BadPicture, Count, Database, Format, FoveaError, Record, Text
 from fovea.basics.database import writing
 from fovea.data import DataSet, Sample
 from fovea.patches.opening import Patches, Source, open_source
@@ -93,7 +82,7 @@ class Extracted(Mapping[str, Patches]):
         return len(self.patches)
 
 
-@bounded
+@basics.bounded
 def extract(
     data: DataSet,
     source: Source | str,
@@ -158,7 +147,7 @@ def _text(settings: Settings) -> bytes:
 
 
 def _place(data: DataSet, settings: Settings) -> Path:
-    return FOLDER / f"{plain(data.name)}-{hashlib.sha256(_text(settings)).hexdigest()[:10]}.sqlite"
+    return FOLDER / f"{basics.plain(data.name)}-{hashlib.sha256(_text(settings)).hexdigest()[:10]}.sqlite"
 
 
 def _rows(source: Source, samples: Sequence[Sample]) -> list[Row]:
@@ -173,7 +162,8 @@ def _rows(source: Source, samples: Sequence[Sample]) -> list[Row]:
             raise
 
     rows: dict[str, Row] = {}
-    for images in map(dict, batched(decoded(samples, lambda image: image, skipped, processors(), read), len(samples))):
+    images_read = decoded(samples, lambda image: image, skipped, basics.processors(), read)
+    for images in map(dict, batched(images_read, len(samples))):
         for place, patches in zip(images, source(list(images.values())), strict=True):
             boxes = [[round(float(side), 2) for side in box] for box in patches.boxes]
             given = {"name": samples[place].name, "boxes": boxes, "scores": [*map(float, patches.scores)]}

@@ -14,17 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fovea.basics import (
-    BadChoice,
-    BadNetwork,
-    BadPicture,
-    Progress,
-    demand_bounds,
-    demand_kinds,
-    processors,
-    quiet,
-    shown,
-)
+from fovea import basics
+from fovea.basics import BadChoice, BadNetwork, BadPicture, Progress, demand_bounds, demand_kinds
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
@@ -62,7 +53,7 @@ def index(
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
     fit: str | None = None,
-    progress: Progress = quiet,
+    progress: Progress = basics.quiet,
 ) -> Indexed:
     """Embeddings of every picture of folders, globs and files, in one file that `open_index` opens.
 
@@ -117,7 +108,7 @@ def _in_order(net: Any, pictures: Any) -> tuple[NetworkLike, Files | Iterable[Fi
         return net, pictures
     listed = net if isinstance(net, (list, tuple)) else [net]
     if not all(isinstance(path, (str, os.PathLike)) for path in listed):
-        raise BadChoice(f"index takes a network, then folders, globs and files of pictures; got {shown(net)}")
+        raise BadChoice(f"index takes a network, then folders, globs and files of pictures; got {basics.shown(net)}")
     words = "fovea.index takes the network first, then pictures; the other order goes with the next version"
     warnings.warn(words, DeprecationWarning, stacklevel=3)
     return "efficientnet_lite0" if pictures is None else pictures, net
@@ -206,7 +197,7 @@ class File:
 def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tuple[int, dict[str, Row]]]:
     """The rows of every batch, and how many pictures are done."""
     skipped, done, by_name = list[tuple[str, str]](), 0, {file.name: file for file in files}
-    ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, processors())
+    ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, basics.processors())
     for group in chain(batched(ready, batch), [[]]):  # the last for those at the end that could not be read
         vectors = embeddings(network.network, [tensor for _, tensor in group])
         _refuse_other_width(network, vectors)

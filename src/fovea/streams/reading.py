@@ -56,7 +56,9 @@ class Streams:
                     f"steps are looked at by {', '.join(METHODS)}; not {method!r}{nearest(method, METHODS)}"
                 )
         if SELF_ATTENTION in methods and (local.recurrent is None or local.recurrent.ask is None):
-            raise BadChoice(f"{name} has no self-attention: build with self_attention=true, or use gradcam or l2caf")
+            raise BadChoice(
+                f"{name} was built without self-attention: build it with self_attention=true, or use gradcam or l2caf"
+            )
         return Streams(network, module, local, wrap(module.whole, labels=network.labels))
 
     @property

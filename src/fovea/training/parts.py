@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from fovea.basics import BOUNDS, SEED, Bound
+from fovea.basics import BOUNDS, Bound, plain, shown
 
 
 def bounds(bound: Bound) -> Any:
@@ -12,7 +12,14 @@ def bounds(bound: Bound) -> Any:
     return Field(ge=bound.least, le=bound.most)
 
 
-Name = Annotated[str, Field(min_length=1, max_length=10_000)]
+def called(name: str) -> str:
+    """What a network may be called: what may be a part of a file's name."""
+    if plain(name) != name:
+        raise ValueError(f"a name is made of letters, digits, - and _, such as {plain(name)!r}; got {shown(name)}")
+    return name
+
+
+Called = Annotated[str, AfterValidator(called)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Smoothing = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]  # rates, weights, epochs, seconds
@@ -20,9 +27,6 @@ NotNegative = Annotated[float, Field(ge=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Side = Annotated[int, bounds(BOUNDS["size"])]  # of pictures, in pixels
 Batch = Annotated[int, bounds(BOUNDS["batch"])]
-Seed = Annotated[int, bounds(SEED)]
-Threads = Annotated[int, Field(ge=1, le=512)]  # each takes room for its stack
-Workers = Annotated[int, bounds(BOUNDS["workers"])]
 Range = Annotated[list[NotNegative], Field(min_length=2, max_length=2)]
 
 

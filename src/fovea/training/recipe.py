@@ -8,51 +8,34 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    JsonValue,
-    PlainValidator,
-    PrivateAttr,
-    SerializeAsAny,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, JsonValue, PlainValidator, PrivateAttr, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fovea.basics import BadChoice, nearest, plain, shortened, shown, within
+from fovea.basics import BOUNDS, SEED, BadChoice, nearest, shortened, shown, within
 from fovea.training.losses import DEFAULT, Loss, chosen, settings_of
 from fovea.training.parts import (
     Batch,
+    Called,
     Count,
-    Name,
     NotNegative,
     Part,
     Positive,
     Range,
-    Seed,
     Share,
     Side,
     Smoothing,
-    Threads,
-    Workers,
+    bounds,
 )
 
+Name = Annotated[str, Field(min_length=1, max_length=10_000)]
+Threads = Annotated[int, Field(ge=1, le=512)]  # each takes room for its stack
+Seed = Annotated[int, bounds(SEED)]
+Workers = Annotated[int, bounds(BOUNDS["workers"])]
 Score = Annotated[float, Field(ge=-1e6, le=1e6)]
 Whole = Annotated[int, Field(ge=0, le=1_000_000)]
 LONGEST = 1_000_000  # bytes of a recipe
 MOST = 8  # mistakes that are said at once
 OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
-
-
-def called(name: str) -> str:
-    """What a network may be called: what may be a part of a file's name."""
-    if plain(name) != name:
-        raise ValueError(f"a name is made of letters, digits, - and _, such as {plain(name)!r}; got {shown(name)}")
-    return name
-
-
-Called = Annotated[str, AfterValidator(called)]
 
 
 class NetworkPart(Part):
