@@ -128,7 +128,7 @@ def _answers(network: Network, normal: Normalization, pixels: Tensor) -> Tensor:
 def _demand_same_classes(network: Network, surrogate: Network) -> None:
     own, other = network.labels or (), surrogate.labels or ()
     if len(own) != len(other):
-        raise BadChoice(f"the surrogate must have the network's classes: it has {len(other)}, the network {len(own)}")
+        raise BadChoice(f"the surrogate must have the network's classes: it has {len(other)} labels, not {len(own)}")
     for i, (one, two) in enumerate(zip(own, other, strict=True)):
         if one != two and not one.isdecimal() and not two.isdecimal():
             raise BadChoice(
