@@ -9,9 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-NAMES = {
-    "PAPER": ("fovea.heatmaps.iterative", "PAPER", "fovea.Descent.paper()")
-}  # old name: module, attribute, new name
+NAMES = {"PAPER": ("fovea.heatmaps.iterative", "PAPER", "fovea.Descent.paper()")}  # old: module, attribute, new name
 PATHS = {  # old package or module: where it is now; what is below it keeps its name
     "clips": "pictures.clips",
     "cutting": "networks.cutting",

@@ -41,9 +41,8 @@ def segments(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int
     """Boxes (S, 2 x axes) and sizes (S) of the connected segments of a mask; diagonal neighbors are connected."""
     labels, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim, dtype=int))
     if count == 1:  # most often, and quicker to say
-        sides = [
-            np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)
-        ]
+        axes = range(mask.ndim)
+        sides = [np.flatnonzero(mask.any(axis=tuple(a for a in axes if a != axis))) for axis in axes]
         box = [side[0] for side in reversed(sides)] + [side[-1] + 1 for side in reversed(sides)]
         return np.array([box], dtype=np.int64), np.array([np.count_nonzero(mask)])
     slices = ndimage.find_objects(labels)

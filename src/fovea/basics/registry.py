@@ -89,10 +89,8 @@ class Registry(Generic[T]):
             name = self._imported(name)
         if name not in self:
             known = list(self)
-            raise BadChoice(
-                f"no {self.words} {name!r}{nearest(name, known)} (there are: {', '.join(known)}; your own: "
-                "package.module:name)"
-            )
+            there = f"there are: {', '.join(known)}; your own: package.module:name"
+            raise BadChoice(f"no {self.words} {name!r}{nearest(name, known)} ({there})")
         return self.entries()[name]
 
     def get(self, name: str) -> T:

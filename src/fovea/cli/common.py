@@ -200,9 +200,8 @@ class Lines:
     def of(self, results: "Sequence[Result]") -> list[str]:
         rows = [self._parts(result) for result in results]
         columns = zip(*rows, strict=True) if rows else [()] * len(self.widths)
-        self.widths = tuple(
-            max([most, *map(cell_len, column)]) for most, column in zip(self.widths, columns, strict=True)
-        )
+        pairs = zip(self.widths, columns, strict=True)
+        self.widths = tuple(max([most, *map(cell_len, column)]) for most, column in pairs)
         return ["  ".join(map(set_cell_size, row, self.widths)).rstrip() for row in rows]
 
     def _parts(self, result: "Result") -> tuple[str, ...]:

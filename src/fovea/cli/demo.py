@@ -120,9 +120,7 @@ the span with the most evidence is marked.</p>{parts}</section>"""
 
 def _text(found: LocalizedText) -> str:
     start, stop = found.span.place
-    before, marked, after = (
-        html.escape(one) for one in (found.text[:start], found.text[start:stop], found.text[stop:])
-    )
+    before, marked, after = map(html.escape, (found.text[:start], found.text[start:stop], found.text[stop:]))
     rows = "".join(
         f"<tr><td>{branch.window} words</td><td>{html.escape(branch.label)} {branch.probability:.2f}</td>"
         f"<td>{html.escape(branch.span.words)}</td></tr>"
@@ -137,11 +135,9 @@ def _sanity(found: Sanity) -> str:
         f"<tr><td>{what}</td><td>{found.mean(what):.2f}</td><td>{found.mean(what, 'ssim'):.2f}</td></tr>"
         for what in ("logits", "all layers")
     )
-    verdict = (
-        "The maps change with the weights, as they must." if found.passed else "The maps do NOT depend on the weights."
-    )
+    words = "change with the weights, as they must" if found.passed else "do NOT depend on the weights"
     return f"""<section><h2>Is the map about the network?</h2>
-<p>The same pictures through copies of the network with random weights. {verdict}</p>{figure(found.figure(), "")}
+<p>The same pictures through copies of it with random weights. The maps {words}.</p>{figure(found.figure(), "")}
 <table><tr><th>randomized</th><th>rank correlation with the true map</th><th>SSIM</th></tr>{rows}</table></section>"""
 
 
@@ -155,10 +151,8 @@ def _cost(network: Network) -> str:
         ("all", "four methods, five classes"): lambda: fovea.explain(network, pixels, method=FOUR, target="top5"),
     }
     times = compare(forward(network, pixels), calls, 7)
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{s * 1e3:.1f} ms</td><td>{ratio:.2f}</td></tr>"
-        for (_, name), (ratio, s) in times.items()
-    )
+    row = "<tr><td>{}</td><td>{:.1f} ms</td><td>{:.2f}</td></tr>"
+    rows = "".join(row.format(name, spent * 1e3, ratio) for (_, name), (ratio, spent) in times.items())
     when = time.strftime("%Y-%m-%d")
     return f"""<p class="dim">Measured as this page was made ({when}), {torch.get_num_threads()} threads,
 one picture at a time.</p>

@@ -55,9 +55,7 @@ def explain(asked: Asked) -> None:
         _look_longer(asked, network, stills, clips)
         return
     if asked.truth is not None:
-        raise BadChoice(
-            f"--truth is of two-stream networks, whose steps are right or wrong; {asked.one('net')} is none"
-        )
+        raise BadChoice(f"--truth is of two-stream networks, whose steps are right or not; {asked.one('net')} is none")
     _explain(asked, network, stills, clips)
 
 

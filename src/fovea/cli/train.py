@@ -145,11 +145,8 @@ def _restarted(where: Path) -> bool:
 
 
 def _against(expected: dict[str, float], score: dict[str, float]) -> str:
-    stated = [
-        f"{key} {value} {'reached' if score[key] >= value else 'NOT reached'}"
-        for key, value in expected.items()
-        if key in score
-    ]
+    known = {key: value for key, value in expected.items() if key in score}
+    stated = [f"{key} {value} {'reached' if score[key] >= value else 'NOT reached'}" for key, value in known.items()]
     return f" (stated: {', '.join(stated)})" if stated else ""
 
 

@@ -24,10 +24,8 @@ def only_folds(data: DataSet, kept: Collection[int], seed: int = 0) -> DataSet:
     by_class: dict[int, list[int]] = {}
     for place in sorted(range(len(data)), key=drawn):
         by_class.setdefault(data.samples[place].label, []).append(place)
-    fold = {
-        place: int((turn + 0.5) * FOLDS / len(places))
-        for places in by_class.values()
-        for turn, place in enumerate(places)
-    }
+    fold: dict[int, int] = {}
+    for places in by_class.values():
+        fold |= {place: int((turn + 0.5) * FOLDS / len(places)) for turn, place in enumerate(places)}
     samples: tuple[Sample, ...] = tuple(sample for i, sample in enumerate(data.samples) if fold[i] in kept)
     return replace(data, samples=samples)

@@ -62,11 +62,10 @@ def open_imagenet(folder: Path, *, split: str | None = None) -> DataSet:
     samples: list[Sample] = []
     for part in asked:
         in_folders = _wnids(folder / there[part])
-        samples += (
-            _from_folders(folder, part, there[part], in_folders, number)
-            if in_folders
-            else _from_flat(folder, part, there[part], number)
-        )
+        if in_folders:
+            samples += _from_folders(folder, part, there[part], in_folders, number)
+        else:
+            samples += _from_flat(folder, part, there[part], number)
     if not samples:
         places = ", ".join(str(folder / there[part]) for part in asked)
         raise BadChoice(f"imagenet is incomplete: no picture in {places}")

@@ -17,12 +17,8 @@ MATRIX, PACKED = 14, 15  # kinds of elements
 HEAD, NAMES = (6, 5, 1), (5, 1)  # those that an array begins with, and a struct's fields
 SIZES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}  # bytes of values, by kind
 COMPLEX = 0x800
-CELL, STRUCT, TEXT, OTHERS = (
-    1,
-    2,
-    4,
-    (3, 5, 16, 17),
-)  # classes of arrays; the others hold code, objects or few of many numbers
+CELL, STRUCT, TEXT = 1, 2, 4  # classes of arrays
+OTHERS = (3, 5, 16, 17)  # that hold code, objects or few of many numbers
 
 
 def columns(path: Path, names: Sequence[str], within: str | None = None) -> list[list[str]]:

@@ -51,9 +51,8 @@ def typed(name: str, function: Callable[..., object], given: Mapping[str, str]) 
     for key in given:
         if key not in options:
             known = sorted({*options, *COMMON})
-            raise BadChoice(
-                f"data {name!r} has no option {key!r}{nearest(key, known)} (its options: {', '.join(known)})"
-            )
+            there = f"{nearest(key, known)} (its options: {', '.join(known)})"
+            raise BadChoice(f"data {name!r} has no option {key!r}{there}")
     return {key: value_of(f"{name}: {key}=", text, options[key].annotation) for key, text in given.items()}
 
 

@@ -65,10 +65,8 @@ def make_segments(
         if part == "train"
         else [(label, rows) for label, own in enumerate(stretches) for rows in _spread(own, frames)]
     )
-    samples = tuple(
-        Shot(f"{part}/{i:06}", label, tuple(VideoFrame(video, row) for row in rows))
-        for i, (label, rows) in enumerate(drawn)
-    )
+    shots = ((label, tuple(VideoFrame(video, row) for row in rows)) for label, rows in drawn)
+    samples = tuple(Shot(f"{part}/{i:06}", *shot) for i, shot in enumerate(shots))
     labels = tuple(f"{i * seconds:g} s to {(i + 1) * seconds:g} s" for i in range(len(stretches)))
     return Shots(path.stem, samples, labels)
 

@@ -40,10 +40,8 @@ class Attention:
         """Those of a score of the output: of the layers', then of the pooling's weights."""
         wanted = [*self.layers, *self.pooling]
         found = torch.autograd.grad(score(self.output).sum(), wanted, retain_graph=True, allow_unused=True)
-        return [
-            torch.zeros_like(weights) if gradient is None else gradient
-            for weights, gradient in zip(wanted, found, strict=True)
-        ]
+        pairs = zip(wanted, found, strict=True)
+        return [torch.zeros_like(weights) if gradient is None else gradient for weights, gradient in pairs]
 
     @property
     def read(self) -> Tensor:
@@ -77,9 +75,8 @@ class _Listening(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             return self._fused(*args, **kwargs)
         if func is F.multi_head_attention_forward:
-            out, weights = cast(
-                tuple[Tensor, Tensor], func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
-            )
+            all_heads = {**kwargs, "need_weights": True, "average_attn_weights": False}
+            out, weights = cast(tuple[Tensor, Tensor], func(*args, **all_heads))
             self.kept.append(weights if weights._base is None else weights._base)  # in the output's graph
             return out, weights.mean(1) if kwargs.get("need_weights", True) else None
         out = func(*args, **kwargs)

@@ -54,9 +54,7 @@ def _why(least: float, most: float, cells: int, dark: bool) -> str:
         )
     if least == most == 0:
         if dark:
-            return (
-                "the layer's features are all zero for this picture: cut at another layer, or check the input's scale"
-            )
+            return "the layer's features are all zero for this picture: cut at another, or check the input's scale"
         return (
             "the target does not change when the cells change (its gradient is zero): the score is saturated, "
             "as a probability near 1 is, or does not depend on this layer; explain the logit, or cut elsewhere"
@@ -68,7 +66,5 @@ def _not_a_number(network: Network) -> str:
     for name, value in [*network.module.named_parameters(), *network.module.named_buffers()]:
         if value.is_floating_point() and not bool(value.isfinite().all()):
             return f"the network's weights hold values that are not numbers (first in {name!r}): load good weights"
-    return (
-        "the network's output for this picture is not a number although its weights are: "
-        "check the picture's values, or use float32"
-    )
+    words = "the network's output for this picture is not a number although its weights are"
+    return f"{words}: check the picture's values, or use float32"

@@ -145,10 +145,8 @@ def oblivious(look: Look) -> Finding | None:
         filters.append(f)
         losses.append(loss.to(look.cells.dtype))
     f = look.join(filters)
-    note = (
-        "" if unique else "the loss is zero and other filters reach it too: the shortest one is shown, filled up evenly"
-    )
-    return Finding(f, f, "exact", look.join(losses), 0, note)
+    note = "the loss is zero and other filters reach it too: the shortest one is shown, filled up evenly"
+    return Finding(f, f, "exact", look.join(losses), 0, "" if unique else note)
 
 
 def at_the_pooling(look: Look) -> Finding:
@@ -195,9 +193,8 @@ def _by_column(look: Look, step: int) -> tuple[Tensor, Tensor] | None:
         size = (look.output.flatten(1) - b).norm(dim=1) + (rest - b).norm(dim=1)
         if not bool((gap.norm(dim=1) <= tolerance(b) * size).all()):
             return None
-        columns = [
-            look.filtered(zero + torch.eye(p, device=r.device, dtype=r.dtype)[i], step).flatten(1) - b for i in range(p)
-        ]
+        cells = torch.eye(p, device=r.device, dtype=r.dtype)
+        columns = [look.filtered(zero + cells[i], step).flatten(1) - b for i in range(p)]
     return torch.stack(columns, dim=2), b
 
 

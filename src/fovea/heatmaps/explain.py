@@ -311,9 +311,7 @@ def _looked_at(
     maps, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
     if network.can("complement") and network.labels is not None:  # and not its features as an embedding
         if made.layer != "forward_features":
-            raise BadChoice(
-                f"ACoL's maps are of both its classifiers, at the features they share: leave {made.layer!r} out"
-            )
+            raise BadChoice(f"ACoL's maps are of both classifiers, at features they share: leave {made.layer!r} out")
         by_name = {found.name: found for found in map(find, methods)}
 
         def again(other: Opened, asked: Target, name: str) -> HeatMaps:

@@ -112,9 +112,7 @@ class Look:
         with torch.set_grad_enabled(self.differentiable):
             for part in inputs:
                 if part.ndim < 2 or part.shape[1] != rows:
-                    raise BadChoice(
-                        f"scores takes M versions of the batch of {rows}, M,N,C,H,W; got {tuple(part.shape)}"
-                    )
+                    raise BadChoice(f"scores takes versions of the batch of {rows}, M,N,C,H,W; got {tuple(part.shape)}")
                 outputs = cast(Network, self.network)(part.flatten(0, 1))
                 scores += [score(output) for output in outputs.view(len(part), rows, *outputs.shape[1:])]
                 self.tell(len(scores), total or len(scores))

@@ -110,11 +110,8 @@ def sanity(
 
 def _readable(true: HeatMaps) -> list[Given]:
     pictures = [shown.picture for shown in true.shown]
-    return [
-        cast(Given, picture.source)
-        for picture in pictures
-        if isinstance(picture, Picture) and not isinstance(picture.source, BadPicture)
-    ]
+    sources = (picture.source for picture in pictures if isinstance(picture, Picture))
+    return [cast(Given, source) for source in sources if not isinstance(source, BadPicture)]
 
 
 def randomized_copy(network: Network, what: str, seed: int, last: str | None) -> Network:

@@ -69,10 +69,8 @@ def clips(
         "nmi": nmi(unit, labels, seed),
     }
     chance = float(np.mean(chances)) if chances else None
-    rows = [
-        {**about, "method": name, "in_box": float(np.mean(found)) if found else None, "chance": chance}
-        for name, found in hits.items()
-    ]
+    means = {name: float(np.mean(found)) if found else None for name, found in hits.items()}
+    rows = [{**about, "method": name, "in_box": mean, "chance": chance} for name, mean in means.items()]
     by_frame = [
         {"method": name, "frame": frame, "in_box": share}
         for name, found in hits.items()

@@ -37,14 +37,8 @@ class Confusion:
     def per_class(self) -> list[dict[str, Any]]:
         """The share of each class's pictures that was right."""
         right = self.true == self.taken
-        return [
-            {
-                "class": self.names[label],
-                "images": int((self.true == label).sum()),
-                "top1": float(right[self.true == label].mean()),
-            }
-            for label in self.classes
-        ]
+        classes = ((self.names[label], right[self.true == label]) for label in self.classes)
+        return [{"class": name, "images": len(hits), "top1": float(hits.mean())} for name, hits in classes]
 
     def pairs(self, most: int) -> list[dict[str, Any]]:
         """What is most often taken for what."""

@@ -100,9 +100,8 @@ def _rows(network: Network, pixels: Tensor, rounds: int, done: Callable[[], None
     device, forwards = pixels.device, list[float]()
 
     def descending(solver: Any, most: int) -> Call:
-        return partial(
-            explain, network, pixels, method=replace(oblivious, solver=solver, descent=replace(PAPER, most=most))
-        )
+        method = replace(oblivious, solver=solver, descent=replace(PAPER, most=most))
+        return partial(explain, network, pixels, method=method)
 
     def finished() -> None:
         forwards.append(seconds(bare(network, pixels), device, rounds))  # as busy as it is by now

@@ -63,10 +63,8 @@ class Figures:
         if self.skipped:
             content["skipped"] = [left_out(name, reason) for name, reason in self.skipped]
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(
-            path,
-            content | dict(self.details) | {"command": command} | provenance(seed, recipe, self.settings.get("device")),
-        )
+        made_by = {"command": command} | provenance(seed, recipe, self.settings.get("device"))
+        write_json(path, content | dict(self.details) | made_by)
 
     def show(self, title: str, console: Console, columns: Sequence[str] = (), interval: str = "") -> None:
         """The tables, or the declared columns of the rows; a key that no row has a value for is left out."""

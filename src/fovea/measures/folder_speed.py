@@ -105,9 +105,8 @@ def _sides(files: Sequence[Path]) -> str:
     for path in files[:: max(len(files) // 100, 1)]:
         with suppress(OSError), Image.open(path) as picture:
             sizes.append(picture.size)
-    return (
-        f"{median(width for width, _ in sizes):.0f} x {median(height for _, height in sizes):.0f} pixels in the median"
-    )
+    width, height = map(median, zip(*sizes, strict=True))
+    return f"{width:.0f} x {height:.0f} pixels in the median"
 
 
 def _linked(files: Sequence[Path], folder: Path, count: int) -> Path:

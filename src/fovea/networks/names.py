@@ -196,9 +196,7 @@ def class_index(label: str | int, labels: Sequence[str] | None, classes: int | N
             raise BadChoice(f"class {shown(number)} does not exist: the network has classes 0 to {count - 1}")
         return number
     if labels is None:
-        raise BadChoice(
-            f"class {shown(label)}: this network has no labels; give a class index, or wrap it with labels="
-        )
+        raise BadChoice(f"class {shown(label)}: this network has no labels; give a class index or wrap it with labels=")
     hits = [i for i, name in enumerate(labels) if name == label]
     hits = hits or [i for i, name in enumerate(labels) if _spoken(name) == _spoken(label)]
     if not hits:

@@ -192,9 +192,8 @@ class Network(Runnable):
             except (TypeError, ValueError) as error:
                 raise BadNetwork(f"only a network whose options are numbers and texts is saved: {error}") from None
         if isinstance(self.transform, Prepare):
-            about["fovea.transform"] = json.dumps(
-                {key: value for key, value in asdict(self.transform).items() if key != "step"}
-            )
+            shape = {key: value for key, value in asdict(self.transform).items() if key != "step"}
+            about["fovea.transform"] = json.dumps(shape)
         write_weights(Path(path), self.module, about, half)
 
 

@@ -86,7 +86,5 @@ def is_untrained(name: str) -> bool:
 def refused(builder: Builder, options: Mapping[str, Any]) -> BadChoice:
     """For options that nobody takes."""
     name = next(iter(options))
-    known = ", ".join(builder.options) or "none"
-    return BadChoice(
-        f"{builder.entry.name} has no option {name!r}{nearest(name, builder.options)} (its options: {known})"
-    )
+    known = f"{nearest(name, builder.options)} (its options: {', '.join(builder.options) or 'none'})"
+    return BadChoice(f"{builder.entry.name} has no option {name!r}{known}")

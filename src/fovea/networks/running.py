@@ -109,9 +109,9 @@ class Runnable:
             how = "output=lambda out: out[0]"
         else:
             how = "output=lambda out: out.scores"
+        kind = type(out).__name__
         raise BadNetwork(
-            f"the network returned a {type(out).__name__}, not a tensor: say which part to explain, "
-            f"fovea.wrap(module, {how})"
+            f"the network returned a {kind}, not a tensor: say which part to explain, fovea.wrap(module, {how})"
         )
 
     @property
@@ -162,8 +162,7 @@ class Runnable:
         normalized from, where the transform is ours."""
         if self.transform is None:
             raise BadChoice(
-                "this network has no transform, so it takes tensors only; "
-                "give fovea.wrap(module, transform=...) to explain pictures"
+                "this network has no transform, so it takes tensors only; give fovea.wrap(module, transform=...)"
             )
         takes = "reads text" if isinstance(self.transform, Reading) else "hears sounds" if self.can("sounds") else None
         if takes is not None:

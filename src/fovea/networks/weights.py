@@ -130,15 +130,13 @@ def put(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
     if borrowed is not None:  # what it borrows is not in the file
         if borrowed != getattr(module, "lent", ""):
             raise BadNetwork(
-                f"{path} was trained over features that have changed since: get the weights that they had then, or "
-                "train it anew"
+                f"{path} was trained over features that have changed since: get the weights of then, or train it anew"
             )
         state = another | state
     fitted, its = of_extractor(state, module), module.state_dict()
     try:
-        if wrong := [
-            key for key in fitted if key in its and fitted[key].is_floating_point() != its[key].is_floating_point()
-        ]:
+        both = fitted.keys() & its.keys()
+        if wrong := sorted(key for key in both if fitted[key].is_floating_point() != its[key].is_floating_point()):
             raise RuntimeError(f"{wrong[0]} is {fitted[wrong[0]].dtype}, not {its[wrong[0]].dtype}")
         module.load_state_dict(fitted)
     except RuntimeError as error:

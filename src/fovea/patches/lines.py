@@ -46,10 +46,8 @@ def without_folders(text: str) -> str:
 
 def demand_kind(kind: str) -> None:
     if kind not in (known := kinds()) and not REFERENCE.fullmatch(kind):
-        raise BadChoice(
-            f"no patch source {kind!r}{nearest(kind, known)} (there are: {', '.join(known)}; your own: "
-            "package.module:name)"
-        )
+        there = f"there are: {', '.join(known)}; your own: package.module:name"
+        raise BadChoice(f"no patch source {kind!r}{nearest(kind, known)} ({there})")
 
 
 def demand_trained(net: str) -> str:

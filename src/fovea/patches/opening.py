@@ -173,9 +173,8 @@ def _typed(opening: Opening, given: Mapping[str, str]) -> dict[str, Any]:
     types |= {"fit": Fit} if opening.needs_network else {}
     for key in given:
         if key not in types:
-            raise BadChoice(
-                f"{opening.kind} has no option {key!r}{nearest(key, types)} (its options: {', '.join(types)})"
-            )
+            there = f"{nearest(key, types)} (its options: {', '.join(types)})"
+            raise BadChoice(f"{opening.kind} has no option {key!r}{there}")
     return {key: value_of(f"{opening.kind}: {key}=", text, types[key]) for key, text in given.items()}
 
 

@@ -86,9 +86,7 @@ class Footage:
     def stretch(self, start: float = 0.0, stop: float | None = None) -> range:
         """The frames shown from one time up to another, in seconds."""
         if start < 0 or (stop is not None and stop <= start):
-            raise BadChoice(
-                f"a stretch of a clip begins at 0 s or later and ends after it began; got {start} to {stop}"
-            )
+            raise BadChoice(f"a stretch of a clip begins at 0 s or later, ends after it began; got {start} to {stop}")
         inside = [n for n, time in enumerate(self.times) if start <= time and (stop is None or time < stop)]
         if not inside:
             raise BadChoice(f"{self.name} has no frame from {start} s to {stop} s: it is {self.end:.2f} s long")
@@ -193,9 +191,8 @@ def _video(path: Path, file: Open, max_pixels: int) -> Footage:
     times = tuple(float((stamp - stamps[0]) * unit) for stamp in stamps)
     known = float((len(stamps) - 1) / ((stamps[-1] - stamps[0]) * unit) if len(stamps) > 1 else rate)
     length = next(float(packet.length * unit) for packet in packets if packet.stamp == stamps[-1])
-    return Footage(
-        path, times, times[-1] + (length or 1 / known), known, size, _sought(whole, size, stamps, keys), note
-    )
+    end = times[-1] + (length or 1 / known)
+    return Footage(path, times, end, known, size, _sought(whole, size, stamps, keys), note)
 
 
 def _packets(container: "InputContainer", stream: "VideoStream") -> tuple[list[_Packet], bool]:

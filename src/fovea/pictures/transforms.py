@@ -92,13 +92,9 @@ class Prepare:
         h, w = self.size
         stretch = math.sqrt(width / height * h / w)
         bounded = min(max(stretch, 1 / LONGEST), LONGEST)
-        sides = tuple(
-            side + self.step * round((wanted - side) / self.step)
-            for side, wanted in ((h, h / bounded), (w, w * bounded))
-        )
-        return replace(
-            self, size=(max(sides[0], self.step), max(sides[1], self.step)), whole=bounded != stretch, step=0
-        )
+        wanted = ((h, h / bounded), (w, w * bounded))
+        high, wide = (max(side + self.step * round((to - side) / self.step), self.step) for side, to in wanted)
+        return replace(self, size=(high, wide), whole=bounded != stretch, step=0)
 
     def _inside(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The whole picture in its proportions: its size in the input, and where it begins there."""

@@ -137,10 +137,8 @@ def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
     if bases:
         names["photograph" if view.overlays else "figure"] = f"{FOLDER}/{stem}.jpg"
     others = [f"{base}.jpg" for base in bases[1:]] + [name for name in films if name]
-    return names | {
-        "data": f"{FOLDER}/{stem}.js",
-        **({"more": [f"{FOLDER}/{name}" for name in others]} if others else {}),
-    }
+    more = {"more": [f"{FOLDER}/{name}" for name in others]} if others else {}
+    return names | {"data": f"{FOLDER}/{stem}.js", **more}
 
 
 def script_json(content: Any) -> str:

@@ -170,10 +170,7 @@ class Writer:
         self._stamp: tuple[int, ...] | None = None
         self._claims: set[Path] = set()
         self._drawing = deque[tuple[dict[str, Any], str, Future[dict[str, Any]]]]()  # rows, keys and their files
-        self._pool, self._failed = (
-            ThreadPoolExecutor(1, "fovea"),
-            False,
-        )  # one: none is drawn after a failure
+        self._pool, self._failed = ThreadPoolExecutor(1, "fovea"), False  # one: none is drawn after a failure
         if not self.fresh:
             self._look()
             page_of(self.folder)

@@ -86,11 +86,8 @@ def hidden(inputs: Tensor, part: AugmentPart) -> Tensor:
 
 def mixing(part: AugmentPart, classes: int) -> Any:
     """Mixup, cutmix, or either in turn (torchvision); targets become shares of classes."""
-    chosen = [
-        kind(alpha=alpha, num_classes=classes)
-        for kind, alpha in ((v2.MixUp, part.mixup), (v2.CutMix, part.cutmix))
-        if alpha > 0
-    ]
+    kinds = ((v2.MixUp, part.mixup), (v2.CutMix, part.cutmix))
+    chosen = [kind(alpha=alpha, num_classes=classes) for kind, alpha in kinds if alpha > 0]
     return v2.RandomChoice(chosen) if chosen else lambda inputs, target: (inputs, target)
 
 

@@ -20,11 +20,8 @@ TOGETHER = 8  # frames looked at in one pass: more of them fall out of the cache
 
 class ClipMedium(Medium):
     def __init__(self, recipe: Recipe) -> None:
-        refuse_pictures(
-            recipe,
-            "of clips, a larger count= brings more variety",
-            "frames are squashed whole to network.options = { size = SIDE }",
-        )
+        sized = "frames are squashed whole to network.options = { size = SIDE }"
+        refuse_pictures(recipe, "of clips, a larger count= brings more variety", sized)
         if recipe.loss.reads != "embedding":
             known = [name for name, entry in loss.entries().items() if entry.traits.get("reads") == "embedding"]
             raise BadChoice(f"clips are told by their embeddings: set loss.name to {' or '.join(known)}")

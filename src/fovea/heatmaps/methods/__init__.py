@@ -125,9 +125,8 @@ def in_words() -> str:
     """The names for a help text: variants beside what they vary, costly ones last."""
     entries, words = method.entries(), {False: list[str](), True: list[str]()}
     for name in (name for name in names() if not entries[name].options):
-        tails = [
-            other.removeprefix(name) for other in entries if entries[other].options and other.startswith(f"{name}-")
-        ]
+        variants = (other for other in entries if entries[other].options and other.startswith(f"{name}-"))
+        tails = [other.removeprefix(name) for other in variants]
         words[bool(entries[name].traits.get("costly"))].append(f"{name} ({', '.join(tails)})" if tails else name)
     return f"{', '.join(words[False])}; slow: {', '.join(words[True])}; all that apply; your own, package.module:name"
 

@@ -57,7 +57,5 @@ def by_queries(out: Any, classes: int) -> list[Candidates]:
     middle, half = out.pred_boxes[..., :2], out.pred_boxes[..., 2:] / 2
     boxes = torch.cat([middle - half, middle + half], -1)
     labels = torch.arange(classes, device=boxes.device).repeat(scores.shape[1])
-    return [
-        Candidates.of(own.repeat_interleave(classes, 0), labels, score.flatten())
-        for own, score in zip(boxes, scores, strict=True)
-    ]
+    each = zip(boxes, scores, strict=True)
+    return [Candidates.of(own.repeat_interleave(classes, 0), labels, score.flatten()) for own, score in each]

@@ -64,9 +64,9 @@ def are_read(output: Tensor, maps: Sequence[Tensor], batch: Tensor) -> list[bool
     probe = torch.rand(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
     grads = torch.autograd.grad(output, maps, probe, allow_unused=True, retain_graph=True)
     layouts = [layout_of(one, batch) for one in maps]
+    pairs = zip(grads, layouts, strict=True)
     return [
-        grad is not None and layout is not None and bool(layout.by_cell(grad).ne(0).any())
-        for grad, layout in zip(grads, layouts, strict=True)
+        grad is not None and layout is not None and bool(layout.by_cell(grad).ne(0).any()) for grad, layout in pairs
     ]
 
 

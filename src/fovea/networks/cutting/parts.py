@@ -121,9 +121,7 @@ def root(features: Tensor, differentiable: bool) -> Tensor:
 
 def one_map(value: Any, layer: str) -> Tensor:
     if not isinstance(value, Tensor):
-        raise BadChoice(
-            f"layer {layer!r} gives a {type(value).__name__}, not one map: name a layer that gives a tensor"
-        )
+        raise BadChoice(f"layer {layer!r} gives a {type(value).__name__}, not one map: name one that gives a tensor")
     return value
 
 

@@ -59,10 +59,8 @@ def unchanged(module: nn.Module, *graphs: fx.GraphModule) -> Callable[[], bool]:
     """Tells whether the tensors that graphs read by name are still the module's own (moving a module replaces its
     buffers), and the layers that they call run what their class says."""
     nodes = [(n, graph) for graph in graphs for n in graph.graph.nodes]
-    tensors = {str(n.target): graph for n, graph in nodes if n.op == "get_attr"}
-    read = [
-        (name, attrgetter(name)(graph)) for name, graph in tensors.items() if not name.startswith("_tensor_constant")
-    ]
+    names = {str(n.target): graph for n, graph in nodes if n.op == "get_attr"}
+    read = [(name, attrgetter(name)(graph)) for name, graph in names.items() if not name.startswith("_tensor_constant")]
     called = [vars(graph.get_submodule(str(n.target))) for n, graph in nodes if n.op == "call_module"]
     replaced = sum("forward" in layer for layer in called)
 

@@ -103,9 +103,8 @@ def geometry_of(shape: torch.Size, sight: Sight, inputs: Tensor) -> Geometry:
     )
     seen = torch.cat([starts.flip(1), stops.flip(1)], 1)  # P,2·axes
     seen = seen.masked_fill(seen.isinf(), 0).long()
-    fields = (
-        _field(beyond_starts[:, a].reshape(grid), beyond_stops[:, a].reshape(grid), a, space[a]) for a in range(axes)
-    )
+    ends = (each.T.reshape(axes, *grid) for each in (beyond_starts, beyond_stops))
+    fields = map(_field, *ends, range(axes), space)
     return Geometry(tuple(fields), grid, space, seen, tuple(sorted(sight.assumed)))
 
 

@@ -93,9 +93,8 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sights = [self.sight(one) for one in tensors]  # before they are written over
         result = func(*args, **given)
         results = _tensors(result)
-        into = _tensors(
-            [named[argument.name] for argument in arguments if argument.alias_info and argument.alias_info.is_write]
-        )
+        written = [argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write]
+        into = _tensors([named[name] for name in written])
         name = func._overloadpacket.__name__
         name = name.removesuffix("_") if into and not name.endswith("__") else name
         if BY_VALUE & set(func.tags):  # picking by numbers is no such case, by a mask it is

@@ -42,9 +42,7 @@ class Call:
 
 
 See = Callable[[Tensor], Tensor]
-Rule = Callable[
-    [Call, Tensor], Tensor | Sequence[Tensor]
-]  # of the first tensor; others are taken to reach every result
+Rule = Callable[[Call, Tensor], Tensor | Sequence[Tensor]]  # of the first tensor; others are taken to reach all results
 Joint = Callable[[Call, See], Tensor | Sequence[Tensor]]  # of all tensors
 
 
@@ -104,9 +102,8 @@ def convolution(call: Call, array: Tensor) -> Tensor:
         array = array.repeat_interleave(result.shape[1] // groups, 1)
     axes = result.ndim - 2
     strides, paddings, dilations = (call.several(name, axes, 1) for name in ("stride", "padding", "dilation"))
-    for i, (kernel, stride, padding, dilation) in enumerate(
-        zip(weight.shape[2:], strides, paddings, dilations, strict=True)
-    ):
+    settings = zip(weight.shape[2:], strides, paddings, dilations, strict=True)
+    for i, (kernel, stride, padding, dilation) in enumerate(settings):
         beyond = call.beyond
         if call.named["transposed"]:  # a convolution of the map with blanks between its cells
             array = blanks_between(array, 2 + i, stride)
@@ -134,9 +131,8 @@ def pooling(call: Call, array: Tensor) -> Tensor:
     strides = call.several("stride", axes, 0)
     paddings, dilations = call.several("padding", axes, 0), call.several("dilation", axes, 1)
     array = array.narrow(-axes - 1, 0, 1) if array.stride(-axes - 1) == 0 else array  # channels alike
-    for axis, kernel, stride, padding, dilation in zip(
-        range(-axes, 0), kernels, strides, paddings, dilations, strict=True
-    ):
+    settings = zip(range(-axes, 0), kernels, strides, paddings, dilations, strict=True)
+    for axis, kernel, stride, padding, dilation in settings:
         array = slid(array, axis, result.shape[axis], kernel, stride or kernel, padding, dilation, call.beyond)
     return array
 

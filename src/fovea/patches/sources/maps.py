@@ -36,10 +36,8 @@ def boxes_of_map(method: str) -> Opening:
                 if len(heatmap.grid) != 2 or heatmap.frames:
                     raise BadNetwork(f"boxes are drawn on maps of rows and columns; {heatmap.layer} has {heatmap.grid}")
                 cells = (heatmap.smoothed(i) for i in range(len(tensors)))
-                found += [
-                    _boxes(each, cast(Placement, shown.placement), thresholds)
-                    for each, shown in zip(cells, group.shown, strict=True)
-                ]
+                pairs = zip(cells, group.shown, strict=True)
+                found += [_boxes(each, cast(Placement, shown.placement), thresholds) for each, shown in pairs]
             return found
 
         return finder

@@ -10,7 +10,7 @@ from fovea.training.parts import NotNegative
 
 @loss(
     "npair",
-    about="one pair per class, the others' positives are negatives",
+    about="one pair per class, others' positives are negatives",
     reads="embedding",
     per_class=2,
     pairs=True,
