@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fovea import networks
 from fovea.basics import BadChoice, BadPicture, DoesNotApply, Later, announce, bounded, demand_kinds
 from fovea.data import DataSet
 from fovea.heatmaps import targets as targeting
@@ -23,24 +24,7 @@ from fovea.heatmaps.look import Finding, Look, finite_rows, mark, without_lost
 from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
-from fovea.networks import (
-    Group,
-    Inputs,
-    Network,
-    NetworkLike,
-    Reader,
-    as_network,
-    cut,
-    groups,
-    in_order,
-    input_of,
-    is_far,
-    labeled,
-    predictions,
-    run_ahead,
-    switched,
-    turn,
-)
+from fovea.networks import Group, Inputs, Network, NetworkLike, Reader, groups
 from fovea.networks.cutting import Cut, Opened
 from fovea.pictures import MAX_PIXELS, Shown, tell_skipped
 from fovea.results import Step
@@ -135,7 +119,7 @@ def explain(  # a public door: what may be asked for is all here
         warnings.warn("method and target are given by name now: method=, target=", DeprecationWarning, stacklevel=2)
         method, target = positional[0], positional[1] if len(positional) > 1 else target
     demand_kinds(explain, locals(), but="method")
-    network = as_network(net, device)
+    network = networks.as_network(net, device)
     if fit is not None or not isinstance(pictures, Tensor):  # a tensor has been fitted already
         network = network.fitted(fit)
     alone = not isinstance(method, (list, tuple)) and method != ALL
@@ -148,7 +132,7 @@ def explain(  # a public door: what may be asked for is all here
         return None if group.batch is None else asked.maps(group, group.batch)
 
     whole = ((group, looked(group)) for group in found)  # batches of tensors are as the user likes them
-    in_parts = run_ahead(network, found, looked, asked.given)
+    in_parts = networks.run_ahead(network, found, looked, asked.given)
     for group, part in whole if isinstance(pictures, Tensor) else in_parts:
         skipped += group.skipped
         if part is not None:
@@ -158,7 +142,7 @@ def explain(  # a public door: what may be asked for is all here
     joined = ByMethod(asked.refused)
     for name in (found.name for found in methods if found.name not in joined.refused):
         maps = concat([part[name] for part in parts], places)
-        settings = network.settings(method=name, layer=maps.layer, input=input_of(network))
+        settings = network.settings(method=name, layer=maps.layer, input=networks.input_of(network))
         joined[name] = replace(maps, skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
 
@@ -243,7 +227,7 @@ def explain_batches(
     def explained(group: Group, tensors: Tensor) -> list[Explained]:
         return [Explained(heatmaps) for heatmaps in zip(*asked.maps(group, tensors).values(), strict=True)]
 
-    for step in in_order(network, asked.groups(pictures, batch, max_pixels), explained, asked.given):
+    for step in networks.in_order(network, asked.groups(pictures, batch, max_pixels), explained, asked.given):
         yield ExplainStep(*step, dict(asked.refused))
 
 
@@ -289,12 +273,12 @@ def look_at(
 ) -> tuple[ByMethod, Tensor]:
     """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
     _refuse_streams(network)
-    with switched(network) as parts:
+    with networks.switched(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
-        network, target = targeting.toward(labeled(network, batch, parts), target, shown)
-        made = cut(network, batch, layer, parts)
+        network, target = targeting.toward(networks.labeled(network, batch, parts), target, shown)
+        made = networks.cut(network, batch, layer, parts)
         given = [*(found.run for found in map(find, methods)), *targeting.callables(target)]
-        with turn(network, parts, made.quiet, given):
+        with networks.turn(network, parts, made.quiet, given):
             return _looked_at(network, made, batch, shown, methods, target, differentiable)
 
 
@@ -334,7 +318,7 @@ def look_into(
     differentiable: bool = False,
 ) -> tuple[ByMethod, Tensor]:
     """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode."""
-    return _looked_into(network, opened, shown, methods, target, layer, differentiable, is_far(opened.output))
+    return _looked_into(network, opened, shown, methods, target, layer, differentiable, networks.is_far(opened.output))
 
 
 def _looked_into(
@@ -356,7 +340,7 @@ def _looked_into(
         opened, lost = without_lost(opened)
     aims = targeting.aims(target, network, opened.output, reader)
     look = Look(opened, differentiable, len(aims), network, reader=reader)
-    best = predictions(network, opened.output, reader=reader)
+    best = networks.predictions(network, opened.output, reader=reader)
     named = Later(len(shown), lambda: (replace(item, predictions=row) for item, row in zip(shown, best, strict=True)))
     maps, reasons, wrong = ByMethod(), dict[str, Callable[[], Words]](), set[str]()
 

@@ -22,23 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field
 
-from fovea.basics import (
-    BadChoice,
-    BadPicture,
-    Count,
-    Damaged,
-    FoveaError,
-    Names,
-    Record,
-    Text,
-    claimed,
-    locked,
-    replaceable,
-    taken,
-    whole,
-    write_json,
-    write_text,
-)
+from fovea import basics
+from fovea.basics import BadChoice, BadPicture, Count, Damaged, FoveaError, Names, Record, Text
 from fovea.pictures import tell_skipped
 from fovea.results import pages, views
 from fovea.results.drawing import Size
@@ -120,7 +105,7 @@ def read(folder: str | Path) -> Saved:
 def page_of(folder: Path) -> Path:
     """Where a folder's page goes: never over one that is not fovea's."""
     page, beside = folder / PAGE, folder / views.FOLDER
-    if not replaceable(page) or (page.is_file() and not pages.is_ours(page)):
+    if not basics.replaceable(page) or (page.is_file() and not pages.is_ours(page)):
         raise BadChoice(f"{page} is not fovea's and would be lost: {REMEDY}")
     if os.path.lexists(beside) and (beside.is_symlink() or not beside.is_dir()):
         raise BadChoice(f"{beside} is no folder of fovea's: {REMEDY}")
@@ -129,13 +114,13 @@ def page_of(folder: Path) -> Path:
 
 def write_picture(path: Path, image: Any, **options: Any) -> None:
     """A PIL picture, or what saves itself alike, in the format that the name ends in."""
-    with whole(path) as part:
+    with basics.whole(path) as part:
         image.save(part, **options)
 
 
 def write_values(path: Path, values: Any) -> None:
     """As .npy."""
-    with whole(path) as part:
+    with basics.whole(path) as part:
         np.save(part, values)
 
 
@@ -239,7 +224,7 @@ class Writer:
     def _make(self) -> None:
         """The folder: that of another run is left to it where this one has its own."""
         if self.fresh:
-            self.folder, self.fresh = taken(self.folder), False
+            self.folder, self.fresh = basics.taken(self.folder), False
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def page(self, saved: Saved) -> str:
@@ -262,7 +247,7 @@ class Writer:
         while True:
             stem = self.names.take(path.stem or "picture", key)
             claim = self.folder / f".{stem}.claim"
-            if claimed(claim, key):
+            if basics.claimed(claim, key):
                 self._claims.add(claim)
                 self._look()
                 written = self.folder / f"{stem}.{end}", self.folder / views.FOLDER / f"{stem}.jpg"
@@ -296,7 +281,7 @@ class Writer:
     def _write(self, last: bool = False) -> None:
         start = time.monotonic()
         self._make()
-        with locked(self.folder):
+        with basics.locked(self.folder):
             try:
                 self._look()
             except Damaged as error:  # it was none of fovea's when this run began
@@ -306,10 +291,11 @@ class Writer:
                 self._look()
             saved, keys = self._merged()
             content = dict(saved) | {"runs": [dict(run) for run in saved.runs]}
-            write_json(self.folder / FILE, {name: content[name] for name in content if name != "runs" or saved.runs})
+            kept = {name: content[name] for name in content if name != "runs" or saved.runs}
+            basics.write_json(self.folder / FILE, kept)
             self.before, self._known, self._stamp = saved, keys, _stamp(self.folder / FILE)
             if last or self.growing:
-                write_text(self.folder / PAGE, self.page(saved))
+                basics.write_text(self.folder / PAGE, self.page(saved))
         self._release()
         now = time.monotonic()
         self.due = now + SECONDS * max(1, 2 * (now - start))  # a long file is written less often
@@ -362,7 +348,8 @@ def write_page(
             maps = maps or bool(result.view().overlays)
         except BadPicture as reason:
             left.append((result.name, str(reason)))
-    write_text(file, _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps))
+    page = _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps)
+    basics.write_text(file, page)
     tell_skipped(True, left[len(skipped) :], stacklevel=4)
     return file
 

@@ -27,7 +27,6 @@ NotNegative = Annotated[float, Field(ge=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Side = Annotated[int, bounds(BOUNDS["size"])]  # of pictures, in pixels
 Batch = Annotated[int, bounds(BOUNDS["batch"])]
-Range = Annotated[list[NotNegative], Field(min_length=2, max_length=2)]
 
 
 class Part(BaseModel):

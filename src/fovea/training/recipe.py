@@ -13,22 +13,11 @@ from pydantic_core import ErrorDetails
 
 from fovea.basics import BOUNDS, SEED, BadChoice, nearest, shortened, shown, within
 from fovea.training.losses import DEFAULT, Loss, chosen, settings_of
-from fovea.training.parts import (
-    Batch,
-    Called,
-    Count,
-    NotNegative,
-    Part,
-    Positive,
-    Range,
-    Share,
-    Side,
-    Smoothing,
-    bounds,
-)
+from fovea.training.parts import Batch, Called, Count, NotNegative, Part, Positive, Share, Side, Smoothing, bounds
 
 Name = Annotated[str, Field(min_length=1, max_length=10_000)]
 Threads = Annotated[int, Field(ge=1, le=512)]  # each takes room for its stack
+Range = Annotated[list[NotNegative], Field(min_length=2, max_length=2)]
 Seed = Annotated[int, bounds(SEED)]
 Workers = Annotated[int, bounds(BOUNDS["workers"])]
 Score = Annotated[float, Field(ge=-1e6, le=1e6)]
