@@ -129,9 +129,8 @@ def put(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
     borrowed = facts(path).borrowed if another else None
     if borrowed is not None:  # what it borrows is not in the file
         if borrowed != getattr(module, "lent", ""):
-            raise BadNetwork(
-                f"{path} was trained over features that have changed since: get the weights of then, or train it anew"
-            )
+            mend = "get the weights that they had then, or train it anew"
+            raise BadNetwork(f"{path} was trained over features that have changed since: {mend}")
         state = another | state
     fitted, its = of_extractor(state, module), module.state_dict()
     try:

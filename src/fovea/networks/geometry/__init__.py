@@ -99,7 +99,7 @@ def _one(network: Runnable, layer: str | None, output: Callable[[Any], Tensor] |
         found = getattr(out, "logits", out) if output is None else output(out)
         if not isinstance(found, Tensor):
             who = "the network" if layer is None else f"layer {layer!r}"
-            raise BadNetwork(f"{who} gives a {type(found).__name__}, no tensor: pick one with output=lambda out: ...")
+            raise BadNetwork(f"{who} gives a {type(found).__name__}, not a tensor: pick it with output=lambda out: ...")
         return (found,)
 
     return pick
