@@ -1,5 +1,6 @@
 """Embedding networks: pooling and one layer, a start from principal directions, files that come back."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import fovea
 from checks import raises, refused
 from fovea.models.embedding import Embedding, embedding_of
 from fovea.networks import loading as zoo
+from fovea.networks.names import ours
 
 
 def small(**options: object) -> fovea.Network:
@@ -65,24 +67,32 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert isinstance(small().module, Embedding)
 
 
-def test_a_file_does_without_frozen_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ours_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that stands for that of the weights that come with fovea; their cards are read once."""
+    monkeypatch.setattr("fovea.networks.names.OURS", tmp_path)
+    ours.cache_clear()
+    yield tmp_path
+    ours.cache_clear()
+
+
+def test_a_file_does_without_frozen_features(ours_in: Path) -> None:
     """It holds the linear layer; the features are those of the network of that name, or it is refused."""
     torch.manual_seed(0)
     known = fovea.load("smallnet", classes=3, options={"widths": [8, 8], "side": 32})
-    known.save(tmp_path / "known.safetensors")
-    known.save(tmp_path / "known-half.safetensors", half=True)
-    (tmp_path / "known.json").write_text("{}")
-    monkeypatch.setattr("fovea.networks.names.OURS", tmp_path)
+    known.save(ours_in / "known.safetensors")
+    known.save(ours_in / "known-half.safetensors", half=True)
+    (ours_in / "known.json").write_text("{}")
     network, x = fovea.load("embedding/known", options={"dimensions": 5, "frozen": True}), torch.randn(1, 3, 32, 32)
     assert not any(one.requires_grad for one in embedding_of(network).features.parameters())
-    network.save(tmp_path / "net.safetensors")
-    assert set(zoo.read_weights(tmp_path / "net.safetensors")) == {"project.weight", "project.bias"}
-    again = fovea.load(tmp_path / "net.safetensors")
+    network.save(ours_in / "net.safetensors")
+    assert set(zoo.read_weights(ours_in / "net.safetensors")) == {"project.weight", "project.bias"}
+    again = fovea.load(ours_in / "net.safetensors")
     assert torch.equal(network(x), again(x))
-    (tmp_path / "known.safetensors").write_bytes((tmp_path / "known-half.safetensors").read_bytes())
-    raises(fovea.BadNetwork, "have changed since", fovea.load, tmp_path / "net.safetensors")
+    (ours_in / "known.safetensors").write_bytes((ours_in / "known-half.safetensors").read_bytes())
+    raises(fovea.BadNetwork, "have changed since", fovea.load, ours_in / "net.safetensors")
     with pytest.raises(fovea.BadChoice, match="is a file: leave frozen out"):
-        fovea.load(f"embedding/{tmp_path}/known.safetensors", options={"frozen": True})
+        fovea.load(f"embedding/{ours_in}/known.safetensors", options={"frozen": True})
 
 
 def test_features_that_changed_since_are_written(tmp_path: Path) -> None:

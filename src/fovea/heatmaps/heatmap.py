@@ -13,12 +13,24 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fovea import results
 from fovea.basics import BadChoice, Later, Names, finite, plain
 from fovea.basics import boxes as regions
 from fovea.heatmaps import sheet
 from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
-from fovea.results import CalledBoxes, Overlay, Panel, Result, Results, Shows, View, drawing
+from fovea.results import (
+    CalledBoxes,
+    Overlay,
+    Panel,
+    Result,
+    Results,
+    Shows,
+    View,
+    drawing,
+    marks,
+    renamed,
+    write_picture,
+    write_values,
+)
 
 T = TypeVar("T")
 FRAMES = 12  # of a clip given as a tensor, on a page
@@ -156,7 +168,7 @@ class HeatMaps(Results["HeatMap"]):
         return f"{name} {share:.2f}" if share is not None else name
 
     def overlay(self, picture: int = 0, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
-        results.renamed("heatmaps.overlay(picture, target, frame)", "heatmaps[picture].draw(target, frame)")
+        renamed("heatmaps.overlay(picture, target, frame)", "heatmaps[picture].draw(target, frame)")
         return self[picture].draw(target, frame, box)
 
 
@@ -285,7 +297,7 @@ class HeatMap(Shows):
         image, placement = self.shown.image(frame), self.shown.placement
         drawn = drawing.blend(image, self.seen(target, frame), placement.window if placement else None, size)
         if sides.any():
-            results.marks.draw_box(drawn, sides.tolist(), image.size)
+            marks.draw_box(drawn, sides.tolist(), image.size)
         return drawn
 
     def draw(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
@@ -353,9 +365,9 @@ class HeatMap(Shows):
             written.append({"values": f"{base}.npy"})
             if len(self.grid) == 2:
                 drawn = self.draw(target, frame, size=size)  # first: its file may be gone
-                results.write_picture(folder / f"{base}.png", drawn)
+                write_picture(folder / f"{base}.png", drawn)
                 written[-1]["overlay"] = f"{base}.png"
-            results.write_values(folder / f"{base}.npy", self.map(target, frame))
+            write_values(folder / f"{base}.npy", self.map(target, frame))
         return {"maps": written}
 
 

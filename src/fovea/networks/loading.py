@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from fovea import basics
 from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, printable
-from fovea.networks import names
 from fovea.networks.budget import MOST, Budget, budget_of
 from fovea.networks.building import Load, build
 from fovea.networks.devices import placed
@@ -19,7 +18,18 @@ from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import PLAIN
-from fovea.networks.names import FILES, HUBS, OFFLINE
+from fovea.networks.names import (
+    FILES,
+    HUBS,
+    OFFLINE,
+    card_of,
+    demand_known,
+    is_file_name,
+    is_known,
+    is_of_transformers,
+    our_file,
+    ours,
+)
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin
@@ -47,7 +57,7 @@ def load(
     `classes` other than the weights' gives a new, untrained last layer. `options` go to whoever builds the network,
     such as `{"drop_rate": 0.2}` for timm.
     """
-    if names.is_of_transformers(str(name)):
+    if is_of_transformers(str(name)):
         refuse_more(str(name), weights, options)
         network = load_folder(str(name), pretrained)
         if classes is not None:
@@ -66,17 +76,17 @@ def _load(
 ) -> Network:
     """`loads` gives the networks that it is built over."""
     basics.demand_kinds(_load, locals())
-    if names.is_file_name(name):
-        names.demand_known(name)
+    if is_file_name(name):
+        demand_known(name)
         if weights is not None:
             raise BadChoice(f"{name!r} is a weights file itself: give a network's name, or leave weights={weights} out")
         return _load_file(Path(name), classes, options)
-    if weights is None and name in names.ours():
-        file = names.our_file(name)
+    if weights is None and name in ours():
+        file = our_file(name)
         return _load_file(file, classes, options) if pretrained else _like(file, classes, options)
     kind, given = kind_of(name), dict(options or {})
-    if not names.is_known(kind) and not split(kind)[0]:
-        names.demand_known(name)
+    if not is_known(kind) and not split(kind)[0]:
+        demand_known(name)
     if weights is None:
         network = build(loads, kind, pretrained, classes, given)
     else:
@@ -143,8 +153,8 @@ def as_network(net: NetworkLike, device: str | torch.device | None = None) -> Ne
 def kind_of(name: str) -> str:
     """The name that builds a network: what a weights file of ours is for, what a builder of the user's own is
     registered as, any other name itself."""
-    if name in names.ours():
-        return str(facts(names.our_file(name)).network)
+    if name in ours():
+        return str(facts(our_file(name)).network)
     return model.entry(name).name if REFERENCE.fullmatch(name) else name
 
 
@@ -166,7 +176,7 @@ def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | Non
         raise BadNetwork(f"{path} is damaged, or not fovea's ({kind} cannot be built: {said}): {MADE_ANEW}") from None
     network.origin = network.origin or Origin(about.network, built)
     network.module.eval()
-    return _described(network, path, about, classes, names.card_of(path))
+    return _described(network, path, about, classes, card_of(path))
 
 
 def _options(path: Path, about: Facts, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,7 +193,7 @@ def _options(path: Path, about: Facts, given: Mapping[str, Any]) -> dict[str, An
 def _is_at_hand(source: str) -> bool:
     """Whether a patch source, KIND:NET,key=value, is fovea's, and so is its network."""
     kind, colon, rest = source.partition(":")
-    pieces, at_hand = [piece.strip() for piece in rest.split(",")], {*OFFLINE, *names.ours()}
+    pieces, at_hand = [piece.strip() for piece in rest.split(",")], {*OFFLINE, *ours()}
     settings = [piece for piece in pieces if "=" in piece and Path(piece).suffix.lower() not in FILES]
     return not colon or (
         kind in basics.declared_names("method", "patch_source") and at_hand.issuperset({*pieces} - {*settings})
@@ -192,7 +202,7 @@ def _is_at_hand(source: str) -> bool:
 
 def _declared(name: str) -> tuple[dict[str, Any], frozenset[str]]:
     """The options that a file may give a network, with their types; and those of them that name another network."""
-    if name in names.ours():
+    if name in ours():
         return _declared(kind_of(name))
     kind, inner = split(name)
     if not kind and name not in model:
@@ -204,7 +214,7 @@ def _declared(name: str) -> tuple[dict[str, Any], frozenset[str]]:
 
 def _check_known(name: str, path: Path) -> None:
     """A weights file may not have code imported: what it is for must be known already."""
-    if not names.is_known(name):
+    if not is_known(name):
         inner = name.rpartition("/")[2]
         reference = inner if REFERENCE.fullmatch(inner) else f"package.module:{inner}"
         raise BadNetwork(
@@ -241,6 +251,6 @@ def _described(
 
 def _called(path: Path, about: Facts) -> str:
     """As its file says, but never as one that comes with fovea; else as the file, or a run's folder, is called."""
-    if about.name is not None and about.name not in {*names.ours(), *OFFLINE}:
+    if about.name is not None and about.name not in {*ours(), *OFFLINE}:
         return about.name
     return path.absolute().parent.name if path.name == "weights.safetensors" else path.stem
