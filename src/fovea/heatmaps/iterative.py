@@ -105,7 +105,7 @@ class _Head:
     loss: Score
     step: int
     whole: bool
-    pictures: Tensor | None = None  # those of the batch that the filters are for; None: all
+    pictures: Tensor | None = None  # those of the batch that the filters are for, in its order; None: all
     copies: int = 1  # filters for each: of all of them the first, of all the second, ...
     output: Tensor | None = None  # of the whole batch
 
@@ -115,9 +115,13 @@ class _Head:
 
     def of(self, pictures: Tensor, copies: int = 1) -> "_Head":
         """Of some pictures. What the head reads of them is copied, once."""
+        every = len(pictures) == len(self.look.output)
+        if every and copies == 1:
+            return replace(self, pictures=None, copies=1)
         pictures = pictures.to(self.look.output.device)
         look = Look(self.look.opened.take(pictures.repeat(copies))) if self.separable else self.look
-        return replace(self, look=look, pictures=pictures, copies=copies, output=self.look.output.detach())
+        some = None if every else pictures
+        return replace(self, look=look, pictures=some, copies=copies, output=self.look.output.detach())
 
     def __call__(self, f: Tensor) -> Tensor:
         """R,P to R."""
@@ -228,14 +232,15 @@ def _search(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) ->
 
     Where the head was folded an evaluation costs little, and its loss has many minima (VGG's linear layers): MANY.
     """
+    device, scale, tangent = scale.device, scale.cpu(), None if tangent is None else tangent.cpu()
     starts, plan = _starts(head, tangent, scale, how)  # S,N,P
-    starts, pictures = starts.cpu(), torch.arange(len(scale))
+    pictures = torch.arange(len(scale))
     if len(starts) < MANY or len(scale) <= AT_ONCE:
         f, loss, evaluations = _search_from(head, pictures, starts, plan, how)
-        return f.to(scale.device), loss.to(scale.device), evaluations
+        return f.to(device), loss.to(device), evaluations
     parts = [_search_from(head, some, starts[:, some], plan, how) for some in torch.split(pictures, AT_ONCE)]
     filters, losses, counts = zip(*parts, strict=True)
-    return torch.cat(filters).to(scale.device), torch.cat(losses).to(scale.device), max(counts)
+    return torch.cat(filters).to(device), torch.cat(losses).to(device), max(counts)
 
 
 def _starts(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) -> tuple[Tensor, dict[int, int]]:
@@ -257,7 +262,7 @@ def _search_from(
     head: _Head, pictures: Tensor, starts: Tensor, plan: dict[int, int], how: Descent
 ) -> tuple[Tensor, Tensor, int]:
     n, f, look = len(pictures), starts.flatten(0, 1), head.look
-    some = head if len(starts) == 1 and n == len(look.output) else head.of(pictures, len(starts))
+    some = head.of(pictures, len(starts))
     none, ones = f.new_zeros(len(f), 0, f.shape[1]), f.new_ones(len(f), 1)
     loss, slope = some.sloped(f)
     at = _Search(f, loss, slope, none, none, 0 * ones, math.pi * ones, loss)

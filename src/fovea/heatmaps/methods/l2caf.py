@@ -87,9 +87,8 @@ class L2CAF:
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
         whole = self.oblivious or aim.score is None
-        if look.doing in look.opened.curved:
-            self._fold(look)  # it was not affine in earlier batches: the proof that it is not costs less then
-        finding = self._exact(look, aim, whole) if self._may_be_exact(look) else None
+        searched = self._search_of(look, aim) in look.opened.curved  # for an earlier batch: the head is known
+        finding = self._exact(look, aim, whole) if not searched and self._may_be_exact(look) else None
         if finding is None:
             finding = self._iterate(look, aim, whole)
         return finding if self.signed else replace(finding, values=finding.values.abs())
@@ -116,7 +115,8 @@ class L2CAF:
         if whole:
             loss, tangent = different(look.output.detach()), None
             scale = look.join([look.output.detach().flatten(1).square().sum(1)] * look.steps)
-            if self.constraint == "l2" and self.solver == "auto" and _size_is_lost(look, loss):
+            known = self._search_of(look, aim) in look.opened.curved
+            if self.constraint == "l2" and self.solver == "auto" and not known and _size_is_lost(look, loss):
                 return exact.at_the_pooling(look)
             if not by_steps_on_the_sphere(self.constraint, self.descent):  # those start from an even filter
                 tangent = -look.slope(whole_output, "sum").detach()
@@ -124,9 +124,14 @@ class L2CAF:
             loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
             scale = tangent.norm(dim=1)
         self._say_that_it_takes_long(look.opened.layout)
-        look.opened.curved.add(look.doing)
+        look.opened.curved.update({look.doing, self._search_of(look, aim)})
         self._fold(look)
         return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
+
+    def _search_of(self, look: Look, aim: Aim) -> Any:
+        """What is searched for in the same way, whatever the batch; a score of the user's is like no other."""
+        kind = "output" if self.oblivious or aim.score is None else "class" if aim.classes is not None else aim.key
+        return look.doing, kind
 
     def _fold(self, look: Look) -> None:
         """The head made ready for many filters, for the methods and targets that follow too."""

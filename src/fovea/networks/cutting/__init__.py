@@ -20,7 +20,7 @@ from fovea.networks.cutting.graph import graph_cut
 from fovea.networks.cutting.heads import Head, SecondPart, Stages
 from fovea.networks.cutting.hook import hook_cut_anywhere, hook_cut_at
 from fovea.networks.cutting.lean import lean_method
-from fovea.networks.cutting.parts import Cut, Opened, Trunk, one_map, root, version
+from fovea.networks.cutting.parts import Cut, Opened, Trunk, alike, one_map, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.layout import layout_of
 from fovea.networks.running import Runnable, turn
@@ -124,7 +124,7 @@ def _timm_cut(network: Runnable, batch: Tensor) -> Cut | None:
         if layout_of(features, batch) is None or not are_read(output, [features], batch)[0]:
             return None
         with torch.no_grad():
-            if not torch.allclose(output, network(batch), rtol=1e-3, atol=1e-4, equal_nan=True):
+            if not alike(output, network(batch)):
                 return None
     except Exception:  # a network with its own idea of these methods: the graph knows better
         return None

@@ -39,7 +39,7 @@ class Opened:
     whole: bool  # the head cannot be run alone: each call runs the whole network
     free: bool  # the head takes any samples
     input: Tensor | None = None  # what the features are of; None where they were put together otherwise
-    curved: set[str] = field(default_factory=set)  # methods whose formulas were found not to hold for this head
+    curved: set[Any] = field(default_factory=set)  # methods whose formulas were found not to hold for this head
     fold: Fold | None = None  # what filters the features, where their way through the head was prepared
 
     @property
@@ -92,7 +92,7 @@ class Cut:
     current: Callable[[], bool] = lambda: True  # False once the network no longer is what was cut
     time_first: bool = False  # frames are folded as T,N instead of N,T
     quiet: bool = False  # runs a graph, not the forward of the user's own, and draws no random numbers
-    curved: set[str] = field(default_factory=set)  # as in Opened, from batch to batch
+    curved: set[Any] = field(default_factory=set)  # as in Opened, from batch to batch
 
     def open(self, batch: Tensor, differentiable: bool = False) -> Opened:
         features, output, head, trunk, free = self.enter(batch, differentiable)
@@ -105,6 +105,13 @@ class Cut:
             raise BadChoice(f"layer {self.layer!r} gives {tuple(features.shape)}: no spatial map to look at")
         whole = self.how == "hook" and not isinstance(head, Alone)
         return Opened(features, output, head, trunk, layout, frames, whole, free, batch, self.curved)
+
+
+def alike(given: Tensor, expected: Tensor) -> bool:
+    """Whether two ways of working an output out differ by rounding alone."""
+    half = expected.dtype in (torch.float16, torch.bfloat16)
+    size = 0.02 * float(expected.abs().nan_to_num().amax()) if half else 1e-4
+    return torch.allclose(given, expected, rtol=0.02 if half else 1e-3, atol=size, equal_nan=True)
 
 
 def version(value: Any) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from fovea.networks.cutting.folding import stages
 from fovea.networks.cutting.heads import Head, SecondPart
 from fovea.networks.cutting.lean import lean
-from fovea.networks.cutting.parts import Enter, Trunk, root, version
+from fovea.networks.cutting.parts import Enter, Trunk, alike, root, version
 from fovea.networks.cutting.recorded import first_part
 from fovea.networks.cutting.tokens import read_rows_alone
 from fovea.networks.running import Runnable, layers
@@ -78,7 +78,7 @@ def split(
         return features, head(features), head, lambda: trunk()[0], not rest.reads
 
     output = enter(batch, False)[1] if output is None else output
-    return (enter, rest.graph) if torch.allclose(output, expected, rtol=1e-3, atol=1e-4, equal_nan=True) else None
+    return (enter, rest.graph) if alike(output, expected) else None
 
 
 def _second(
