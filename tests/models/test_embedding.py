@@ -71,7 +71,6 @@ def test_what_makes_no_sense_is_refused() -> None:
 def ours_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that stands for that of the weights that come with fovea; their cards are read once."""
     monkeypatch.setattr("fovea.networks.names.OURS", tmp_path)
-    ours.cache_clear()
     yield tmp_path
     ours.cache_clear()
 
@@ -83,6 +82,7 @@ def test_a_file_does_without_frozen_features(ours_in: Path) -> None:
     known.save(ours_in / "known.safetensors")
     known.save(ours_in / "known-half.safetensors", half=True)
     (ours_in / "known.json").write_text("{}")
+    ours.cache_clear()
     network, x = fovea.load("embedding/known", options={"dimensions": 5, "frozen": True}), torch.randn(1, 3, 32, 32)
     assert not any(one.requires_grad for one in embedding_of(network).features.parameters())
     network.save(ours_in / "net.safetensors")
