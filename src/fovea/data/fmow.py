@@ -61,9 +61,7 @@ def is_fmow(folder: Path) -> bool:
 @layout("fmow", about="62 kinds of places: `<split>/<category>/`", folders=("fmow-rgb",), recognizes="is_fmow")
 def open_fmow(folder: Path, *, split: str | None = None) -> DataSet:
     """62 categories, split=train, val or test. Labels are the categories sorted; boxes are read when looked at."""
-    there = {
-        part: next((name for name in names if _categories(folder / name)), None) for part, names in FOLDERS.items()
-    }
+    there = {key: next((name for name in names if _categories(folder / name)), None) for key, names in FOLDERS.items()}
     if not any(there.values()):
         raise BadChoice(
             f"fmow is incomplete: no train/, val/, test/ or test_gt/ in {folder} "

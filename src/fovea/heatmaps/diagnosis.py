@@ -49,9 +49,7 @@ def _why(least: float, most: float, cells: int, dark: bool) -> str:
     if cells == 1:
         return "the layer has a single cell, so there is nowhere else to look: cut at an earlier layer"
     if most <= 0 and least < 0:
-        return (
-            "every cell's contribution is negative: nothing here speaks for this target (gradcam-abs and l2caf show it)"
-        )
+        return "every cell's contribution is negative: nothing speaks for this target (gradcam-abs and l2caf show it)"
     if least == most == 0:
         if dark:
             return "the layer's features are all zero for this picture: cut at another, or check the input's scale"

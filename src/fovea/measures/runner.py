@@ -307,9 +307,7 @@ def _checked(declared: Declared, found: Any) -> Figures:
     if not found.rows:
         raise BadChoice(f"{words} with at least one row; got none")
     for row in found.rows:
-        if not isinstance(row, Mapping) or any(
-            isinstance(value, (Mapping, list, torch.Tensor)) for value in row.values()
-        ):
+        if not isinstance(row, Mapping) or any(isinstance(value, (Mapping, list, Tensor)) for value in row.values()):
             raise BadChoice(f"{words} whose rows are flat: keys with numbers and words; got {row!r}")
     return found
 

@@ -26,6 +26,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 FOUR = ("cam", "gradcam", "gradcam-abs", "l2caf")
 FORWARD, SEVERAL = ("bare", "forward"), ("fovea", "four methods x top 5")
 MAPS = {FORWARD: 0, SEVERAL: 5 * len(FOUR)}  # that a call gives for each picture; others give one
+Row = dict[str, Any]
 DRAWN = ("cam", "gradcam", "l2caf", "l2caf-oblivious")  # in the plot, where they were timed
 LINES = {"fovea": "-", "fovea unrecorded": (0, (3, 1, 1, 1, 1, 1)), "torchcam": "--", "captum": ":", "grad-cam": "-."}
 
@@ -54,7 +55,7 @@ def bench_explain(
     recipe, peak memory. A costly one is timed once. Networks without weights at hand have random ones."""
     if not (run.names and batches and dtype):
         raise BadChoice("name one or more networks, sizes of batches and precisions; got none of one of them")
-    rows, sides = list[dict[str, Any]](), dict[str, None]()
+    rows, sides = list[Row](), dict[str, None]()
     methods = chosen(list(usual() if method is None else method))
     parts = [(name, precision, size) for name in run.names for precision in dtype for size in batches]
     for done, (name, precision, size) in enumerate(parts, 1):
@@ -92,7 +93,7 @@ def batch_for(network: Network, size: int, seed: int = 0) -> Tensor:
     return pixels.to(memory_format=torch.channels_last)
 
 
-def time_rows(network: Network, pixels: Tensor, rounds: int, methods: Sequence[Method]) -> list[dict[str, Any]]:
+def time_rows(network: Network, pixels: Tensor, rounds: int, methods: Sequence[Method]) -> list[Row]:
     """Every call in turns with the bare forward, a costly one once; what fails says so in its row."""
     calls = _ours(network, pixels, methods) | peers(network.module, pixels, [method.name for method in methods])
     costly = {method.name for method in methods if method.costly}
@@ -108,7 +109,7 @@ def time_rows(network: Network, pixels: Tensor, rounds: int, methods: Sequence[M
     return rows
 
 
-def _tried(call: Call, device: torch.device) -> dict[str, Any] | None:
+def _tried(call: Call, device: torch.device) -> Row | None:
     """What one call says of itself: its seconds and, where it has one, the loss; or that it fails, and why. None where
     the method does not apply, as cam to some heads."""
     try:
@@ -121,15 +122,13 @@ def _tried(call: Call, device: torch.device) -> dict[str, Any] | None:
     return {"seconds": spent} | ({} if loss is None else _reached(found))
 
 
-def _reached(found: HeatMaps) -> dict[str, Any]:
+def _reached(found: HeatMaps) -> Row:
     """How a filter was solved for, and the mean loss."""
     loss = cast(Tensor, found.loss).double().mean().item()
     return {"solver": found.solver, "iterations": found.iterations, "loss": float(f"{loss:.6g}")}
 
 
-def _row(
-    key: Key, network: Network, size: int, ratio: float | None = None, spent: float | None = None
-) -> dict[str, Any]:
+def _row(key: Key, network: Network, size: int, ratio: float | None = None, spent: float | None = None) -> Row:
     """`spent` are the seconds of the whole batch."""
     maps = MAPS.get(key, 1)
     return {
@@ -159,7 +158,7 @@ def _explained(network: Network, pixels: Tensor, method: Any, **more: Any) -> Ca
     return partial(fovea.explain, network, pixels, method=method, batch=len(pixels), **more)
 
 
-def _exact_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
+def _exact_rows(network: Network, pixels: Tensor) -> Iterator[Row]:
     """Exact L2-CAF against the paper's recipe (Adam, 1e-5 over 50 iterations), with the losses they reach.
 
     "whole network" is what a user waits for; "solve" leaves the common pass through the trunk out of both.
@@ -181,9 +180,7 @@ def _exact_rows(network: Network, pixels: Tensor) -> Iterator[dict[str, Any]]:
             yield _row(("fovea", f"{name}: {what}"), network, 1, spent / forward, spent)
 
 
-def _iterated_rows(
-    network: Network, pixels: Tensor, methods: Sequence[Method], adam: int | None
-) -> Iterator[dict[str, Any]]:
+def _iterated_rows(network: Network, pixels: Tensor, methods: Sequence[Method], adam: int | None) -> Iterator[Row]:
     """The paper's recipe on a head that is not affine, for the rows of L2-CAF there; with `adam`, also so many
     iterations of it, whatever its rule of stopping says.
 
@@ -212,7 +209,7 @@ def _solve_seconds(network: Network, pixels: Tensor, method: fovea.L2CAF) -> flo
         return seconds(lambda: method(Look(opened), aim), pixels.device)
 
 
-def memory_rows(network: Network, pixels: Tensor, methods: Sequence[Method]) -> list[dict[str, Any]]:
+def memory_rows(network: Network, pixels: Tensor, methods: Sequence[Method]) -> list[Row]:
     """Peak memory of one explanation against one bare forward."""
     quick = [method for method in methods if not method.costly]
     calls = {key: call for key, call in _ours(network, pixels, quick).items() if key[0] == "fovea" and key != SEVERAL}

@@ -101,9 +101,8 @@ class Tables:
         for row in rows:
             common = {"from": table.get("from"), **row}
             cells = [{"text": cell} if isinstance(cell, str) else cell for cell in row.get("cells", table["cells"])]
-            yield [
-                self._cell({**cell, "where": row.get("where", {}) | cell.get("where", {})}, common) for cell in cells
-            ]
+            where = row.get("where", {})
+            yield [self._cell({**cell, "where": where | cell.get("where", {})}, common) for cell in cells]
 
     def _cell(self, cell: Mapping[str, Any], row: Row) -> str:
         source, text = cell.get("from", row.get("from")), cell["text"]

@@ -197,11 +197,9 @@ def times_of(looking: Looking, picture: Tensor, progress: Progress) -> dict[str,
         progress(min(next(done), total), total)
 
     bare_call: Call = partial(waited, forward(looking.network, picture))
-    calls: dict[tuple[str, str], Call] = {
-        ("", method.name): partial(
-            waited, partial(explain, looking.network, picture, method=method, target=looking.target)
-        )
-        for method in looking.methods
+    explained = partial(explain, looking.network, picture, target=looking.target)
+    calls: dict[Key, Call] = {
+        ("", method.name): partial(waited, partial(explained, method=method)) for method in looking.methods
     }
     bare = min(seconds(bare_call) for _ in range(3))
     once = {key: seconds(call) / bare for key, call in calls.items()}

@@ -52,9 +52,8 @@ class ProtoPNet(nn.Module):
     def __init__(self, features: Trunk, classes: int, width: int, prototypes: int) -> None:
         super().__init__()
         self.features = features
-        self.add_on = nn.Sequential(
-            nn.Conv2d(features.channels, width, 1), nn.ReLU(), nn.Conv2d(width, width, 1), nn.Sigmoid()
-        )
+        first, second = nn.Conv2d(features.channels, width, 1), nn.Conv2d(width, width, 1)
+        self.add_on = nn.Sequential(first, nn.ReLU(), second, nn.Sigmoid())
         for layer in self.add_on:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight)  # by fan-in: no sigmoid begins at its ends

@@ -227,9 +227,8 @@ def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) ->
     """The network of a weights file of ours, built anew with random weights."""
     about = facts(path)
     built = about.options | dict(options or {})
-    network = load(
-        about.network or "", pretrained=False, classes=classes or len(about.labels or ()) or None, options=built
-    )
+    count = classes or len(about.labels or ()) or None
+    network = load(about.network or "", pretrained=False, classes=count, options=built)
     return _described(network, path, about, classes)
 
 

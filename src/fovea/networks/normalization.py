@@ -61,9 +61,7 @@ def _probed(transform: Transform) -> Normalization:
     if not np.isfinite(span).all() or not largest.all():
         raise BadChoice(NO_LINE)
     shown = np.abs(span) > 0.5 * largest  # not padding, which is the same for every picture
-    spans, shifts, middles = (
-        [_one_value(c[own]) for c, own in zip(x, shown, strict=True)] for x in (span, black, gray)
-    )
+    spans, shifts, middles = ([_level(c[own]) for c, own in zip(x, shown, strict=True)] for x in (span, black, gray))
     expected = [shift + 128 / WHITE * one for one, shift in zip(spans, shifts, strict=True)]
     if not np.allclose(middles, expected, atol=0.02 * np.abs(spans).max()):
         raise BadChoice(NO_LINE)
@@ -81,7 +79,7 @@ def _no_mixing(transform: Transform, black: np.ndarray, white: np.ndarray, shown
             raise BadChoice(NO_LINE)
 
 
-def _one_value(values: np.ndarray) -> float:
+def _level(values: np.ndarray) -> float:
     middle = float(np.median(values))
     if np.abs(values - middle).max() > 0.02 * max(np.abs(values).max(), 1e-6):
         raise BadChoice(NO_LINE)

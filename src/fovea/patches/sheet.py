@@ -13,9 +13,8 @@ COLUMNS = 6
 
 def sheet(data: DataSet, patches: Mapping[str, Patches], count: int = 24) -> Image.Image:
     """So many pictures, spread evenly over those with patches, six in a row: patches numbered, the best is 1."""
-    known = DataSet(data.name, tuple(sample for sample in data.samples if sample.name in patches), data.labels).first(
-        count
-    )
+    samples = tuple(sample for sample in data.samples if sample.name in patches)
+    known = DataSet(data.name, samples, data.labels).first(count)
     drawn = []
     for sample, image in known.read():
         if isinstance(image, Image.Image):  # it was read before, but may be gone

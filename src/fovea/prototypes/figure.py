@@ -123,9 +123,8 @@ def _patch(patch: Sequence["Likeness"], shelf: Shelf) -> Image.Image:
     own, which = patch[0].own, numbers_of([each.prototype for each in patch])
     nothing, label = Image.new("RGB", (1, 1), "white"), spaced(patch[0].label)
     row = [drawing.named(shelf.part(own) if own else nothing, PART, which, added(patch))]
-    row.append(
-        drawing.named(shelf.whole(own) if own else nothing, PICTURE, label, own.name if own else "not projected")
-    )
+    name = own.name if own else "not projected"
+    row.append(drawing.named(shelf.whole(own) if own else nothing, PICTURE, label, name))
     return drawing.grid([row], 4)
 
 

@@ -222,9 +222,7 @@ def projected_on(
     return found
 
 
-def _maps(
-    network: Network, data: DataSet, places: Sequence[int], batch: int
-) -> Iterator[tuple[int, Placement, Tensor]]:
+def _maps(network: Network, data: DataSet, places: list[int], batch: int) -> Iterator[tuple[int, Placement, Tensor]]:
     """Of the pictures at these places that can be read, every prototype's map: P,h,w."""
     part = replace(data, samples=tuple(data.samples[place] for place in places))
     for group in groups(network, part, batch):

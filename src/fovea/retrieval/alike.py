@@ -86,9 +86,7 @@ def _prepared(network: Network, picture: Picture, max_pixels: int) -> tuple[Tens
     return ready, Shown(picture.name, placement, picture)
 
 
-def _pairs(
-    network: Network, made: Cut, alone: Opened, query: Tensor, shown: Shown, others: Sequence[Ready]
-) -> HeatMaps:
+def _pairs(network: Network, made: Cut, alone: Opened, query: Tensor, shown: Shown, others: list[Ready]) -> HeatMaps:
     """What `explain(…, target='pair')` gives for query, neighbor, query, neighbor, …: 2K maps."""
     batch = torch.cat([tensor for _, tensor, _ in others])  # K,C,H,W
     names = [place for _, _, other in others for place in (shown, other)]

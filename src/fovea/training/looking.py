@@ -56,9 +56,8 @@ class TwoStreamFeed(Held):
     ) -> None:
         prepare = preparing(network)
         # a patch that is not cropped keeps its shape, as it does in use
-        self.inner = AugmentPart(
-            area=augment.patch_area, aspect=None if augment.patch_area == [1, 1] else augment.aspect
-        )
+        aspect = None if augment.patch_area == [1, 1] else augment.aspect
+        self.inner = AugmentPart(area=augment.patch_area, aspect=aspect)
         patches = patches_of(network, data, device, progress)
         side, size = side_of(prepare, side), held_bytes(prepare, data, side)
         if size > room(device):

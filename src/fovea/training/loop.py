@@ -454,9 +454,7 @@ class Running:
             facts["skipped"] = [left_out(*each) for each in self._named.items()]
         write_json(trained.card, facts | provenance(recipe.seed, recipe.source))
         log, rows = Log(out, steps), read(out)
-        if trained.score and not (
-            rows and next(iter(trained.score)) in rows[-1]
-        ):  # a finished run may be asked to go on
+        if trained.score and not (rows and next(iter(trained.score)) in rows[-1]):  # a finished run may go on
             log.add(step=steps, epoch=round(self._epoch(steps), 4), **trained.score)
         plot(out, f"{name}: {recipe.about}" if recipe.about else name)
         self.show.line("the end: " + said(trained.score))

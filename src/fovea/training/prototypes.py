@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fovea.basics import BadPicture
+from fovea.basics import BadPicture, quiet
 from fovea.data import DataSet
 from fovea.models.embedding import embedding_of
 from fovea.models.protopnet import NOWHERE, prototypes_of
@@ -21,20 +21,13 @@ class Projected:
     skipped: tuple[tuple[str, str], ...] = ()  # pictures that cannot be read, and why
 
     def line(self) -> str:
-        words = [
-            f"{self.prototypes - self.left} prototypes projected, {self.coinciding} on the very cell of an earlier one"
-        ]
+        projected = self.prototypes - self.left
+        words = [f"{projected} prototypes projected, {self.coinciding} on the very cell of an earlier one"]
         return "; ".join(words + [f"{self.left} of classes without pictures left as they were"] * bool(self.left))
 
 
 @torch.no_grad()
-def place(
-    network: Network,
-    data: DataSet,
-    random: torch.Generator,
-    size: int = 64,
-    progress: Progress = lambda done, total: None,
-) -> None:
+def place(network: Network, data: DataSet, random: torch.Generator, size: int = 64, progress: Progress = quiet) -> None:
     """Every prototype begins as a cell of a picture of its own class: the one with the longest vector of features, or,
     where a class has fewer pictures than prototypes, the next longest. Pictures are drawn at random.
 
@@ -66,9 +59,7 @@ def place(
 
 
 @torch.no_grad()
-def project(
-    network: Network, data: DataSet, size: int = 64, progress: Progress = lambda done, total: None
-) -> Projected:
+def project(network: Network, data: DataSet, size: int = 64, progress: Progress = quiet) -> Projected:
     """Every prototype becomes the cell nearest to it among all those of its own class's pictures (the paper's Eq. for
     the projection). The pictures are as the network takes them in use; of equal cells the first counts."""
     module, skipped = prototypes_of(network), list[tuple[str, str]]()

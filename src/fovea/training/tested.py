@@ -45,9 +45,7 @@ def page_of(network: Network, data: DataSet, outcomes: Sequence[Outcome], folder
     return writer.folder / PAGE
 
 
-def _steps(
-    network: Network, data: DataSet, wrong: Sequence[Outcome], right: Sequence[Outcome]
-) -> Iterator[Step[Explained]]:
+def _steps(network: Network, data: DataSet, wrong: list[Outcome], right: list[Outcome]) -> Iterator[Step[Explained]]:
     before = 0
     for outcomes in filter(None, (wrong, right)):
         samples, truths, answers = zip(*outcomes, strict=True)

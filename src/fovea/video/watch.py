@@ -308,6 +308,5 @@ def _watched(
     network: Network, heatmaps: HeatMaps, reel: Reel, share: tuple[float, ...], shares: tuple[tuple[float, ...], ...]
 ) -> Watched:
     frames, name = reel.frames, network.name
-    return Watched(
-        heatmaps, frames.times, frames.numbers, frames.rate, name, share, shares, reel.film, reel.end, reel.notes
-    )
+    played = (frames.times, frames.numbers, frames.rate)
+    return Watched(heatmaps, *played, name, share, shares, reel.film, reel.end, reel.notes)

@@ -40,9 +40,8 @@ def preset(transform: Any) -> Transform:
     if not hasattr(transform, "crop_size"):
         return transform
     crop, resize = transform.crop_size[0], transform.resize_size[0]
-    return Prepare(
-        (crop, crop), tuple(transform.mean), tuple(transform.std), crop / resize, transform.interpolation.value
-    )
+    mean, std = tuple(transform.mean), tuple(transform.std)
+    return Prepare((crop, crop), mean, std, crop / resize, transform.interpolation.value)
 
 
 def from_config(module: nn.Module) -> Transform | None:
