@@ -12,7 +12,6 @@ def spelled_device(given: object) -> str:
     text = str(given)
     kind, colon, number = text.partition(":")
     if kind not in DEVICES or (colon and (kind == "auto" or not re.fullmatch("[0-9]{1,3}", number))):
-        raise BadChoice(
-            f"a device is {', '.join(DEVICES)}, or a numbered one, as cuda:1; got {shown(text)}{nearest(kind, DEVICES)}"
-        )
+        near = nearest(kind, DEVICES)
+        raise BadChoice(f"a device is {', '.join(DEVICES)}, or a numbered one, as cuda:1; got {shown(text)}{near}")
     return text

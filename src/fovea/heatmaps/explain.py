@@ -387,9 +387,8 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
     given = method.run(look, aim)
     finding = Finding(given, given) if isinstance(given, Tensor) else given
     if not isinstance(finding, Finding):
-        raise BadChoice(
-            f"method {method.name!r} returned a {type(given).__name__}: it returns a tensor of B,P values, or a Finding"
-        )
+        kind = type(given).__name__
+        raise BadChoice(f"method {method.name!r} returned a {kind}: it returns a tensor of B,P values, or a Finding")
     wanted = len(look.opened.features), math.prod(finding.grid or look.opened.layout.grid)
     for what, values in (("values", finding.values), ("raw values", finding.raw)):
         if not isinstance(values, Tensor) or not values.is_floating_point():
@@ -403,9 +402,8 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
                 f"{tuple(values.shape)}{hint}"
             )
     if finding.loss is not None and tuple(finding.loss.shape) != wanted[:1]:
-        raise BadChoice(
-            f"method {method.name!r}: a loss is one number per picture, {wanted[:1]}; got {tuple(finding.loss.shape)}"
-        )
+        got = tuple(finding.loss.shape)
+        raise BadChoice(f"method {method.name!r}: a loss is one number per picture, {wanted[:1]}; got {got}")
     return finding
 
 

@@ -149,9 +149,8 @@ def callables(target: "Given | Each") -> list[Any]:
 
 
 def _no_labels(name: str) -> None:
-    raise BadChoice(
-        f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{nearest(name, WORDS)}"
-    )
+    near = nearest(name, WORDS)
+    raise BadChoice(f"target {name!r}: this network has no labels; give an index or one of {', '.join(WORDS)}{near}")
 
 
 def _class(given: Any, network: Network, output: Tensor) -> int:

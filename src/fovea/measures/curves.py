@@ -97,9 +97,8 @@ def curve(
     """
     count, _, height, width = tensors.shape
     if masks.ndim != 4 or masks.dtype != torch.bool or masks.shape[0] != count or masks.shape[2:] != (height, width):
-        raise BadChoice(
-            f"masks are N,S,H,W of bools, here {count},S,{height},{width}; got {tuple(masks.shape)} of {masks.dtype}"
-        )
+        got = tuple(masks.shape)
+        raise BadChoice(f"masks are N,S,H,W of bools, here {count},S,{height},{width}; got {got} of {masks.dtype}")
     steps = masks.shape[1]
     fill = normalization_of(network).gray(0) if fill is None else fill
     classes = labels if followed is None else followed

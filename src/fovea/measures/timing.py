@@ -63,9 +63,8 @@ def bare(network: Network, pixels: Tensor) -> Call:
 def built(name: str, device: str = "cpu", precision: str = "fp32", seed: int = 0) -> Network:
     """A network to time, in eval mode: with the weights at hand, else with random ones, the same for the same seed."""
     if precision not in PRECISIONS:
-        raise BadChoice(
-            f"no precision {precision!r}{nearest(precision, PRECISIONS)} (there are: {', '.join(PRECISIONS)})"
-        )
+        near = nearest(precision, PRECISIONS)
+        raise BadChoice(f"no precision {precision!r}{near} (there are: {', '.join(PRECISIONS)})")
     at_hand = name in ours() or name.endswith(FILES) or (name in OFFLINE and find_spec(OFFLINE[name][0]) is not None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

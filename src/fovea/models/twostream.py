@@ -20,9 +20,9 @@ from fovea.basics import BadChoice
 from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream, Steps
 from fovea.models.norms import Statistics
-from fovea.models.trunks import Trunk, trunk_of
+from fovea.models.trunks import Trunk, prepare_of, trunk_of
 from fovea.networks import Network, Origin, model
-from fovea.pictures import Prepare, cut, inside, middle
+from fovea.pictures import cut, inside, middle
 
 EMBEDDED = "embedded"  # the source that is a part of the network
 
@@ -240,7 +240,7 @@ class TwoStream(nn.Module):
 )
 def build(backbone: Network, classes: int, options: TwoStreamOptions) -> Network:
     """Two streams over a backbone's features, as the thesis has them unless told otherwise."""
-    prepare = _prepare_of(backbone)
+    prepare = prepare_of(backbone)
     whole = GlobalStream(trunk_of(backbone), classes, options.dropout)
     separate = options.local != "none" and not options.share
     trunk = trunk_of(backbone, options.last_pool) if separate else None
@@ -273,7 +273,7 @@ def build_local(classifier: Network, options: LocalOptions, backbone: Network | 
         raise BadChoice("without a local stream nothing is added: local is cnn, lstm or attention")
     if options.source == EMBEDDED:
         raise BadChoice("an embedded localizer reads the global stream's map, which a whole classifier does not give")
-    prepare = _prepare_of(classifier)
+    prepare = prepare_of(classifier)
     side = prepare.size[0]
     if prepare.size != (side, side):
         raise BadChoice(f"a local stream is added to classifiers of square pictures; this one takes {prepare.size}")
@@ -304,9 +304,3 @@ class Answering(nn.Module):
         if reset is None:
             raise BadChoice(f"a new last layer of {classes} classes: give the classifier one, then add a local stream")
         reset(classes)
-
-
-def _prepare_of(network: Network) -> Prepare:
-    if not isinstance(network.transform, Prepare):
-        raise BadChoice(f"{network.name or 'the network'} has no transform that tells how its pictures are normalized")
-    return network.transform

@@ -257,9 +257,8 @@ def _with_batch_axis(given: Tensor, network: Runnable) -> Tensor:
             who = network.name or "this network"
             raise BadChoice(f"{who} takes {wanted} channels, N,C,H,W; got shape {tuple(given.shape)}")
         return given
-    raise BadChoice(
-        f"this network takes tensors of {axes} axes (N first), or {axes - 1} for one; got shape {tuple(given.shape)}"
-    )
+    got = tuple(given.shape)
+    raise BadChoice(f"this network takes tensors of {axes} axes (N first), or {axes - 1} for one; got shape {got}")
 
 
 def _tensor_shown(row: Tensor, place: int) -> Shown:

@@ -235,9 +235,8 @@ def wrap(
         raise BadChoice(f"fovea.wrap takes {what}; got {type(module).__name__}")
     processor, (transform, known) = transform, transform_of(transform)
     if transform is not None and not callable(transform):
-        raise BadChoice(
-            f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {type(transform).__name__}"
-        )
+        kind = type(transform).__name__
+        raise BadChoice(f"transform must be callable (a PIL picture in, a C,H,W tensor out); got {kind}")
     demand_kinds(wrap, locals(), but="labels")
     if embedding and labels is not None:
         raise BadChoice("an embedding has no classes: give labels= or embedding=True, not both")

@@ -144,9 +144,8 @@ class Runnable:
     def can(self, ability: str) -> bool:
         """Whether the network was declared to do something that others do not: ABILITIES."""
         if not isinstance(ability, str) or ability not in ABILITIES:
-            raise BadChoice(
-                f"no ability {shown(ability)}{nearest(str(ability), ABILITIES)} (there are: {', '.join(ABILITIES)})"
-            )
+            near = nearest(str(ability), ABILITIES)
+            raise BadChoice(f"no ability {shown(ability)}{near} (there are: {', '.join(ABILITIES)})")
         return ability in self.abilities or ability in getattr(self.module, "abilities", ())
 
     @property

@@ -52,9 +52,8 @@ class Streams:
         local = cast(LocalStream, module.local)
         for method in methods:
             if method not in METHODS:
-                raise BadChoice(
-                    f"steps are looked at by {', '.join(METHODS)}; not {method!r}{nearest(method, METHODS)}"
-                )
+                near = nearest(method, METHODS)
+                raise BadChoice(f"steps are looked at by {', '.join(METHODS)}; not {method!r}{near}")
         if SELF_ATTENTION in methods and (local.recurrent is None or local.recurrent.ask is None):
             raise BadChoice(
                 f"{name} was built without self-attention: build it with self_attention=true, or use gradcam or l2caf"

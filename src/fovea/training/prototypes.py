@@ -87,9 +87,8 @@ def project(network: Network, data: DataSet, size: int = 64, progress: Progress 
                 cell[label] = torch.where(better[:, None], where, cell[label])
                 vectors[label] = torch.where(better[:, None], embedded[i].flatten(1).T[place], vectors[label])
     if len(skipped) == len(data):
-        raise BadPicture(
-            f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
-        )
+        reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
+        raise BadPicture(reason)
     module.prototypes.copy_(vectors)
     module.picture.copy_(picture)
     module.cell.copy_(cell)

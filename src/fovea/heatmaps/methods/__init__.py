@@ -175,9 +175,8 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
     traits = {"passes": getattr(made, "passes", None), "oblivious": getattr(made, "oblivious", False), **traits}
     unknown = [trait for trait in traits if trait not in (*TRAITS, *WORDS)]
     if unknown:
-        raise BadChoice(
-            f"{words} declares {unknown[0]!r}{nearest(unknown[0], TRAITS)} (there are: {', '.join(TRAITS)})"
-        )
+        near = nearest(unknown[0], TRAITS)
+        raise BadChoice(f"{words} declares {unknown[0]!r}{near} (there are: {', '.join(TRAITS)})")
     return Method(name, made, **{trait: value for trait, value in traits.items() if trait in TRAITS})
 
 

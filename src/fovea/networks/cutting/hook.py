@@ -32,9 +32,8 @@ def hook_cut_anywhere(network: Runnable, batch: Tensor) -> Cut:
     if name is None:
         way = "name one with layer=, or wrap a network that has one"
         way = "fovea.zoom tells what it reads" if network.can("glimpses") else way
-        raise BadNetwork(
-            f"no layer of {type(network.module).__name__} gives a spatial map that its output depends on; {way}"
-        )
+        name = type(network.module).__name__
+        raise BadNetwork(f"no layer of {name} gives a spatial map that its output depends on; {way}")
     return _hook_cut(network, name)
 
 
