@@ -402,8 +402,8 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
                 f"{tuple(values.shape)}{hint}"
             )
     if finding.loss is not None and tuple(finding.loss.shape) != wanted[:1]:
-        got = tuple(finding.loss.shape)
-        raise BadChoice(f"method {method.name!r}: a loss is one number per picture, {wanted[:1]}; got {got}")
+        shape = tuple(finding.loss.shape)
+        raise BadChoice(f"method {method.name!r}: a loss is one number per picture, {wanted[:1]}; got {shape}")
     return finding
 
 

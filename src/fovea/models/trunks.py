@@ -54,7 +54,7 @@ def _without_unused(trunk: Trunk, found: Tensor) -> None:
 def prepare_of(network: Network) -> Prepare:
     """How pictures come to a network, of one that says so."""
     if not isinstance(network.transform, Prepare):
-        raise BadNetwork(f"{network.name or 'the network'} has no transform that tells how its pictures are taken")
+        raise BadNetwork(f"{network.name or 'the network'} has no transform that tells how large its pictures are")
     return network.transform
 
 
