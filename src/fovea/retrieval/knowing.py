@@ -62,8 +62,8 @@ def known(
     own, which = embedding(network, features)
     with as_found(own), torch.no_grad():
         dimensions = own(blank(own)).flatten(1).shape[1]
-    weights = networks.hash_of(network.module.state_dict())[:16]
-    identity = Identity(weights=weights, transform=_told(network), features=which, dimensions=dimensions)
+    digest = networks.hash_of(network.module.state_dict())[:16]
+    identity = Identity(weights=digest, transform=_told(network), features=which, dimensions=dimensions)
     if isinstance(net, (str, Path)):
         return Known(own, identity, _place(net), None if weights is None else str(Path(weights).resolve()))
     name = _named(network)
