@@ -24,7 +24,7 @@ from fovea.heatmaps.look import Finding, Look, finite_rows, mark, without_lost
 from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Aim, Each
 from fovea.models.erasing import ACoL
-from fovea.networks import Group, Inputs, Network, NetworkLike, Reader, groups
+from fovea.networks import Group, Inputs, Network, NetworkLike, Reader, groups, is_far
 from fovea.networks.cutting import Cut, Opened
 from fovea.pictures import MAX_PIXELS, Shown, tell_skipped
 from fovea.results import Step
@@ -318,7 +318,7 @@ def look_into(
     differentiable: bool = False,
 ) -> tuple[ByMethod, Tensor]:
     """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode."""
-    return _looked_into(network, opened, shown, methods, target, layer, differentiable, networks.is_far(opened.output))
+    return _looked_into(network, opened, shown, methods, target, layer, differentiable, is_far(opened.output))
 
 
 def _looked_into(
