@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -63,7 +63,7 @@ def bench_folder(
     if not counts:
         raise BadChoice("name one number of pictures or several; got none")
     source, network, methods = data or run.given.data, run.network.fitted(), chosen(list(method))
-    rows: list[dict[str, Any]] = []
+    rows, skipped = list[dict[str, Any]](), dict[str, str]()
     with tempfile.TemporaryDirectory() as place, as_found(network):
         files = expand(source) if source else list(made(Path(place)))
         Pass(network, _linked(files, Path(place, "first"), 2 * batch), methods, batch).everything()  # starts up
@@ -71,6 +71,7 @@ def bench_folder(
             one = Pass(network, _linked(files, Path(place, str(number)), count), methods, batch)
             run.tell(f"{count:,} pictures")
             rows += _rows(one, rounds if number == 0 else 1, number == 0)
+            skipped |= {str(files[int(Path(link).stem) % len(files)]): reason for link, reason in one.skipped}
             run.progress(sum(counts[: number + 1]), sum(counts))
     told = {"net": network.name, "method": ", ".join(method), "batch": batch}
     settings = {
@@ -85,7 +86,7 @@ def bench_folder(
         "processor_s": "of all threads; of a part, what it adds to those before it",
         "peak_mb": "of the process, weights and libraries included",
     }
-    return Figures("bench folder", settings, [told | row for row in rows])
+    return Figures("bench folder", settings, [told | row for row in rows], list(skipped.items()))
 
 
 def made(folder: Path) -> Iterator[Path]:
@@ -126,6 +127,7 @@ class Pass:
     folder: Path
     methods: Sequence[Method]
     batch: int
+    skipped: list[tuple[str, str]] = field(default_factory=list)
 
     def spent(self, work: Callable[[], None]) -> Spent:
         start, before = now(self.network.device), time.process_time()
@@ -167,6 +169,7 @@ class Pass:
         with tempfile.TemporaryDirectory() as out, Writer(Path(out), "explain", self.network.settings()) as writer:
             for step in self._steps():
                 writer.add(step.results, step.skipped)
+                self.skipped.extend(step.skipped)
 
     def _steps(self) -> Iterator[Any]:
         return explain_batches(self.network, str(self.folder), self.methods, batch=self.batch)

@@ -210,8 +210,8 @@ def _solve_seconds(network: Network, pixels: Tensor, method: fovea.L2CAF) -> flo
 
 
 def memory_rows(network: Network, pixels: Tensor, methods: Sequence[Method]) -> list[Row]:
-    """Peak memory of one explanation against one bare forward."""
-    quick = [method for method in methods if not method.costly]
+    """Peak memory of one explanation against one bare forward. What recordings keep on a GPU is not counted."""
+    quick, network = [method for method in methods if not method.costly], network.recorded(False)
     calls = {key: call for key, call in _ours(network, pixels, quick).items() if key[0] == "fovea" and key != SEVERAL}
     peaks = {FORWARD: peak_mb(bare(network, pixels), pixels.device)}
     for key, call in calls.items():
