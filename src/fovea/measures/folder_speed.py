@@ -66,6 +66,7 @@ def bench_folder(
     rows, skipped = list[dict[str, Any]](), dict[str, str]()
     with tempfile.TemporaryDirectory() as place, as_found(network):
         files = expand(source) if source else list(made(Path(place)))
+        sides = _sides(files)
         Pass(network, _linked(files, Path(place, "first"), 2 * batch), methods, batch).everything()  # starts up
         for number, count in enumerate(counts):
             one = Pass(network, _linked(files, Path(place, str(number)), count), methods, batch)
@@ -75,7 +76,7 @@ def bench_folder(
             run.progress(sum(counts[: number + 1]), sum(counts))
     told = {"net": network.name, "method": ", ".join(method), "batch": batch}
     settings = {
-        "pictures": f"{len(files)} {'photographs, over and over' if source else 'made ones, copied'}, {_sides(files)}",
+        "pictures": f"{len(files)} {'photographs, over and over' if source else 'made ones, copied'}, {sides}",
         "input": input_of(network),
         "rounds": rounds,
         "threads": torch.get_num_threads(),
