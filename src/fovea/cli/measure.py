@@ -73,7 +73,8 @@ def declaration(declared: Declared) -> Declaration:
     help = {"out": "Draw the figures into this file."} if declared.figure else {}
     if declared.nets == "several":
         help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
-    usual |= {name: value for name, value in declared.options.items() if value is not None}
+    spoken = {name for name, option in OPTIONS.items() if option.usual is not None}  # a measure may have none
+    usual |= {name: value for name, value in declared.options.items() if value is not None or name in spoken}
     arguments = ("pictures?",) if "labels?" in declared.needs else ()
     return Declaration(declared.name, arguments, tuple(dict.fromkeys(options)), required, usual, help, own)
 
