@@ -55,6 +55,16 @@ def ours() -> list[str]:
 
 
 @pytest.mark.usefixtures("threads")
+def test_a_picture_alone_has_all_of_torchs_threads(net: fovea.Network, folder: Path) -> None:
+    def threads(pictures: Any) -> set[int]:
+        found = groups(net, pictures, 4)
+        return {count for _, count in inputs.run_ahead(net, found, lambda group: torch.get_num_threads())}
+
+    assert threads(folder / "00.png") == {3}
+    assert threads([folder / "00.png", folder / "01.png"]) == {1}
+
+
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("at_once", [1, 10**9], ids=["small parts", "whole batches"])
 def test_a_folder_is_explained_alike_by_any_number_of_threads(
     at_once: int, net: fovea.Network, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

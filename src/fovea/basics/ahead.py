@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 def processors() -> int:
     """Those that this process may use, as far as it can use them."""
-    return min(len(os.sched_getaffinity(0)), MOST)
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # Linux knows
+    return min(own or 1, MOST)
 
 
 def ahead(make: Callable[[S], T], items: Iterable[S], threads: int, most: int) -> Iterator[T]:

@@ -1,10 +1,9 @@
 """What the user gives, as batches of tensors: pictures prepared by the network, or tensors taken as they are."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -161,9 +160,13 @@ def run_ahead(
         with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
             return group, answer(group)
 
-    with lent() if threads > 1 else nullcontext():
-        yield from map(run, islice(parts, 1))  # which makes what is made once, such as cuts
-        yield from ahead(run, parts, threads, threads * AHEAD) if threads > 1 else map(run, parts)
+    first = list(islice(parts, 2)) if threads > 1 else []
+    if len(first) < 2:  # one part has all of torch's threads
+        yield from map(run, chain(first, parts))
+        return
+    with lent():
+        yield run(first[0])  # which makes what is made once, such as cuts
+        yield from ahead(run, chain(first[1:], parts), threads, threads * AHEAD)
 
 
 def _parts(group: Group) -> Iterator[Group]:
