@@ -46,3 +46,17 @@ def test_what_comes_before_an_error_comes_first() -> None:
         with pytest.raises(error):
             next(results)
         assert not names()
+
+
+def test_work_that_is_forgotten_waits_for_nobody() -> None:
+    """The garbage collector ends it wherever it comes by, as in a thread that begins, which holds locks of threads."""
+    gate = threading.Event()
+    forgotten = ahead(lambda item: item == 0 or gate.wait(5), range(4), 1, 4)
+    next(forgotten)
+    forgotten.close()  # while the thread is at work, which goes on until the gate opens
+    assert names()
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("fovea"):
+            thread.join(5)
+    assert not names()

@@ -3,9 +3,12 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
 from typing import TypeVar
 
 MOST = 8  # threads for what is not arithmetic: beyond, they wait for the interpreter
@@ -25,24 +28,52 @@ def ahead(make: Callable[[S], T], items: Iterable[S], threads: int, most: int) -
     Whoever listens hears what is said in the threads. An error is raised when it is its item's turn. Then, or when
     nobody asks any more, what has not begun is left out, and the threads end.
     """
-    rest, waiting = iter(items), deque[Future[T]]()
+    rest, waiting, tasks = iter(items), deque[Future[T]](), SimpleQueue[Callable[[], None] | None]()
 
     def submit(count: int) -> None:
         try:
             for item in islice(rest, count):
-                waiting.append(pool.submit(copy_context().run, make, item))
+                waiting.append(Future())
+                tasks.put(partial(copy_context().run, _fill, waiting[-1], make, item))
         except Exception as error:  # there is no next item, but those before it come first
             waiting.append(Future())
             waiting[-1].set_exception(error)
 
-    with ThreadPoolExecutor(threads, "fovea") as pool:
+    pool = [Thread(target=_work, args=(tasks,), name=f"fovea_{number}", daemon=True) for number in range(threads)]
+    for thread in pool:
+        thread.start()
+    wait = True
+    try:
+        submit(most)
+        while waiting:
+            result = waiting.popleft().result()
+            submit(1)
+            yield result
+            del result  # it may be large
+    except (
+        GeneratorExit
+    ):  # perhaps in the middle of anything, where the garbage collector came by: nothing is waited for
+        wait = False
+        raise
+    finally:
+        for future in waiting:
+            future.cancel()
+        for _ in pool:
+            tasks.put(None)
+        for thread in pool if wait else ():
+            thread.join()
+
+
+def _work(tasks: "SimpleQueue[Callable[[], None] | None]") -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it may hold what is large
+
+
+def _fill(future: "Future[T]", make: Callable[[S], T], item: S) -> None:
+    if future.set_running_or_notify_cancel():
         try:
-            submit(most)
-            while waiting:
-                result = waiting.popleft().result()
-                submit(1)
-                yield result
-                del result  # it may be large
-        finally:
-            for future in waiting:
-                future.cancel()
+            future.set_result(make(item))
+        except BaseException as error:
+            future.set_exception(error)
+            del future  # which has the error, whose traceback has what is here

@@ -1,14 +1,15 @@
 """Batches for training and testing: one mechanism, whatever the medium. What is held in memory is made once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, of_environment
+from fovea.basics import ahead as made_ahead
 from fovea.data import Sample
 from fovea.models.twostream import Views
 from fovea.networks import Network
@@ -70,11 +71,9 @@ class Feed:
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The same, each made while the one before it is trained on: in a backward pass Python has nothing to do."""
-    with ThreadPoolExecutor(1) as worker:
-        coming = worker.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = worker.submit(next, batches, None)
-            yield batch
+    made = made_ahead(lambda _: next(batches, None), count(), 1, 1)
+    while (batch := next(made)) is not None:
+        yield batch
 
 
 class Kept:
