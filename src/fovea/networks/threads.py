@@ -23,7 +23,7 @@ CHILDREN, TRAINING = itemgetter("_modules"), itemgetter("training")
 HOOKS = [itemgetter(name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")]
 
 _turn = threading.RLock()  # one for all networks: they may share layers, and two locks could wait for each other
-_counting = threading.Lock()  # held for moments, never while a network runs
+_counting = threading.RLock()  # held for moments, never while a network runs; again where garbage is collected then
 _in_eval: dict[int, tuple[nn.Module, int]] = {}  # layers that were in training mode, and by how many they are in use
 
 _lent: list[int] = []  # how many threads torch uses, for every loop that has lent them
