@@ -86,7 +86,9 @@ def _of_function(entry: Entry, function: Callable[..., Any]) -> type[Loss]:
     """A function as a loss: what it takes beside the output and the classes are settings."""
     given = list(inspect.signature(function).parameters.values())
     if len(given) < 2:
-        raise BadChoice(f"the loss {entry.name!r} takes {len(given)} argument(s): a loss takes (logits, target)")
+        raise BadChoice(
+            f"the loss {entry.name!r} takes {len(given)} argument(s): a loss is a function of (logits, target)"
+        )
     fields: dict[str, Any] = {
         one.name: (
             Any if one.annotation is one.empty else one.annotation,
