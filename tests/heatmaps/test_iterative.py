@@ -94,3 +94,16 @@ def test_weights_have_no_gradient_taken(stacked: nn.Module, batch: Tensor) -> No
     assert products
     assert not [shapes for shapes in products if sorted(shapes[0]) == [3, 16] and sorted(shapes[1]) == [3, 216]]
     assert all(parameter.grad is None for parameter in stacked.parameters())
+
+
+def test_a_score_that_was_searched_for_leaves_classes_exact(pooled: nn.Module, batch: Tensor) -> None:
+    net = fovea.wrap(pooled, labels=5)
+
+    def bent(output: Tensor) -> Tensor:
+        return output[:, 0].sin() + output[:, 1] ** 2
+
+    for _ in range(3):
+        assert fovea.explain(net, batch, target=bent).solver == "iterative"
+    assert fovea.explain(net, batch).solver == "exact"
+    (cut,) = net._cuts.values()
+    assert cut.curved == {"l2caf"}  # nothing is kept of each score

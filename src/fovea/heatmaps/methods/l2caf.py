@@ -87,10 +87,10 @@ class L2CAF:
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
         whole = self.oblivious or aim.score is None
-        searched = self._search_of(look, aim) in look.opened.curved  # for an earlier batch: the head is known
-        finding = self._exact(look, aim, whole) if not searched and self._may_be_exact(look) else None
+        known = (look.doing, _kind(aim, whole)) in look.opened.curved  # that this head has to be searched
+        finding = self._exact(look, aim, whole) if not known and self._may_be_exact(look) else None
         if finding is None:
-            finding = self._iterate(look, aim, whole)
+            finding = self._iterate(look, aim, whole, known)
         return finding if self.signed else replace(finding, values=finding.values.abs())
 
     def _may_be_exact(self, look: Look) -> bool:
@@ -106,7 +106,7 @@ class L2CAF:
         scores = {key: (score, look.slope(score, key)) for key, (score, _) in self._terms(look, aim).items()}
         return exact.linear(look, self.loss(look, aim), self.tangent(look, aim), scores)
 
-    def _iterate(self, look: Look, aim: Aim, whole: bool) -> Finding:
+    def _iterate(self, look: Look, aim: Aim, whole: bool, known: bool) -> Finding:
         if look.differentiable:
             raise DoesNotApply("this head has no exact solution, and an iterated map has no gradient: use gradcam")
         if not bool(look.output.isfinite().all()):
@@ -115,7 +115,6 @@ class L2CAF:
         if whole:
             loss, tangent = different(look.output.detach()), None
             scale = look.join([look.output.detach().flatten(1).square().sum(1)] * look.steps)
-            known = self._search_of(look, aim) in look.opened.curved
             if self.constraint == "l2" and self.solver == "auto" and not known and _size_is_lost(look, loss):
                 return exact.at_the_pooling(look)
             if not by_steps_on_the_sphere(self.constraint, self.descent):  # those start from an even filter
@@ -124,14 +123,11 @@ class L2CAF:
             loss, tangent = self.loss(look, aim), self.tangent(look, aim).detach()
             scale = tangent.norm(dim=1)
         self._say_that_it_takes_long(look.opened.layout)
-        look.opened.curved.update({look.doing, self._search_of(look, aim)})
+        look.opened.curved.add(look.doing)
+        if kind := _kind(aim, whole):
+            look.opened.curved.add((look.doing, kind))
         self._fold(look)
         return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
-
-    def _search_of(self, look: Look, aim: Aim) -> Any:
-        """What is searched for in the same way, whatever the batch; a score of the user's is like no other."""
-        kind = "output" if self.oblivious or aim.score is None else "class" if aim.classes is not None else aim.key
-        return look.doing, kind
 
     def _fold(self, look: Look) -> None:
         """The head made ready for many filters, for the methods and targets that follow too."""
@@ -174,6 +170,11 @@ class L2CAF:
         terms = [(look.slope(score, key), factor) for key, (score, factor) in self._terms(look, aim).items()]
         parts = [slope if factor == 1 else factor * slope for slope, factor in terms]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _kind(aim: Aim, whole: bool) -> str:
+    """What is searched for in the same way whatever the batch; a score of the user's own is like no other."""
+    return "output" if whole else "class" if aim.classes is not None else ""
 
 
 def _size_is_lost(look: Look, loss: Score) -> bool:
