@@ -58,7 +58,7 @@ class Recorder:
 
     def __call__(self, batch: Tensor) -> tuple[Tensor, Sequence[Any]]:
         large = not self.always and batch.numel() > SMALL
-        if torch.is_grad_enabled() or large or batch.device.type != "cuda" or hooked(()):
+        if torch.is_grad_enabled() or large or batch.device.type != "cuda" or hooked(()):  # by hooks on all modules
             return self.run(batch)
         with self.turn, torch.cuda.device(batch.device):
             self._forget_other_weights()
