@@ -316,15 +316,23 @@ def look_into(
     target: Target,
     layer: str,
     differentiable: bool = False,
-    ahead: bool | None = None,
 ) -> tuple[ByMethod, Tensor]:
-    """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode.
+    """The same for features that are at hand already; `layer` is what they are called. The network is in eval mode."""
+    return _looked_into(network, opened, shown, methods, target, layer, differentiable, is_far(opened.output))
 
-    `ahead`, as usual on a GPU: the device is left to work, and all that must be known of its numbers is read once, at
-    the end. What must be true for a formula (Look.holds) is taken to be; a method for which it was not runs again,
-    waiting.
-    """
-    ahead = is_far(opened.output) if ahead is None else ahead
+
+def _looked_into(
+    network: Network,
+    opened: Opened,
+    shown: Sequence[Shown],
+    methods: Sequence[MethodLike],
+    target: Target,
+    layer: str,
+    differentiable: bool,
+    ahead: bool,
+) -> tuple[ByMethod, Tensor]:
+    """`ahead`: whether the device is left to work, and all that must be known of its numbers is read at the end, once.
+    What must be true for a formula (Look.holds) is taken to be; a method for which it was not runs again, waiting."""
     given, reader, lost = opened, Reader(), None
     if ahead:
         finite = reader.want(finite_rows(opened.output))
@@ -361,7 +369,7 @@ def look_into(
             wrong.add(method.name)
     if ahead:
         if finite().any() and not finite().all():
-            return look_into(network, given, shown, methods, target, layer, differentiable, False)
+            return _looked_into(network, given, shown, methods, target, layer, differentiable, False)
         with np.errstate(all="ignore"):
             wrong |= {name for name, claim in look.claims if not claim().all()}
         opened.curved.update(wrong)
