@@ -10,7 +10,7 @@ from PIL import Image
 from fovea.basics import clipped, union
 from fovea.glimpses import Blank, Box, Counted, PictureScene
 from fovea.models.glimpsing import Pixels
-from fovea.pictures import Prepare
+from fovea.pictures import Decoded, Prepare
 
 GRAY = Prepare((4, 4), (0.5,), (0.5,), None)
 COLOR = Prepare((4, 4), (0.5, 0.4, 0.6), (0.5, 0.25, 0.2), None)
@@ -18,7 +18,7 @@ COLOR = Prepare((4, 4), (0.5, 0.4, 0.6), (0.5, 0.25, 0.2), None)
 
 def scene_of(values: np.ndarray, prepare: Prepare, antialias: bool = True) -> PictureScene:
     image = Image.fromarray(values.astype(np.uint8)).convert("RGB")
-    return PictureScene(image, prepare, torch.device("cpu"), torch.float32, antialias)
+    return PictureScene(Decoded(image, prepare.resampling), prepare, torch.device("cpu"), torch.float32, antialias)
 
 
 def noise(height: int, width: int) -> np.ndarray:
@@ -57,13 +57,24 @@ def test_a_picture_is_read_as_its_tensor_is(antialias: bool, extent: tuple[int, 
     assert (scene.read(at, extent, side) - expected).abs().max() < 2 / 255 / min(COLOR.std)
 
 
+def test_over_the_edge_of_a_picture_far_larger_than_the_network_takes() -> None:
+    """There a window is put together coarser than the picture is, but no coarser than the network sees it."""
+    shades = np.linspace(0, 255, 64)[:, None, None] * np.ones((1, 48, 3))
+    wide = np.pad(shades, ((0, 0), (16, 0), (0, 0)), mode="edge")  # the same with more of it at the left
+    edge, inside = (
+        scene_of(values, GRAY).read(corners((x, 16)), (32, 32), 4) for values, x in ((shades, -16), (wide, 0))
+    )
+    assert not edge[..., 0].any()
+    assert torch.allclose(edge[..., 3], inside[..., 3], atol=0.02)  # between them the edge, which blends
+
+
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("size", [(64, 96), (20, 30)])
 def test_a_picture_of_another_size_is_seen_as_the_network_learned_to(size: tuple[int, int], antialias: bool) -> None:
     """Brought to the network's own size whole, and then read."""
     prepare = Prepare((32, 32), COLOR.mean, COLOR.std, None, "bicubic")
     scene = scene_of(noise(*size), prepare, antialias)
-    ready = Pixels(prepare(scene.image).unsqueeze(0), antialias)
+    ready = Pixels(prepare(scene.source.image).unsqueeze(0), antialias)
     whole = scene.read(corners((0, 0)), size, 10) - ready.read(corners((0, 0)), (32, 32), 10)
     assert whole.abs().max() < 2 / 255 / min(COLOR.std)
 

@@ -1,4 +1,4 @@
-"""Where zooming gets its pixels: windows of one decoded picture, and a count of what was read of any scene."""
+"""Where zooming gets its pixels: windows of one picture, and a count of what was read of any scene."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,17 +10,16 @@ from torch import Tensor
 
 from fovea.basics import area, clipped, union
 from fovea.models.glimpsing import Scene
-from fovea.pictures import Prepare
+from fovea.pictures import Prepare, Windows
 
 Box = tuple[int, int, int, int]  # x0 y0 x1 y1, half open
 
 
 @dataclass(frozen=True)
 class PictureScene:
-    """One decoded picture. No other way leads from a network to its pixels, so that whatever else can `read` windows,
-    such as a file too large to load, may stand in its place."""
+    """One picture, decoded or in a file too large to load. No other way leads from a network to its pixels."""
 
-    image: Image.Image  # upright, RGB
+    source: Windows  # upright, RGB
     prepare: Prepare  # how the network learned to see pictures
     device: torch.device
     dtype: torch.dtype
@@ -32,7 +31,7 @@ class PictureScene:
 
     @property
     def size(self) -> tuple[int, int]:
-        return self.image.height, self.image.width
+        return self.source.size[1], self.source.size[0]
 
     def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
         height, width = extent
@@ -40,18 +39,29 @@ class PictureScene:
         return torch.stack([self._window(box, side) for box in boxes]).to(self.device, self.dtype)  # G,C,side,side
 
     def _window(self, box: Box, side: int) -> Tensor:
-        if box == (0, 0, *self.image.size):
-            return self._normalized(self.image, side)
-        inner = clipped(box, self.image.size)
+        """As the network learned to see it: a window of the picture brought to the network's own size, but with all the
+        detail that the picture has; then to side x side."""
+        window, inner = (box[2] - box[0], box[3] - box[1]), clipped(box, self.source.size)
+        (height, width), whole = self.prepare.size, self.source.size
+        learned = (
+            max(round(window[0] * width / whole[0]), min(side, window[0])),
+            max(round(window[1] * height / whole[1]), min(side, window[1])),
+        )
         if inner == box:
-            return self._normalized(self.image.crop(box), side)
+            return self._normalized(self.source.read(box, learned), side)
         # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalized
         color = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
-        width, height, place = box[2] - box[0], box[3] - box[1], (inner[0] - box[0], inner[1] - box[1])
-        canvas, inside = Image.new("RGB", (width, height), color), Image.new("L", (width, height), 0)
+        coarse = [max(length // (2 * size), 1) for length, size in zip(window, learned, strict=True)] * 2
+        canvas = Image.new("RGB", (-(-window[0] // coarse[0]), -(-window[1] // coarse[1])), color)
+        inside = Image.new("L", canvas.size, 0)
         if area(inner)[0]:
-            canvas.paste(self.image.crop(inner), place)
-            inside.paste(255, (*place, place[0] + inner[2] - inner[0], place[1] + inner[3] - inner[1]))
+            (x0, y0), (x1, y1) = (
+                [(end - start) // by for end, start, by in zip(inner[:2], box, coarse, strict=False)],
+                [-((start - end) // by) for end, start, by in zip(inner[2:], box, coarse, strict=False)],
+            )
+            canvas.paste(self.source.read(inner, (x1 - x0, y1 - y0)), (x0, y0))
+            inside.paste(255, (x0, y0, x1, y1))
+        canvas, inside = (part.resize(learned, self.prepare.resampling) for part in (canvas, inside))
         any_of_it = np.asarray(self._shrunk(inside, side)) > 0
         return self._normalized(canvas, side) * torch.from_numpy(any_of_it)
 
@@ -61,14 +71,6 @@ class PictureScene:
         return self.prepare.normalize(torch.from_numpy(np.array(small)).reshape(side, side, -1).permute(2, 0, 1))
 
     def _shrunk(self, window: Image.Image, side: int) -> Image.Image:
-        """As the network learned to see it: a window of the picture brought to the network's own size, but with all the
-        detail that the picture has."""
-        (height, width), (own_height, own_width) = self.prepare.size, self.size
-        before = (
-            max(round(window.width * width / own_width), min(side, window.width)),
-            max(round(window.height * height / own_height), min(side, window.height)),
-        )
-        window = window.resize(before, Image.Resampling[self.prepare.interpolation.upper()])
         if self.antialias:
             whole = window.width % side == 0 and window.height % side == 0  # as glimpsing.resized has it
             return window.resize((side, side), Image.Resampling.BOX if whole else Image.Resampling.BILINEAR)

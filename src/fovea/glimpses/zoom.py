@@ -15,7 +15,7 @@ from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
 from fovea.glimpses.reading import Blank, Counted, PictureScene
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, macs, predictions, wrap
-from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Shown, decoded, gather
+from fovea.pictures import MAX_PIXELS, Decoded, Given, Picture, Placement, Prepare, Shown, decoded, gather
 from fovea.results import Results, Step
 
 # counting takes as long as a walk, so a network that zooms again and again is counted once; it is not kept alive by it
@@ -65,7 +65,8 @@ def zoom_steps(
     prepare, given, skipped = _prepare(network), gather(cast(Iterable[Given], pictures)), list[tuple[str, str]]()
 
     def walked(image: Image.Image) -> ZoomAnswer:  # the picture, which may be large, is let go of with it
-        scene = PictureScene(image, prepare, network.device, network.dtype, _antialias(network))
+        source = Decoded(image, prepare.resampling)
+        scene = PictureScene(source, prepare, network.device, network.dtype, _antialias(network))
         shown = Shown("", Placement.identity(*image.size), given[0])
         return _walked(network, scene, len(prepare.mean), [shown], glimpses)[0]
 

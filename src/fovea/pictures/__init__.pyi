@@ -42,7 +42,9 @@ from .reading import decoded as decoded
 from .reading import made_of as made_of
 from .reading import read_all as read_all
 from .shown import PHOTOGRAPH as PHOTOGRAPH
+from .shown import Decoded as Decoded
 from .shown import Shown as Shown
+from .shown import Windows as Windows
 from .shown import about as about
 from .shown import facts as facts
 from .shown import smaller as smaller

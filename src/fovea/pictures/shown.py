@@ -21,6 +21,31 @@ def smaller(image: Image.Image, room: tuple[int, int] = PHOTOGRAPH) -> Image.Ima
     return image if shrink == 1 else image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.0)
 
 
+class Windows(Protocol):
+    """A picture that windows are read from: one in memory, or a file too large to load."""
+
+    @property
+    def size(self) -> tuple[int, int]: ...  # width, height
+
+    def read(self, box: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image: ...
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A picture in memory, upright and RGB."""
+
+    image: Image.Image
+    resampling: Image.Resampling = Image.Resampling.LANCZOS
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.image.size
+
+    def read(self, box: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image:
+        part = self.image if box == (0, 0, *self.size) else self.image.crop(box)  # no copy of all of it
+        return part.resize(size, self.resampling)
+
+
 class Moving(Protocol):
     """What has a picture a frame, as a clip has."""
 

@@ -46,6 +46,10 @@ class Prepare:
     whole: bool = False
     step: int = 0  # 0: all inputs have one size
 
+    @property
+    def resampling(self) -> Image.Resampling:
+        return Image.Resampling[self.interpolation.upper()]
+
     def __call__(self, image: Image.Image) -> Tensor:
         return self.normalize(self.pixels(image))
 
@@ -54,14 +58,13 @@ class Prepare:
         if self.step:
             return self.sized(*image.size).pixels(image)
         height, width = self.size
-        resampling = Image.Resampling[self.interpolation.upper()]
         if self.whole:
             inner, corner = self._inside(*image.size)
             mean = tuple(round(255 * share) for share in self.mean * (3 // len(self.mean)))
             small = Image.new("RGB", (width, height), mean)
-            small.paste(image.resize(inner, resampling), corner)
+            small.paste(image.resize(inner, self.resampling), corner)
         else:
-            small = image.resize((width, height), resampling, box=self.placement(*image.size).window)
+            small = image.resize((width, height), self.resampling, box=self.placement(*image.size).window)
         if len(self.mean) == 1:
             small = small.convert("L")
         return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
