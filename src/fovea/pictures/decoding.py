@@ -112,14 +112,14 @@ def opened(path: Path, what: str = "picture", stamps: list[Stamp] | None = None)
 
     `stamps` remembers the file: one that changes while it is read, or before it is read again, is refused.
     """
-    _refuse_special(path, path.stat(), what)
+    stamp(path, path.stat(), what)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        known = {_refuse_special(path, os.fstat(handle), what), *(stamps or ())}
+        known = {stamp(path, os.fstat(handle), what), *(stamps or ())}
         if len(known) == 1:
             with open(handle, "rb", closefd=False) as file:  # decoders close it when they like
                 yield file
-        if known != {_refuse_special(path, os.fstat(handle), what)}:
+        if known != {stamp(path, os.fstat(handle), what)}:
             raise BadPicture(f"{path} changed after it was first read: run again on what it is now", passing=True)
         if stamps is not None:
             stamps[:] = known
@@ -127,7 +127,8 @@ def opened(path: Path, what: str = "picture", stamps: list[Stamp] | None = None)
         os.close(handle)
 
 
-def _refuse_special(path: Path, status: os.stat_result, what: str) -> Stamp:
+def stamp(path: Path, status: os.stat_result, what: str = "picture") -> Stamp:
+    """What tells a file that holds something from what it is once it has changed; anything else is refused."""
     if not stat.S_ISREG(status.st_mode):
         raise BadPicture(f"{path} is {SPECIAL.get(stat.S_IFMT(status.st_mode), 'no file')}, not a {what}")
     if status.st_size == 0:

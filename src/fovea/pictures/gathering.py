@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import BadChoice, BadPicture, nearest
+from fovea.pictures.big import BigPicture, is_big, open_big
 from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
 
 Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
@@ -81,6 +82,12 @@ class Picture:
             if isinstance(self.source, Image.Image):
                 return upright(self.source, self.name)
             return self.source() if callable(self.source) else from_array(self.source, self.name)
+
+    def big(self, max_pixels: int = MAX_PIXELS) -> BigPicture | None:
+        """Opened to be read window by window, where that is how its file is read; None: it is decoded whole."""
+        if not isinstance(self.source, Path) or not is_big(self.source, max_pixels):
+            return None
+        return open_big(self.source, stamps=self.stamps)
 
     def again(self) -> Image.Image | None:
         """As a page shows it, where it is kept and its file is what it was; BadPicture where that is not."""

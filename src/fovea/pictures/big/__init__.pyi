@@ -1,0 +1,4 @@
+from .opening import is_big as is_big
+from .opening import open_big as open_big
+from .picture import BigPicture as BigPicture
+from .picture import Counts as Counts

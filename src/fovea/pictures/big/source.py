@@ -1,0 +1,86 @@
+"""What a big picture is read from: levels, each cut into tiles, in a file whose bytes are counted."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fovea.basics import BadPicture
+from fovea.pictures.decoding import Stamp, opened, stamp
+
+MAX_TILE = 1 << 25  # pixels of a tile or strip that is decoded whole: 100 MB as RGB
+Pixels = NDArray[np.uint8]  # h,w,3 or h,w: RGB or gray
+
+
+def advice(path: Path) -> str:
+    return f"make a copy with tiles and levels: fovea pyramid {path.name} out.tif"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One stored resolution: its size, and that of the tiles it is cut into."""
+
+    width: int
+    height: int
+    tile_width: int
+    tile_height: int
+
+
+class Source(Protocol):
+    levels: tuple[Level, ...]  # finest first
+    bands: int
+    bits: int
+    orientation: int  # EXIF's: 1 is upright
+
+    def tile(self, level: int, column: int, row: int) -> Pixels:
+        """Decoded, without what of it reaches over the level's right and lower edge."""
+        ...
+
+    @property
+    def bytes(self) -> int | None:
+        """Of the file, read so far; None where nobody can tell."""
+        ...
+
+    def georeference(self) -> tuple[str | None, tuple[float, ...] | None]: ...
+
+
+class CountedFile:
+    """A file that is open for reading from several threads, its bytes counted, and refused once it has changed."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        self.path, self.handle = path, file.fileno()
+        self.stamp = stamp(path, os.fstat(self.handle))
+        self.size, self.count, self._lock = self.stamp[2], 0, threading.Lock()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """All of it, or BadPicture."""
+        if not 0 <= offset <= offset + length <= self.size:
+            raise BadPicture(
+                f"{self.path} is damaged or cut short: bytes {offset:,} to {offset + length:,} "
+                f"of a file of {self.size:,} are needed"
+            )
+        data = b""
+        while len(data) < length and (more := os.pread(self.handle, length - len(data), offset + len(data))):
+            data = data + more if data else more
+            with self._lock:
+                self.count += len(more)
+        self.refuse_changed()
+        if len(data) < length:
+            raise BadPicture(f"{self.path} is damaged or cut short: {len(data):,} of {length:,} bytes at {offset:,}")
+        return data
+
+    def refuse_changed(self) -> None:
+        if stamp(self.path, os.fstat(self.handle)) != self.stamp:
+            raise BadPicture(f"{self.path} changed after it was first read: run again on what it is now", passing=True)
+
+
+@contextmanager
+def counted(path: Path, stamps: list[Stamp] | None = None) -> Iterator[CountedFile]:
+    with opened(path, stamps=stamps) as file:
+        yield CountedFile(path, file)
