@@ -56,7 +56,7 @@ OPTIONS = {  # those that take none of the strange values
     "localize": "count overlap share branch target side batch device max_pixels",
     "zoom": "glimpses batch device max_pixels",
     "look_longer": "method target truth batch device max_pixels",
-    "watch": "frames every start stop layer batch device fit crop clip_network max_pixels",
+    "watch": "frames every start stop layer batch device fit clip_network max_pixels",
     "classify_patches": "side batch device max_pixels",
     "wrap": "labels layer embedding",
     "load": "weights pretrained classes options",

@@ -4,16 +4,14 @@ from typing import Any
 
 import lazy_loader
 
-from fovea import moved
 from fovea.basics.collecting import uncollected
 
 __version__ = "0.1.0"
 
 # Importing torch takes seconds, so a name is imported when it is first used; the names are those of __init__.pyi.
 _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-moved.keep_old_paths()
 
 
 def __getattr__(name: str) -> Any:
     with uncollected():
-        return moved.old_name(name) if name in moved.NAMES else _get(name)
+        return _get(name)

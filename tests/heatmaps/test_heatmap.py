@@ -24,18 +24,6 @@ def test_one_picture_of_many(pooled: nn.Module, batch: Tensor) -> None:
         seen[3]
 
 
-def test_old_spellings_work_and_say_so(pooled: nn.Module, batch: Tensor) -> None:
-    with pytest.warns(DeprecationWarning, match="method and target are given by name"):
-        seen = fovea.explain(fovea.wrap(pooled, labels=5), batch, "gradcam", [1, 2])
-    assert (seen.method, seen.targets[0]) == ("gradcam", ("1", "2"))
-    with pytest.raises(TypeError, match="all else by name; got 3"):
-        fovea.explain(fovea.wrap(pooled, labels=5), batch, "gradcam", 1, "relu")
-    with pytest.warns(DeprecationWarning, match=r"boxes\(\) is now boxes"):
-        assert seen.boxes(0.5).tolist() == seen.boxes_at(0.5).tolist()
-    with pytest.warns(DeprecationWarning, match="overlay"):
-        assert seen.overlay(1, 1).size == seen[1].draw(1).size
-
-
 def test_saved_files_say_what_they_are(pooled: nn.Module, batch: Tensor, tmp_path: Path) -> None:
     seen = fovea.explain(fovea.wrap(pooled, labels=["a/b", "c d", "e", "f", "g"]), batch, target=["a/b", "c d"])
     seen.save(tmp_path, files=True)

@@ -324,12 +324,3 @@ def test_wrong_options(pictures: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("net", ["anchornet_sound-made", "textcnn-mr"])
 def test_a_network_for_another_medium_is_refused(net: str, pictures: Path, tmp_path: Path) -> None:
     refused("not pictures", index, net, pictures, tmp_path / "a.fovea")
-
-
-def test_the_order_of_the_version_before(pictures: Path, tmp_path: Path) -> None:
-    file = tmp_path / "a.fovea"
-    fovea.load("smallnet", pretrained=False).save(tmp_path / "mine.safetensors")
-    for net in (colors(), tmp_path / "mine.safetensors"):
-        with pytest.warns(DeprecationWarning, match="network first"):
-            assert index(str(pictures), net, file, fresh=True).added == 5
-    refused("a network, then pictures", index, colors())

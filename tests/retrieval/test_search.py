@@ -186,10 +186,6 @@ def test_a_result_like_any_other(opened: Index, tmp_path: Path) -> None:
     assert isinstance(found[0], Result)
     assert (found[0].label, found[0].probability) == ("warm", None)
     assert repr(found[0]) == f"<Search {tmp_path / 'set/warm/half.png'}: warm>"
-    with pytest.warns(DeprecationWarning, match=r"found.neighbors is now found\[0\].neighbors"):
-        assert found.neighbors == found[0].neighbors
-    with pytest.raises(AttributeError, match="neighbors_"):
-        _ = found.neighbors_
 
 
 @pytest.fixture
@@ -253,4 +249,4 @@ def test_equal_similarities_come_by_name(tmp_path: Path) -> None:
         draw(tmp_path / f"set/{name}.png", RED)
     opened = open_index(index(net, tmp_path / "set", tmp_path / "a.fovea", batch=1).file, net)
     found = opened.search(Image.fromarray(np.full((8, 8, 3), (90, 0, 0), np.uint8)), count=2)
-    assert [one.name for one in found.neighbors] == ["a.png", "b.png"]
+    assert [one.name for one in found[0].neighbors] == ["a.png", "b.png"]

@@ -102,13 +102,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path / "digit.toml")
 
 
-def test_an_old_spelling_is_taken_and_warned_of() -> None:
-    with pytest.warns(DeprecationWarning, match="optimiser of a recipe is spelled optimizer"):
-        assert check(SMALL | {"optimiser": {"lr": 0.5}}).optimizer.lr == 0.5
-    with pytest.raises(fovea.BadChoice, match="give optimizer alone"):
-        check(SMALL | {"optimiser": {"lr": 0.5}, "optimizer": {}})
-
-
 DEEP = ".".join("a" * 3000)
 
 

@@ -176,14 +176,8 @@ def test_several_methods_share_a_pass(net: fovea.Network, path: Path) -> None:
     assert done == [(3, 8), (4, 8), (7, 8), (8, 8)]  # the mean of the logits first, then the maps
 
 
-def test_of_one_clip_the_old_spelling_works(net: fovea.Network, path: Path) -> None:
-    watched = fovea.watch(net, path)
-    with pytest.warns(DeprecationWarning, match=r"watch\(...\).times is now watch\(...\)\[0\].times"):
-        assert watched.times == watched[0].times
-    with pytest.raises(AttributeError, match="no attribute 'tims'"):
-        _ = watched.tims
-    with pytest.warns(DeprecationWarning, match=r"fit='crop'"):
-        (cropped,) = fovea.watch(net, path, crop=True)
+def test_frames_are_cropped_where_asked(net: fovea.Network, path: Path) -> None:
+    (cropped,) = fovea.watch(net, path, fit="crop")
     assert cropped.map.shown[0].placement.window == (8, 0, 56, 48)  # type: ignore[union-attr]
 
 

@@ -9,7 +9,7 @@ from fovea.basics import finite
 from fovea.glimpses import figure
 from fovea.glimpses.reading import Box
 from fovea.pictures import Shown, about
-from fovea.results import Panel, ShowsBoxes, View, formerly
+from fovea.results import Panel, ShowsBoxes, View
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class ZoomAnswer(ShowsBoxes):
     note: str = ""
 
     saved_as = ("figure", "zoom.png")
-    figure, row = formerly("figure", "draw"), formerly("row", "to_dict")
 
     @property
     def boxes(self) -> list[Box]:

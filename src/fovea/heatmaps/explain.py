@@ -1,7 +1,6 @@
 """Where does a network look? One trunk pass per batch, any methods and targets on it, maps in the user's own pixels."""
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -59,7 +58,7 @@ class ByMethod(dict[str, HeatMaps]):
 def explain(
     net: NetworkLike,
     pictures: Inputs,
-    *positional: Any,
+    *,
     method: MethodLike = ...,
     target: Target = ...,
     layer: Layer = ...,
@@ -75,7 +74,7 @@ def explain(
 def explain(
     net: NetworkLike,
     pictures: Inputs,
-    *positional: Any,
+    *,
     method: Methods,
     target: Target = ...,
     layer: Layer = ...,
@@ -90,7 +89,7 @@ def explain(
 def explain(  # a public door: what may be asked for is all here
     net: NetworkLike,
     pictures: Inputs,
-    *positional: Any,
+    *,
     method: MethodLike | Methods = DEFAULT,
     target: Target = None,
     layer: Layer = None,
@@ -113,11 +112,6 @@ def explain(  # a public door: what may be asked for is all here
     64, or 256 of a tensor, and fewer where its memory does not suffice. A picture that cannot be read is left out, with
     a warning and an entry in `.skipped`; if none can, the error is raised.
     """
-    if len(positional) > 2:
-        raise TypeError(f"explain takes a network and pictures, all else by name; got {len(positional)} values more")
-    if positional:
-        warnings.warn("method and target are given by name now: method=, target=", DeprecationWarning, stacklevel=2)
-        method, target = positional[0], positional[1] if len(positional) > 1 else target
     demand_kinds(explain, locals(), but="method")
     network = networks.as_network(net, device)
     if fit is not None or not isinstance(pictures, Tensor):  # a tensor has been fitted already

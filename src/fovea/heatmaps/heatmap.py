@@ -18,7 +18,6 @@ from fovea.basics import boxes as regions
 from fovea.heatmaps import sheet
 from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
 from fovea.results import (
-    CalledBoxes,
     Overlay,
     Panel,
     Result,
@@ -27,7 +26,6 @@ from fovea.results import (
     View,
     drawing,
     marks,
-    renamed,
     write_picture,
     write_values,
 )
@@ -142,10 +140,10 @@ class HeatMaps(Results["HeatMap"]):
         return cells if placement is None or cells.ndim != 2 else on_pixels(cells, placement)
 
     @property
-    def boxes(self) -> CalledBoxes:
+    def boxes(self) -> NDArray[np.int64]:
         """The box of every map in the user's pixels, N,K,4 (N,T,K,4): regions.THRESHOLD_RULE. All zeros where the map
         is blank."""
-        return CalledBoxes.of(self.boxes_at(), self.boxes_at)
+        return self.boxes_at()
 
     def boxes_at(self, threshold: float = regions.THRESHOLD) -> NDArray[np.int64]:
         """The boxes at another share of each map's range."""
@@ -166,10 +164,6 @@ class HeatMaps(Results["HeatMap"]):
             return "whole output"
         share = dict(self.shown[picture].predictions).get(name)
         return f"{name} {share:.2f}" if share is not None else name
-
-    def overlay(self, picture: int = 0, target: int = 0, frame: int = 0, box: bool = True) -> Image.Image:
-        renamed("heatmaps.overlay(picture, target, frame)", "heatmaps[picture].draw(target, frame)")
-        return self[picture].draw(target, frame, box)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -246,9 +240,9 @@ class HeatMap(Shows):
         return self.values.shape[0] if self.maps.frames else None
 
     @property
-    def boxes(self) -> CalledBoxes:
+    def boxes(self) -> NDArray[np.int64]:
         """The box of every map in the user's pixels, K,4 (T,K,4); all zeros where it is blank."""
-        return CalledBoxes.of(self._boxes.copy(), self.boxes_at)
+        return self._boxes.copy()
 
     @cached_property
     def _boxes(self) -> NDArray[np.int64]:

@@ -215,12 +215,6 @@ class TwoStream(nn.Module):
         whole = middle(len(pictures), 1.0, pictures).unsqueeze(1).expand(-1, self.patches, -1)
         return self(Views(pictures, whole))
 
-    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
-        """Weights of earlier versions spell the localizer in another way."""
-        for key in [key for key in state if key.startswith(f"{prefix}localiser.")]:
-            state[key.replace("localiser.", "localizer.", 1)] = state.pop(key)
-        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
-
     def reset_classifier(self, classes: int) -> None:
         """New, untrained last layers for so many classes."""
         if isinstance(self.whole, Answering):

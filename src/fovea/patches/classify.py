@@ -16,7 +16,7 @@ from fovea.patches.lip import for_test
 from fovea.patches.localized import Box, on_picture
 from fovea.patches.scales import Choice, Look, look
 from fovea.pictures import MAX_PIXELS, Shown, about, windows
-from fovea.results import Results, ShowsBoxes, Step, drawing, marks, renamed
+from fovea.results import Results, ShowsBoxes, Step, drawing, marks
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,6 @@ class PatchAnswers(Results[PatchAnswer]):
     @property
     def values(self) -> Tensor:
         return torch.stack([answer.shares for answer in self])
-
-    @property
-    def shares(self) -> Tensor:
-        renamed("shares", "values")
-        return self.values
 
 
 def classify_patches(  # a public door: two networks, and what may be asked of both

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice, finite, whole_pixels
 from fovea.pictures import Placement, Shown, about, by_centers, middles
-from fovea.results import Panel, ShowsBoxes, View, drawing, formerly, marks, write_picture, write_values
+from fovea.results import Panel, ShowsBoxes, View, drawing, marks, write_picture, write_values
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 
@@ -56,9 +56,6 @@ class LocalizedPicture(ShowsBoxes):
     branches: tuple[BranchAnswer, ...] = ()
     attention: tuple[NDArray[np.float32], ...] = ()  # h,w per branch, Eq. 10
     note: str = ""
-
-    overlay, row = formerly("overlay", "draw"), formerly("row", "to_dict")
-    picture = formerly("picture", "draw", titled=False)
 
     @property
     def boxes(self) -> list[Box]:

@@ -16,7 +16,7 @@ from fovea.data import BadSound, Sound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks import Network
 from fovea.patches.collecting import collected
-from fovea.results import COLORS, Panel, Results, Shows, Step, View, formerly, marks, spaced
+from fovea.results import COLORS, Panel, Results, Shows, Step, View, marks, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,6 @@ class LocalizedSound(Shows):
     heard: Heard
 
     saved_as = ("picture", "spans.png")
-    picture, row = formerly("picture", "draw"), formerly("row", "to_dict")
 
     @property
     def boxes(self) -> list[tuple[float, float]]:

@@ -18,7 +18,7 @@ from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS
 from fovea.networks import Network, as_found, reading_of
 from fovea.patches.collecting import collected
-from fovea.results import Results, Shows, Step, View, drawing, formerly, pages, write_picture
+from fovea.results import Results, Shows, Step, View, drawing, pages, write_picture
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MARKED, UNREAD = "bold reverse", "dim"  # styles on a terminal
@@ -75,8 +75,6 @@ class LocalizedText(Shows):
     cut: int  # tokens that were not read
     read: int  # characters that were
     ignored: str  # what the network did not see, in words; nothing where it saw all
-
-    row = formerly("row", "to_dict")
 
     @property
     def name(self) -> str:

@@ -6,15 +6,12 @@ from .pages import figure as figure
 from .pages import inside as inside
 from .pages import page as page
 from .pages import ramp as ramp
-from .results import CalledBoxes as CalledBoxes
 from .results import Result as Result
 from .results import Results as Results
 from .results import Shows as Shows
 from .results import ShowsBoxes as ShowsBoxes
 from .results import Step as Step
 from .results import T as T
-from .results import formerly as formerly
-from .results import renamed as renamed
 from .results import said as said
 from .views import Overlay as Overlay
 from .views import Panel as Panel

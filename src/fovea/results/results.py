@@ -1,14 +1,11 @@
 """What every verb gives: a sequence with one result per picture, which shows, saves and describes itself."""
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, overload, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import whole_pixels
@@ -191,35 +188,3 @@ class ShowsBoxes(Shows):
         """The boxes, cut out of the user's own picture."""
         image = self.shown.image()
         return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
-
-
-class CalledBoxes(np.ndarray):
-    """Boxes, which were a method before: to call them works for one more version."""
-
-    _at: Callable[..., NDArray[np.int64]]
-
-    @classmethod
-    def of(cls, boxes: NDArray[np.int64], at: Callable[..., NDArray[np.int64]]) -> "CalledBoxes":
-        view = boxes.view(cls)
-        view._at = at
-        return view
-
-    def __call__(self, *threshold: float) -> NDArray[np.int64]:
-        renamed("boxes()", "boxes, and boxes_at(threshold)")
-        return self._at(*threshold)
-
-
-def renamed(old: str, new: str) -> None:
-    """For a method or attribute that has another name now."""
-    warnings.warn(f"{old} is now {new}; the old name goes with the next version", DeprecationWarning, stacklevel=3)
-
-
-def formerly(old: str, new: str, **given: Any) -> Callable[..., Any]:
-    """A method under the name that it had before, which works for one more version."""
-    options = ", ".join(f"{name}={value!r}" for name, value in given.items())
-
-    def method(self: Any, *args: Any) -> Any:
-        renamed(f"{old}()", f"{new}({options})")
-        return getattr(self, new)(*args, **given)
-
-    return method

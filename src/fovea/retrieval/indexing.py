@@ -2,21 +2,18 @@
 
 import glob
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from fovea import basics
 from fovea.basics import BadChoice, BadNetwork, BadPicture, Progress, demand_bounds, demand_kinds
-from fovea.networks import FILES as WEIGHTS
 from fovea.networks import Network, NetworkLike, as_found, as_taken
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
 from fovea.retrieval.knowing import Known, known, refuse_another
@@ -43,7 +40,7 @@ class Indexed:
 # a door: what is indexed, where to, and how the network looks at it
 def index(
     net: NetworkLike,
-    pictures: Files | Iterable[Files] | None = None,
+    pictures: Files | Iterable[Files],
     out: Files = "out/index.fovea",
     *,
     weights: str | Path | None = None,
@@ -65,7 +62,6 @@ def index(
     time where the reason may have passed.
     """
     demand_bounds({"batch": batch, "max_pixels": max_pixels})
-    net, pictures = _in_order(net, pictures)
     demand_kinds(index, locals())
     path = file_of(out)
     folder, names = files_of(pictures)
@@ -97,30 +93,6 @@ def index(
     looked_at = kept & {file.name for file in todo}
     added, changed = len(looked_at - before), len(looked_at & before)
     return Indexed(path, len(kept), added, changed, len(before - set(names)), len(kept) - len(looked_at), skipped)
-
-
-def _in_order(net: Any, pictures: Any) -> tuple[NetworkLike, Files | Iterable[Files]]:
-    """Networks come first; pictures first, as in the version before, are known by being there."""
-    is_network = isinstance(net, (Network, nn.Module)) or (isinstance(net, (str, Path)) and not _is_there(net))
-    if pictures is None and is_network:
-        raise BadChoice("index takes a network, then pictures: fovea.index('efficientnet_lite0', 'photos/')")
-    if is_network and not isinstance(pictures, (Network, nn.Module)):
-        return net, pictures
-    listed = net if isinstance(net, (list, tuple)) else [net]
-    if not all(isinstance(path, (str, os.PathLike)) for path in listed):
-        raise BadChoice(f"index takes a network, then folders, globs and files of pictures; got {basics.shown(net)}")
-    words = "fovea.index takes the network first, then pictures; the other order goes with the next version"
-    warnings.warn(words, DeprecationWarning, stacklevel=3)
-    return "efficientnet_lite0" if pictures is None else pictures, net
-
-
-def _is_there(given: str | Path) -> bool:
-    """Whether a path leads to pictures."""
-    try:
-        path = Path(os.path.expanduser(given))
-        return path.is_dir() or glob.has_magic(str(given)) or (path.is_file() and path.suffix.lower() not in WEIGHTS)
-    except (OSError, ValueError):  # a name too long, or with a zero in it
-        return False
 
 
 def files_of(given: Files | Iterable[Files]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from PIL import Image
 from fovea.basics import write_text
 from fovea.networks import Network
 from fovea.pictures import MAX_PIXELS, Picture
-from fovea.results import Result, Results, Saved, Shows, Skipped, Writer, renamed
+from fovea.results import Result, Results, Saved, Shows, Skipped, Writer
 from fovea.retrieval import page
 from fovea.retrieval.alike import Maps, Neighbor, maps_of
 from fovea.retrieval.figure import Drawn, drawn, sheet
@@ -114,10 +114,3 @@ class Searches(Results[Search]):
     def page(self, file: str | Path) -> Path:
         write_text(Path(file), page.whole(self.items, self.settings))
         return Path(file)
-
-    def __getattr__(self, name: str) -> Any:
-        """A search of one picture gave that alone, in the version before."""
-        if len(self.items) != 1 or name not in ("neighbors", "maps", "itself", "seconds", "name", "label"):
-            raise AttributeError(f"{type(self).__name__} has no {name!r}")
-        renamed(f"found.{name}", f"found[0].{name}")
-        return getattr(self.items[0], name)

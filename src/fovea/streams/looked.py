@@ -9,7 +9,7 @@ from PIL import Image
 from fovea.basics import finite
 from fovea.heatmaps import HeatMap
 from fovea.pictures import Shown, facts
-from fovea.results import Panel, ShowsBoxes, Size, View, formerly, write_picture, write_values
+from fovea.results import Panel, ShowsBoxes, Size, View, write_picture, write_values
 from fovea.streams import figure
 
 Box = tuple[float, float, float, float]
@@ -67,8 +67,6 @@ class Looked(ShowsBoxes):
     whole: HeatMap  # of the global stream
     patches: tuple[SeenPatch, ...]
     truth: str | None = None
-
-    figure = formerly("figure", "draw")
 
     @property
     def label(self) -> str:

@@ -3,7 +3,6 @@ score and how long that took."""
 
 import re
 import tomllib
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -24,7 +23,6 @@ Score = Annotated[float, Field(ge=-1e6, le=1e6)]
 Whole = Annotated[int, Field(ge=0, le=1_000_000)]
 LONGEST = 1_000_000  # bytes of a recipe
 MOST = 8  # mistakes that are said at once
-OLD_KEYS = {"optimiser": "optimizer"}  # of a recipe, as they were spelled, and as they are
 
 
 class NetworkPart(Part):
@@ -185,7 +183,6 @@ def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
         raise BadChoice(f"{path} is not TOML: {error}") from None
-    content = spelled(content)
     for change in changes:
         _change(content, change)
     found = check(content, str(path))
@@ -194,23 +191,12 @@ def read(path: str | Path, changes: Iterable[str] = ()) -> Recipe:
 
 
 def check(content: dict[str, Any], source: str = "the recipe") -> Recipe:
-    content = spelled(content)
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
         wrong = error.errors()
         more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
         raise BadChoice(f"{source}: " + "; ".join(_said(one, content) for one in wrong[:MOST]) + more) from None
-
-
-def spelled(content: dict[str, Any]) -> dict[str, Any]:
-    """A recipe with today's spelling of its keys; that of earlier versions is taken, too."""
-    for old, key in OLD_KEYS.items():
-        if old in content and key in content:
-            raise BadChoice(f"{old} and {key} are the same: give {key} alone")
-        if old in content:
-            warnings.warn(f"the key {old} of a recipe is spelled {key} now", DeprecationWarning, stacklevel=3)
-    return {OLD_KEYS.get(key, key): value for key, value in content.items()}
 
 
 def _change(content: dict[str, Any], change: str) -> None:
@@ -221,8 +207,7 @@ def _change(content: dict[str, Any], change: str) -> None:
         (value,) = tomllib.loads(f"value = {text}").values()
     except (ValueError, RecursionError):
         value = text.strip()  # a plain word needs no quotes on a command line
-    first, *rest = key.strip().split(".")
-    *above, last = *spelled({first: None}), *rest
+    *above, last = key.strip().split(".")
     place = content
     for name in above:
         place = place.setdefault(name, {})

@@ -18,8 +18,8 @@ from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike
 from fovea.heatmaps.methods import Method, find
 from fovea.networks import DoesNotRun, Network, NetworkLike, as_found, as_network, input_of, labeled, predictions
 from fovea.pictures import MAX_PIXELS, Clip, Frame, Frames, Placement, Shown, Taken, batched
-from fovea.results import Step, renamed
-from fovea.video.watched import Watched, WatchedClips
+from fovea.results import Results, Step
+from fovea.video.watched import Watched
 
 __all__ = ["Reel", "Watched", "Watching", "reel_of", "takes_clips", "watch", "watch_batches", "watch_reel"]
 
@@ -69,10 +69,9 @@ def watch(  # a public door: what may be asked for is all here
     batch: int = 16,
     device: str | torch.device | None = None,
     fit: str | None = None,
-    crop: bool | None = None,
     clip_network: bool = False,
     max_pixels: int = MAX_PIXELS,
-) -> WatchedClips:
+) -> Results[Watched]:
     """Where the network looks in frames of clips (files, folders, globs, a `Clip`): so many evenly spread, 3 unless
     given, or every k-th.
 
@@ -83,9 +82,6 @@ def watch(  # a public door: what may be asked for is all here
     cannot be read is left out, as a picture is by `explain`.
     """
     demand_kinds(watch, locals(), but="method")
-    if crop is not None:
-        renamed(f"watch(crop={crop})", f"watch(fit={'crop' if crop else 'squash'!r})")
-        fit = "crop" if crop else "squash"
     network = as_network(net, device).fitted(fit)
     how = Watching(frames, every, start, stop, layer, batch, clip_network, max_pixels)
     watched, skipped = list[Watched](), list[tuple[str, str]]()
@@ -96,7 +92,7 @@ def watch(  # a public door: what may be asked for is all here
     for note in (note for clip in watched for note in clip.notes):
         warn(note, stacklevel=2)
     settings = {"net": network.name, "method": find(method).name, "input": input_of(network)}
-    return WatchedClips(watched, skipped, "watch", settings)
+    return Results[Watched](watched, skipped, "watch", settings)
 
 
 def watch_batches(

@@ -14,7 +14,7 @@ from PIL import Image
 from fovea.basics import Names, finite, plain
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import Frames, facts
-from fovea.results import CalledBoxes, Panel, Results, Shows, Size, View, formerly, renamed, write_picture, write_values
+from fovea.results import Panel, Results, Shows, Size, View, write_picture, write_values
 from fovea.video import film, strip
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
@@ -36,8 +36,6 @@ class Watched(Shows):
     notes: tuple[str, ...] = ()  # what the reader should know: frames that could not be decoded
     alone: bool = True  # its clip was explained by one method
     answers: tuple[tuple[str, float], ...] = ()  # T: what each frame alone is taken for; empty where it is nothing
-
-    strip = formerly("strip", "draw")
 
     def __len__(self) -> int:
         return len(self.times)
@@ -70,7 +68,7 @@ class Watched(Shows):
         return self.map.numpy()[0]
 
     @property
-    def boxes(self) -> CalledBoxes:
+    def boxes(self) -> NDArray[np.int64]:
         """T,K,4 in the clip's own pixels; all zeros where a map is blank."""
         return self.map[0].boxes
 
@@ -173,14 +171,3 @@ class Watched(Shows):
             self.save_film(folder / row["film"], target)
             written.append(row)
         return {"maps": written}
-
-
-class WatchedClips(Results[Watched]):
-    """One Watched per clip. What a clip has is asked of it, `[0]`; of one clip alone it may still be asked here."""
-
-    def __getattr__(self, name: str) -> Any:
-        known = hasattr(Watched, name) or name in Watched.__annotations__
-        if name.startswith("_") or len(self) != 1 or not known:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        renamed(f"watch(...).{name}", f"watch(...)[0].{name}")
-        return getattr(self[0], name)
