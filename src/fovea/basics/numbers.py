@@ -68,8 +68,11 @@ BOUNDS = {
     **dict.fromkeys(("overlap", "overlaps", "share", "shares"), SHARE),
     **dict.fromkeys(("seeds", "top"), Bound(1, 1000)),
     **dict.fromkeys(("start", "stop"), Bound(0, 1e7, real=True)),  # seconds
+    "budget_macs": Bound(1, 9e11, real=True),
+    "budget_ms": Bound(0, 1e9, real=True),
     "curve_pictures": Bound(2, 1_000_000),
     "epsilons": Bound(0, 255, real=True),
+    "levels": Bound(1, 16),
     "limit": Bound(1, 10**9),
     "max_pixels": Bound(1, 10**10),
     "rate": Bound(1000, 768_000),  # of sounds, in Hz
@@ -77,6 +80,7 @@ BOUNDS = {
     "side": Bound(1, 16_384),
     "size": Bound(1, 8192),
     "steps": Bound(2, 10_000),
+    "until": SHARE,
     "workers": Bound(0, 256),
 }
 

@@ -21,7 +21,7 @@ USUAL = "tnet-imagenette"
 def zoom(asked: Asked) -> None:
     """Classify pictures from a few regions read closely: a line per picture, and a page of the descents."""
     asked.folder()
-    from fovea.glimpses import zoom_steps
+    from fovea.glimpses import Route, zoom_steps
     from fovea.networks import is_untrained, ours
 
     name, glimpses = asked.one("net"), asked.one("glimpses")
@@ -36,5 +36,5 @@ def zoom(asked: Asked) -> None:
     if asked.weights is None and not asked.untrained and is_untrained(name):
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
     writer = asked.writer("zoom", network.settings(glimpses=glimpses))
-    steps = zoom_steps(network, list(asked.pictures), glimpses, max_pixels=asked.max_pixels)
+    steps = zoom_steps(network, list(asked.pictures), Route(glimpses), max_pixels=asked.max_pixels)
     show(steps, writer, "zooming", asked)

@@ -2,9 +2,11 @@ from .reading import Blank as Blank
 from .reading import Box as Box
 from .reading import Counted as Counted
 from .reading import PictureScene as PictureScene
+from .routes import followed as followed
 from .walks import at_level as at_level
 from .walks import covered as covered
 from .walks import overview_alone as overview_alone
 from .walks import where_it_looked as where_it_looked
 from .walks import without_overview as without_overview
+from .zoom import Route as Route
 from .zoom import zoom_steps as zoom_steps

@@ -39,9 +39,10 @@ class After:
     label: str
     probability: float
     answer: float  # the probability, at that time, of the label that was given in the end
+    certainty: float | None = None  # as of the answer
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"probability": finite(self.probability), "answer": finite(self.answer)}
+        return {name: finite(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class ZoomAnswer(ShowsBoxes):
     glimpses: tuple[Glimpse, ...]
     cost: WalkCost
     note: str = ""
+    certainty: float | None = None  # how probable it is that the label is right, calibrated where the network is
+    stopped: str = "glimpses"  # why it read no more: glimpses, sure, budget, or nothing left
+    ms: float | None = None  # from before the picture was opened, where a walk could end early
 
     saved_as = ("figure", "zoom.png")
 
@@ -102,4 +106,7 @@ class ZoomAnswer(ShowsBoxes):
             "glimpses": [glimpse.to_dict() for glimpse in self.glimpses],
             **asdict(self.cost),
             "note": self.note or None,
+            "certainty": None if self.certainty is None else finite(self.certainty),
+            "stopped": self.stopped,
+            "ms": self.ms,
         }

@@ -6,6 +6,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice
 from fovea.glimpses.zoom import glimpsing, zoom_steps
+from fovea.models.glimpsing import Route
 from fovea.networks import Network
 from fovea.patches import Finder, Scored, patch_source
 
@@ -27,7 +28,7 @@ def glimpses(network: Network, count: int | None = None) -> Finder:
         raise BadChoice(f"{network.name} reads {least} to {most} glimpses of a picture; got count={count}")
 
     def finder(images: Sequence[Image.Image]) -> list[Scored]:
-        steps = zoom_steps(network, list(images), count)
+        steps = zoom_steps(network, list(images), Route(count))
         answers = [answer for step in steps for answer in step.results]
         deepest_first = [sorted(answer.glimpses, key=lambda glimpse: -glimpse.level) for answer in answers]
         return [[(glimpse.box, glimpse.probability) for glimpse in row] for row in deepest_first]

@@ -2,24 +2,28 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, cast
-from weakref import WeakKeyDictionary
+from dataclasses import asdict, replace
+from functools import partial
+from time import perf_counter
+from typing import cast
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from fovea.basics import BadChoice, bounded, clipped, demand_kinds
+from fovea.basics import BadChoice, bounded, clipped, demand_bounds, demand_kinds
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
-from fovea.glimpses.reading import Blank, Counted, PictureScene
-from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
-from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, macs, predictions, wrap
+from fovea.glimpses.counting import work
+from fovea.glimpses.reading import Counted, PictureScene
+from fovea.glimpses.routes import followed, stepping
+from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Stepping, Walk
+from fovea.models.glimpsing import Route as Route
+from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.pictures import MAX_PIXELS, Decoded, Given, Picture, Placement, Prepare, Shown, decoded, gather
 from fovea.results import Results, Step
 
-# counting takes as long as a walk, so a network that zooms again and again is counted once; it is not kept alive by it
-_known: WeakKeyDictionary[nn.Module, dict[Any, int]] = WeakKeyDictionary()
+ROUTE = Route()
+UNCALIBRATED = "the network is not calibrated ('fovea calibrate'), so its certainty is its raw probability"
 
 
 def zoom(
@@ -27,6 +31,11 @@ def zoom(
     pictures: Inputs,
     *,
     glimpses: int | None = None,
+    until: float | None = None,
+    order: str | None = None,
+    budget_ms: float | None = None,
+    budget_macs: float | None = None,
+    levels: int | None = None,
     batch: int = 16,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
@@ -36,41 +45,57 @@ def zoom(
 
     `net` is a TNet, Saccader or DRAM. Pictures are read window by window at their own size. Tensors, N,C,H,W, are taken
     as already prepared, `batch` of them at a time, and boxes are in their pixels.
+
+    A walk ends early when its answer is at least as certain as `until`, or before a glimpse that would go beyond
+    `budget_ms` milliseconds, from before the picture is opened, or `budget_macs` multiplications. A TNet then reads
+    next the most promising region of any level (`order="best"`), `levels` deep; `order="levels"` is the paper's plan.
     """
     demand_kinds(zoom, locals())
-    network = as_network(net, device)
-    steps = zoom_steps(network, pictures, glimpses, batch, max_pixels)
-    return Results.of(steps, "zoom", network.settings(glimpses=glimpses))
+    network, route = as_network(net, device), Route(glimpses, until, order, levels, budget_ms, budget_macs)
+    steps = zoom_steps(network, pictures, route, batch, max_pixels)
+    return Results.of(steps, "zoom", network.settings(**asked(route)))
+
+
+def asked(route: Route) -> dict[str, float | str | None]:
+    """The settings that results tell: the number of glimpses, and what else was asked for."""
+    return {name: value for name, value in asdict(route).items() if value is not None or name == "glimpses"}
 
 
 @bounded
 def zoom_steps(
-    network: Network, pictures: Inputs, glimpses: int | None = None, batch: int = 16, max_pixels: int = MAX_PIXELS
+    network: Network, pictures: Inputs, route: Route = ROUTE, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[ZoomAnswer]]:
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
-    module = glimpsing(network)
-    least, most = module.least, module.most
-    if glimpses is not None and (not isinstance(glimpses, int) or not least <= glimpses <= most):
-        raise BadChoice(f"{_name(network)} reads {least} to {most} glimpses of a picture; got {glimpses}")
+    module, glimpses = glimpsing(network), route.glimpses
+    demand_bounds(asdict(route))
+    if not route.usual:
+        stepping(network, route)
+    elif glimpses is not None and (not isinstance(glimpses, int) or not module.least <= glimpses <= module.most):
+        raise BadChoice(f"{_name(network)} reads {module.least} to {module.most} glimpses of a picture; got {glimpses}")
     listed = pictures if isinstance(pictures, (list, tuple)) and pictures else [pictures]
     if all(isinstance(item, Tensor) for item in listed):
         for group in groups(network, pictures, batch, max_pixels):
             tensors = cast(Tensor, group.batch).to(network.device, network.dtype)
             if tensors.ndim != 4:
                 raise BadChoice(f"zoom takes pictures, N,C,H,W; got a tensor of shape {tuple(tensors.shape)}")
-            scene = Pixels(tensors, _antialias(network))
-            answers = _walked(network, scene, tensors.shape[1], group.shown, glimpses)
+            answers = _of_tensors(network, tensors, group.shown, route)
             yield Step(answers, group.skipped, group.done, group.total)
         return
     prepare, given, skipped = _prepare(network), gather(cast(Iterable[Given], pictures)), list[tuple[str, str]]()
+    clock = [0.0]  # when the last picture was opened
+    _count_ahead(network, len(prepare.mean), route)
 
     def walked(image: Image.Image) -> ZoomAnswer:  # the picture, which may be large, is let go of with it
         source = Decoded(image, prepare.resampling)
         scene = PictureScene(source, prepare, network.device, network.dtype, _antialias(network))
         shown = Shown("", Placement.identity(*image.size), given[0])
-        return _walked(network, scene, len(prepare.mean), [shown], glimpses)[0]
+        return _walked(network, [scene], len(prepare.mean), [shown], route, clock[0])[0]
 
-    for place, answer in decoded(given, walked, skipped, read=lambda source: cast(Picture, source).read(max_pixels)):
+    def opened(source: object) -> Image.Image:
+        clock[0] = perf_counter()
+        return cast(Picture, source).read(max_pixels)
+
+    for place, answer in decoded(given, walked, skipped, read=opened):
         shown = replace(answer.shown, name=given[place].name, picture=given[place])
         yield Step([replace(answer, shown=shown)], skipped[:], place + 1, len(given))
         skipped.clear()
@@ -78,13 +103,48 @@ def zoom_steps(
         yield Step([], skipped, len(given), len(given))
 
 
+def _of_tensors(network: Network, tensors: Tensor, shown: Sequence[Shown], route: Route) -> list[ZoomAnswer]:
+    """A clock is each picture's own, so with one they are not walked through together."""
+    pictures = [Pixels(picture, _antialias(network)) for picture in tensors.unsqueeze(1)]
+    if route.usual:
+        return _walked(network, [Pixels(tensors, _antialias(network))], tensors.shape[1], shown, route)
+    _count_ahead(network, tensors.shape[1], route)
+    if route.budget_ms is None:
+        return _walked(network, pictures, tensors.shape[1], shown, route)
+    each = zip(pictures, shown, strict=True)
+    return [_walked(network, [one], tensors.shape[1], [its], route, perf_counter())[0] for one, its in each]
+
+
 def _walked(
-    network: Network, scene: Scene, channels: int, shown: Sequence[Shown], glimpses: int | None
+    network: Network, scenes: Sequence[Scene], channels: int, shown: Sequence[Shown], route: Route, started: float = 0.0
 ) -> list[ZoomAnswer]:
-    counted = Counted(scene)
-    with as_found(network), torch.no_grad():
-        walk = glimpsing(network).walk(counted, glimpses)
-    return _answers(network, walk, counted, shown, _macs_of_walk(network, counted, channels, glimpses))
+    """Scenes of one picture each, or, of a walk that ends as it is usual, one of several."""
+    counted = [Counted(scene) for scene in scenes]
+    if route.usual:
+        with as_found(network), torch.no_grad():
+            walk = glimpsing(network).walk(counted[0], route.glimpses)
+        depth = int(getattr(network.module, "levels", 2))
+        return _answers(network, walk, counted[0], shown, work(network, channels, walk.levels, depth, together=True))
+    module, route = stepping(network, route)
+    started = started or perf_counter()
+    depth = route.levels or 2
+    ended = followed(network, counted, route, partial(work, network, channels, levels=depth), started)
+    answers = []
+    for end, scene, its in zip(ended, counted, shown, strict=True):
+        (answer,) = _answers(network, end.walk, scene, [its], work(network, channels, end.walk.levels, depth))
+        uncertain = route.until is not None and not module.certainty.calibrated
+        note = "; ".join(filter(None, (answer.note, UNCALIBRATED if uncertain else "")))
+        passed = round(1000 * (perf_counter() - started), 1)
+        answers.append(replace(answer, stopped=end.why, ms=passed, note=note))
+    return answers
+
+
+def _count_ahead(network: Network, channels: int, route: Route) -> None:
+    """So that no picture's clock runs while parts of the network are counted."""
+    if not route.usual:
+        _, route = stepping(network, route)
+        depth = route.levels or 2
+        work(network, channels, range(1, depth + 1), depth)
 
 
 def _name(network: Network) -> str:
@@ -99,27 +159,6 @@ def glimpsing(network: Network) -> Glimpsing:
             "that comes with fovea ('fovea models tnet'), or the file of one, of a Saccader or a DRAM that you trained"
         )
     return cast(Glimpsing, network.module)
-
-
-def _macs_of_walk(network: Network, read: Counted, channels: int, glimpses: int | None) -> int:
-    """Of one picture that was read so. What is on it does not matter, so a blank one is walked through."""
-    counts = _known.setdefault(network.module, {})
-    key = (read.windows, channels, glimpses)
-    if key not in counts:
-        like = torch.zeros(1, channels, 1, 1, device=network.device, dtype=network.dtype)
-        counts[key] = macs(wrap(_Walking(network.module, read.size, glimpses)), like)
-    return counts[key]
-
-
-class _Walking(nn.Module):
-    """A walk through a blank picture of a size, as a module that takes pictures."""
-
-    def __init__(self, module: nn.Module, size: tuple[int, int], glimpses: int | None) -> None:
-        super().__init__()
-        self.module, self.size, self.glimpses = module, size, glimpses
-
-    def forward(self, like: Tensor) -> Tensor:
-        return cast(Glimpsing, self.module).walk(Blank(self.size, like), self.glimpses).logits
 
 
 def _antialias(network: Network) -> bool:
@@ -147,6 +186,7 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Sho
     each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V
     best = predictions(network, walk.logits)
     first = 0 if walk.levels[0] == 1 else 1  # what is read first is the overview, number 0, where there is one
+    certain = _certain(network, walk)
     note = _note(counted)
     found = []
     for i, picture in enumerate(shown):
@@ -158,15 +198,26 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Sho
             said = network.label(int(each_label[i, place])), float(each_share[i, place])
             read.append(Glimpse(place + first, *where, *said))
         then = [
-            After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]))
-            for place, row in enumerate(after[i])
+            After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]), sure)
+            for place, (row, sure) in enumerate(zip(after[i], certain[i], strict=True))
         ]
         pixels = counted.size[0] * counted.size[1]
         cost = WalkCost(work, counted.pixels(i), pixels, counted.share(i), counted.resolution)
         named, overview = replace(picture, predictions=best[i]), None if first else read[0]
         answer = network.label(int(label[i])), float(share[i])
-        found.append(ZoomAnswer(named, *answer, tuple(then), overview, tuple(read[1 - first :]), cost, note))
+        made = ZoomAnswer(named, *answer, tuple(then), overview, tuple(read[1 - first :]), cost, note)
+        found.append(replace(made, certainty=then[-1].certainty))
     return found
+
+
+def _certain(network: Network, walk: Walk) -> list[list[float | None]]:
+    """The certainty of each picture's answer after each thing read, of a network that tells it."""
+    if not network.can("steps"):
+        return [[None] * len(walk.levels)] * len(walk.logits)
+    module = cast(Stepping, network.module)
+    shares = [module.certainty(logits, things).amax(1) for things, logits in enumerate(walk.after.unbind(1), 1)]
+    rows: list[list[float | None]] = torch.stack(shares, 1).tolist()
+    return rows
 
 
 def _chosen(walk: Walk, picture: int) -> list[float | None]:
@@ -178,8 +229,8 @@ def _chosen(walk: Walk, picture: int) -> list[float | None]:
 
 
 def _note(counted: Counted) -> str:
-    """Said where the last windows are smaller than what they are read at."""
-    last = counted.reads[-1]
+    """Said where the smallest windows are smaller than what they are read at."""
+    last = min(counted.reads, key=lambda read: read.extent)
     height, width = last.extent
     if max(height, width) >= last.side:
         return ""

@@ -4,15 +4,21 @@ A network reads a `Scene` through one method, so that a picture may be a tensor 
 are cut out when they are asked for, or a file too large to load.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.pictures import constant, pixels
+
+ORDERS = {
+    "levels": "level by level, as many glimpses of each as planned",
+    "best": "the most promising region of any level next",
+}
 
 
 class Scene(Protocol):
@@ -114,10 +120,101 @@ class Glimpsing(Protocol):
     def most(self) -> int: ...
 
 
+@dataclass(frozen=True)
+class Route:
+    """How a walk goes and when it ends, where that is not the network's usual way: what comes first ends it."""
+
+    glimpses: int | None = None  # at most so many
+    until: float | None = None  # or until the answer is as certain as this
+    order: str | None = None  # ORDERS
+    levels: int | None = None  # how far down; beyond what the network was trained for, maybe
+    budget_ms: float | None = None  # from before the picture is opened
+    budget_macs: float | None = None
+
+    @property
+    def usual(self) -> bool:
+        """Whether nothing but a number of glimpses is asked for."""
+        return self == Route(self.glimpses, order=self.order) and self.order in (None, "levels")
+
+    @property
+    def budgeted(self) -> bool:
+        return self.budget_ms is not None or self.budget_macs is not None
+
+
+class Descent(Protocol):
+    """A walk through one picture that goes on thing by thing."""
+
+    @property
+    def pending(self) -> int | None:
+        """The level of what comes next, the overview's being 1; None where nothing is left to read."""
+        ...
+
+    @property
+    def walk(self) -> Walk:
+        """Everything that was read, of one picture."""
+        ...
+
+
+class Stepping(Glimpsing, Protocol):
+    """A network with the ability "steps", which can end a walk after any glimpse."""
+
+    certainty: "Certainty"
+
+    def routed(self, route: Route) -> Route:
+        """The route with what is usual filled in, or BadChoice."""
+        ...
+
+    def descend(self, scene: Scene, route: Route) -> Any:
+        """A Descent with nothing read yet, of a scene of one picture."""
+        ...
+
+    def advance(self, descents: Sequence[Any]) -> None:
+        """Each reads what comes next; several at once where that is quicker."""
+        ...
+
+
+class Certainty(nn.Module):
+    """How probable it is that an answer is right: by the logits divided by a temperature, fit on pictures apart. After
+    k things read it is exp(a + b / k), so that few and many may be off by different factors. Without a fit it is 1."""
+
+    rule: Tensor  # a b
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rule", torch.zeros(2, dtype=torch.float64))
+
+    @property
+    def calibrated(self) -> bool:
+        return bool(self.rule.any())
+
+    def temperature(self, things: int) -> float:
+        a, b = self.rule.tolist()
+        return math.exp(a + b / max(things, 1))
+
+    def forward(self, logits: Tensor, things: int) -> Tensor:
+        """Calibrated probabilities of what was answered after so many things read: …,classes."""
+        return (logits.float() / self.temperature(things)).softmax(-1)
+
+    def forget(self) -> None:
+        """Weights that change, or classes, make it void."""
+        self.rule.zero_()
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+        """Files of before have none."""
+        state.setdefault(f"{prefix}rule", torch.zeros_like(self.rule))
+        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
+
+
 def running_mean(vectors: Tensor) -> Tensor:
     """The mean of the first one, two, … of them: N,V,D to N,V,D."""
     counts = torch.arange(1, vectors.shape[1] + 1, device=vectors.device, dtype=vectors.dtype)
     return vectors.cumsum(1) / counts.view(1, -1, 1)
+
+
+def weighted_mean(vectors: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with weights, the softmax over the first one, two, … of their scores (N,V), and the weights of all."""
+    weights = (scores - scores.detach().amax(1, keepdim=True)).clamp_min(-60).exp().unsqueeze(2)  # N,V,1
+    return (weights * vectors).cumsum(1) / weights.cumsum(1), scores.softmax(1)
 
 
 def boxes_of(corners: Tensor, extent: tuple[int, int]) -> Tensor:

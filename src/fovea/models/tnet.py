@@ -15,15 +15,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice, within
+from fovea.basics import BadChoice, nearest, within
 from fovea.models import bagnet
-from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of, running_mean, shared_out
+from fovea.models.descents import TINY, Descent
+from fovea.models.glimpsing import (
+    ORDERS,
+    Certainty,
+    Pixels,
+    Route,
+    Scene,
+    Walk,
+    boxes_of,
+    running_mean,
+    shared_out,
+    weighted_mean,
+)
 from fovea.models.norms import Statistics
 from fovea.models.trunks import prepare_of
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant, sent
 
-TINY = 1e-10  # beside a probability whose logarithm is taken
 FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
 
 
@@ -237,6 +248,7 @@ class WalkOptions:
     sequential: bool = False
     dropout: float = 0.0
     while_training: int | None = None  # glimpses that are read while training
+    average: str = "mean"  # of the features; "learned": each weighs what the network makes of it
 
     def check(self, cells: int) -> None:
         """Whether a grid of so many cells has room for the glimpses."""
@@ -246,6 +258,8 @@ class WalkOptions:
         plan(self.glimpses if self.while_training is None else self.while_training, self.levels, cells)
         if not 0 <= self.explore <= 1:
             raise BadChoice(f"explore is a share from 0 to 1; got {self.explore}")
+        if self.average not in ("mean", "learned"):
+            raise BadChoice(f"average is mean or learned; got {self.average!r}")
 
     def squashing(self, base: int, prepare: Prepare) -> Prepare:
         """How pictures come in, normalized as `prepare` does."""
@@ -254,7 +268,10 @@ class WalkOptions:
 
 
 class TNet(nn.Module):
-    abilities = frozenset({"glimpses"})
+    """The features of everything read are averaged, plainly as in the paper, or with weights that a linear layer
+    predicts of each placed feature, their softmax; it begins at zero, so as the plain mean."""
+
+    abilities = frozenset({"glimpses", "steps"})
 
     def __init__(
         self, extractor: nn.Module, location: Location, place: nn.Module, classes: int, options: WalkOptions
@@ -265,6 +282,10 @@ class TNet(nn.Module):
         self.dropout, self.classifier = nn.Dropout(options.dropout), nn.Linear(int(extractor.width), classes)  # type: ignore[arg-type]
         self.levels, self.glimpses, self.explore = options.levels, options.glimpses, options.explore
         self.antialias, self.sequential = options.antialias, options.sequential
+        self.weigh = nn.Linear(self.classifier.in_features, 1, bias=False) if options.average == "learned" else None
+        if self.weigh is not None:
+            nn.init.zeros_(self.weigh.weight)
+        self.certainty = Certainty()
 
     def forward(self, x: Tensor, glimpses: int | None = None) -> Walk:
         channels = next(layer.in_channels for layer in self.extractor.modules() if isinstance(layer, nn.Conv2d))
@@ -307,9 +328,62 @@ class TNet(nn.Module):
             levels += [level + 2] * len(parent)
         features = self.dropout(torch.cat(vectors, 1))  # N,V,D
         each: Tensor = self.classifier(features)  # of a linear layer, the mean of what it gives is what the mean gives
-        after = running_mean(each)
+        if self.training and torch.is_grad_enabled():
+            self.certainty.forget()
+        after, share = (running_mean(each), None) if self.weigh is None else weighted_mean(each, self._scores(features))
         log_probability = torch.cat(logs, 1) if logs else each.new_zeros(scene.count, 0)
-        return Walk(after[:, -1], after, each, torch.cat(boxes, 1), tuple(levels), tuple(parents), log_probability)
+        read = torch.cat(boxes, 1), tuple(levels), tuple(parents), log_probability
+        return Walk(after[:, -1], after, each, *read, share)
+
+    def _scores(self, features: Tensor) -> Tensor:
+        assert self.weigh is not None
+        return self.weigh(features)[..., 0].float()
+
+    def routed(self, route: Route) -> Route:
+        """Best first unless another order is asked for; as many glimpses as usual, unless a budget says when to end."""
+        order, levels = route.order or "best", self.levels if route.levels is None else route.levels
+        if order not in ORDERS:
+            raise BadChoice(f"no order {order!r}{nearest(order, ORDERS)} (there are: {', '.join(ORDERS)})")
+        within("levels", levels, 1, 16)
+        most = sum(self.location.grid.n ** (2 * level) for level in range(1, levels))
+        usual = most if route.budgeted and order == "best" else min(self.glimpses, most)
+        glimpses = usual if route.glimpses is None else route.glimpses
+        if not 0 <= glimpses <= most:
+            raise BadChoice(f"a walk of {levels} levels reads 0 to {most} glimpses; got {glimpses}")
+        return replace(route, order=order, levels=levels, glimpses=glimpses)
+
+    def descend(self, scene: Scene, route: Route) -> Descent:
+        grid, levels = self.location.grid, route.levels or self.levels
+        steps = planned(route.glimpses or 0, levels, grid.n**2) if route.order == "levels" else None
+        return Descent(scene, grid, levels, steps)
+
+    def advance(self, descents: Sequence[Descent]) -> None:
+        """Those at one level together: a level has its own statistics."""
+        pending = [(descent, descent.next) for descent in descents]
+        for level in sorted({region.level for _, region in pending if region is not None}):
+            chosen = [(descent, region) for descent, region in pending if region is not None and region.level == level]
+            device, base = self.classifier.weight.device, int(self.extractor.base)  # type: ignore[arg-type]
+            corners = constant([region.corner for _, region in chosen], device).unsqueeze(1)  # N,1,2
+            reads = zip(corners.unbind(), chosen, strict=True)
+            windows = torch.cat([descent.scene.read(at[None], region.extent, base) for at, (descent, region) in reads])
+            cells = constant([region.cell for _, region in chosen], device)
+            each, scores, probability = self.read_regions(windows, cells, level, level + 1 < chosen[0][0].levels)
+            for i, (descent, _) in enumerate(chosen):
+                own = slice(i, i + 1)
+                score = None if scores is None else scores[own]
+                descent.take(each[own], score, None if probability is None else probability[i])
+
+    def read_regions(
+        self, windows: Tensor, cells: Tensor, level: int, onwards: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Of windows of one level, N,C,base,base, and their places on its grid: what each says alone, what its weight
+        comes from, and how probable its own regions are, if the walk may go `onwards`. A level below those that the
+        network was trained for has the statistics of the deepest one, and the place of what it lies in there."""
+        seen, vector = self.extractor(windows, level)
+        known = min(level, self.levels - 1)
+        placed = self.place(vector, cells // self.location.grid.n ** (level - known), known)
+        probability = self.location(seen, vector) if onwards else None
+        return self.classifier(placed), None if self.weigh is None else self._scores(placed), probability
 
     def _extracted(
         self, scene: Scene, corners: Tensor, extent: tuple[int, int], base: int, level: int
@@ -343,6 +417,17 @@ class TNet(nn.Module):
         """A new, untrained last layer for so many classes."""
         old = self.classifier
         self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
+        self.certainty.forget()
+
+
+def planned(glimpses: int, levels: int, cells: int) -> list[tuple[int, int]]:
+    """The paper's order: of each glimpse, which of the things read it is chosen in, and its rank among the cells."""
+    steps, first, parents = list[tuple[int, int]](), 0, 1
+    for count in plan(glimpses, levels, cells):
+        shares = shared_out(count, [cells] * parents)
+        steps += [(first + i, rank) for i, share in enumerate(shares) for rank in range(share)]
+        first, parents = first + parents, count
+    return steps
 
 
 def plan(glimpses: int, levels: int, cells: int) -> list[int]:
@@ -370,7 +455,7 @@ class BagOptions(WalkOptions):
     base: int = 77  # pixels a side that a window is read at
 
 
-@model("tnet-bagnet77", about="TNet over BagNet-77 (Tables 3 and 4)", can=("glimpses",))
+@model("tnet-bagnet77", about="TNet over BagNet-77 (Tables 3 and 4)", can=("glimpses", "steps"))
 def build_bag(classes: int, options: BagOptions) -> Network:
     bagnet.check(options.width, options.dropout)
     options.check(25)
@@ -392,7 +477,7 @@ class B0Options(WalkOptions):
     drop_path: float = 0.0
 
 
-@model("tnet-b0", about="TNet over EfficientNet-B0 (Table 5)", can=("glimpses",))
+@model("tnet-b0", about="TNet over EfficientNet-B0 (Table 5)", can=("glimpses", "steps"))
 def build_b0(classes: int, options: B0Options) -> Network:
     import timm
 
@@ -422,7 +507,7 @@ class TimmOptions(WalkOptions):
             within(name, 1 if given is None else given, 1, 16384)
 
 
-@model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses",))
+@model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses", "steps"))
 def build_timm(features: Network, classes: int, options: TimmOptions) -> Network:
     if not hasattr(features.module, "forward_intermediates") or not getattr(features.module, "feature_info", None):
         raise BadChoice(f"{features.name or 'this network'} gives no maps between its layers (forward_intermediates)")

@@ -23,6 +23,7 @@ FEW, LISTED = 1000, 10  # classes: fewer are said, and so many by name
 ABILITIES = {
     "branches": "its branches' cells see known patches: it localizes by its own evidence",
     "glimpses": "it walks through a picture and reads a few glimpses",
+    "steps": "its walk can end after any glimpse: when it is sure, or when a budget is spent",
     "streams": "it looks at a picture as a whole and at patches of it, in steps",
     "prototypes": "it compares cells with prototypes",
     "frames": "it takes clips, N,T,C,H,W",
