@@ -18,7 +18,7 @@ COLOR = Prepare((4, 4), (0.5, 0.4, 0.6), (0.5, 0.25, 0.2), None)
 
 def scene_of(values: np.ndarray, prepare: Prepare, antialias: bool = True) -> PictureScene:
     image = Image.fromarray(values.astype(np.uint8)).convert("RGB")
-    return PictureScene(Decoded(image, prepare.resampling), prepare, torch.device("cpu"), torch.float32, antialias)
+    return PictureScene(Decoded(image), prepare, torch.device("cpu"), torch.float32, antialias)
 
 
 def noise(height: int, width: int) -> np.ndarray:

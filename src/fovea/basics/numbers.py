@@ -75,12 +75,14 @@ BOUNDS = {
     "levels": Bound(1, 16),
     "limit": Bound(1, 10**9),
     "max_pixels": Bound(1, 10**10),
+    "quality": Bound(1, 100),  # of JPEGs
     "rate": Bound(1000, 768_000),  # of sounds, in Hz
     "seed": SEED,
     "side": Bound(1, 16_384),
     "size": Bound(1, 8192),
     "steps": Bound(2, 10_000),
     "until": SHARE,
+    "tile": Bound(16, 4096),
     "workers": Bound(0, 256),
 }
 

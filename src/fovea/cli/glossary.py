@@ -131,6 +131,8 @@ ARGUMENTS = {
     ),
     "pattern": Option("Part of a name, or a glob such as 'timm/*vit*'."),
     "recipe": Option("A recipe (TOML). Those that come with fovea are in recipes/.", Path),
+    "picture": Option("A picture file of any size.", Path, metavar="PICTURE"),
+    "to": Option("The file to write.", Path, metavar="FILE.tif", check=writable),
 }
 
 OPTIONS = {
@@ -219,6 +221,14 @@ OPTIONS = {
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),
     "full_size": flag("As --files, with overlays at the pictures' own size."),
     "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
+    "tile": number("Side of the tiles, a multiple of 16.", 256),
+    "quality": number("Of JPEG tiles.", 90),
+    "lossless": flag("Keep every value, at several times the bytes of JPEG tiles."),
+    "levels": Option(
+        "Where smaller copies are stored: pages, which most programs know, or sub-IFDs.",
+        usual="pages",
+        choices=("pages", "subifds"),
+    ),
     "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=drawable),
     "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),
 }

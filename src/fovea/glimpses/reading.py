@@ -48,7 +48,7 @@ class PictureScene:
             max(round(window[1] * height / whole[1]), min(side, window[1])),
         )
         if inner == box:
-            return self._normalized(self.source.read(box, learned), side)
+            return self._normalized(self.source.read(box, learned, self.prepare.resampling), side)
         # what lies over the edge blends into the border as zeros would, since the mean is 0 once normalized
         color = tuple(round(255 * mean) for mean in self.prepare.mean) * (3 if len(self.prepare.mean) == 1 else 1)
         coarse = [max(length // (2 * size), 1) for length, size in zip(window, learned, strict=True)] * 2
@@ -59,7 +59,7 @@ class PictureScene:
                 [(end - start) // by for end, start, by in zip(inner[:2], box, coarse, strict=False)],
                 [-((start - end) // by) for end, start, by in zip(inner[2:], box, coarse, strict=False)],
             )
-            canvas.paste(self.source.read(inner, (x1 - x0, y1 - y0)), (x0, y0))
+            canvas.paste(self.source.read(inner, (x1 - x0, y1 - y0), self.prepare.resampling), (x0, y0))
             inside.paste(255, (x0, y0, x1, y1))
         canvas, inside = (part.resize(learned, self.prepare.resampling) for part in (canvas, inside))
         any_of_it = np.asarray(self._shrunk(inside, side)) > 0

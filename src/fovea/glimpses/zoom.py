@@ -86,8 +86,7 @@ def zoom_steps(
     _count_ahead(network, len(prepare.mean), route)
 
     def walked(image: Image.Image) -> ZoomAnswer:  # the picture, which may be large, is let go of with it
-        source = Decoded(image, prepare.resampling)
-        scene = PictureScene(source, prepare, network.device, network.dtype, _antialias(network))
+        scene = PictureScene(Decoded(image), prepare, network.device, network.dtype, _antialias(network))
         shown = Shown("", Placement.identity(*image.size), given[0])
         return _walked(network, [scene], len(prepare.mean), [shown], route, clock[0])[0]
 

@@ -2,6 +2,7 @@ from .big import BigPicture as BigPicture
 from .big import Counts as Counts
 from .big import is_big as is_big
 from .big import open_big as open_big
+from .big.pyramid import pyramid as pyramid
 from .clips import Clip as Clip
 from .clips import Frames as Frames
 from .clips import Taken as Taken

@@ -27,7 +27,9 @@ class Windows(Protocol):
     @property
     def size(self) -> tuple[int, int]: ...  # width, height
 
-    def read(self, box: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image: ...
+    def read(
+        self, box: tuple[int, int, int, int], size: tuple[int, int], resample: Image.Resampling = ...
+    ) -> Image.Image: ...
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,19 @@ class Decoded:
     """A picture in memory, upright and RGB."""
 
     image: Image.Image
-    resampling: Image.Resampling = Image.Resampling.LANCZOS
 
     @property
     def size(self) -> tuple[int, int]:
         return self.image.size
 
-    def read(self, box: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image:
+    def read(
+        self,
+        box: tuple[int, int, int, int],
+        size: tuple[int, int],
+        resample: Image.Resampling = Image.Resampling.BILINEAR,
+    ) -> Image.Image:
         part = self.image if box == (0, 0, *self.size) else self.image.crop(box)  # no copy of all of it
-        return part.resize(size, self.resampling)
+        return part.resize(size, resample)
 
 
 class Moving(Protocol):
