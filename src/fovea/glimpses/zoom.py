@@ -66,8 +66,8 @@ def zoom_steps(
     network: Network, pictures: Inputs, route: Route = ROUTE, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[ZoomAnswer]]:
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
-    module, glimpses = glimpsing(network), route.glimpses
     demand_bounds(asdict(route))
+    module, glimpses = glimpsing(network), route.glimpses
     if not route.usual:
         stepping(network, route)
     elif glimpses is not None and (not isinstance(glimpses, int) or not module.least <= glimpses <= module.most):
