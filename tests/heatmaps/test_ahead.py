@@ -13,6 +13,7 @@ import fovea
 from conftest import Pooled
 from fovea.heatmaps import explain as explaining
 from fovea.heatmaps import look as looking
+from fovea.heatmaps import looking as at_batches
 from fovea.heatmaps.look import Look
 from fovea.networks import reader
 
@@ -42,7 +43,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def call(net: fovea.Network, batch: Tensor, **options: Any) -> tuple[Any, list[str]]:
         with monkeypatch.context() as patch:
-            for module in (reader, explaining, looking):
+            for module in (reader, at_batches, looking):
                 patch.setattr(module, "is_far", lambda _: True)
             with Far() as mode:
                 found = fovea.explain(net, batch, **options)

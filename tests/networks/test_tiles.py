@@ -85,7 +85,8 @@ def test_a_pixel_outside_changes_no_cell_of_a_tile() -> None:
     rows, columns = slice(*tile.rows), slice(*tile.columns)
     edited[:, :, rows, columns] = picture[:, :, rows, columns]
     before, after = (module(each)[(..., *tile.outer(0))] for each in (picture, edited))
-    assert torch.equal(before, after) and before.numel()
+    assert before.numel()
+    assert torch.equal(before, after)
 
 
 def test_several_maps_share_their_tiles() -> None:

@@ -3,13 +3,8 @@ from .constraints import gaussian as gaussian
 from .exact import by_power as by_power
 from .exact import on_the_sphere as on_the_sphere
 from .exact import rounding as rounding
-from .explain import ByMethod as ByMethod
 from .explain import ExplainStep as ExplainStep
-from .explain import Layer as Layer
-from .explain import Target as Target
 from .explain import explain_batches as explain_batches
-from .explain import look_at as look_at
-from .explain import look_into as look_into
 from .heatmap import Explained as Explained
 from .heatmap import HeatMap as HeatMap
 from .heatmap import HeatMaps as HeatMaps
@@ -19,6 +14,11 @@ from .iterative import Descent as Descent
 from .look import Finding as Finding
 from .look import Look as Look
 from .look import score_of as score_of
+from .looking import ByMethod as ByMethod
+from .looking import Layer as Layer
+from .looking import Target as Target
+from .looking import look_at as look_at
+from .looking import look_into as look_into
 from .methods import ALL as ALL
 from .methods import DEFAULT as DEFAULT
 from .methods import Method as Method
