@@ -224,7 +224,7 @@ OPTIONS = {
     "tile": number("Side of the tiles, a multiple of 16.", 256),
     "quality": number("Of JPEG tiles.", 90),
     "lossless": flag("Keep every value, at several times the bytes of JPEG tiles."),
-    "levels": Option(
+    "layout": Option(
         "Where smaller copies are stored: pages, which most programs know, or sub-IFDs.",
         usual="pages",
         choices=("pages", "subifds"),

@@ -8,7 +8,7 @@ from fovea.cli.common import bar, say, warn
 @command(
     "pyramid",
     arguments=("picture", "to"),
-    options=("lossless", "quality", "tile", "levels", "fresh"),
+    options=("lossless", "quality", "tile", "layout", "fresh"),
     help={"fresh": "Replace a file that is there."},
     epilog="Examples:  fovea pyramid huge.png huge.tif  |  fovea pyramid scan.tif scan-tiled.tif --lossless",
 )
@@ -18,7 +18,7 @@ def pyramid(asked: Asked) -> None:
     from fovea.pictures import open_big
     from fovea.pictures import pyramid as write
 
-    options = {name: asked.values[name] for name in ("tile", "quality", "lossless", "levels", "fresh")}
+    options = {name: asked.values[name] for name in ("tile", "quality", "lossless", "layout", "fresh")}
     with bar(f"writing {asked.to.name}, percent") as advance:
         path = write(asked.picture, asked.to, **options, progress=advance)
     try:

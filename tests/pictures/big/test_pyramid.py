@@ -34,7 +34,7 @@ MADE = {  # a file, how it becomes a pyramid, how far values may be off on the a
     "photograph.jpg": (COLOR, {"quality": 95}, {}, 3, "JPEG"),
     "turned.jpg": (COLOR, {"quality": 95, "exif": turned(COLOR, 6)}, {}, 3, "JPEG"),
     "plain.png": (COLOR, {}, {"lossless": True}, 0, "ADOBE_DEFLATE"),
-    "gray.png": (COLOR.convert("L"), {}, {"levels": "subifds"}, 3, "JPEG"),
+    "gray.png": (COLOR.convert("L"), {}, {"layout": "subifds"}, 3, "JPEG"),
     "palette.png": (COLOR.quantize(16), {}, {}, 0, "ADOBE_DEFLATE"),
     "transparent.png": (COLOR.convert("RGBA"), {}, {"tile": 64}, 3, "JPEG"),
     "sixteen[1].png": (Image.fromarray(SIXTEEN), {}, {}, 0, "ADOBE_DEFLATE"),  # brackets are options to libvips
@@ -53,7 +53,7 @@ def test_a_pyramid_has_the_pictures_pixels(name: str, tmp_path: Path) -> None:
         assert [page.compression.name for page in levels] == [compression] * len(levels)
         assert {page.tile for page in levels} == {(how.get("tile", 256),) * 2}
         assert max(levels[-1].shape[:2]) <= how.get("tile", 256)
-        assert bool(file.pages[0].subifds) == (how.get("levels") == "subifds")
+        assert bool(file.pages[0].subifds) == (how.get("layout") == "subifds")
         stored = levels[0].asarray()
         halved = levels[1].asarray()
     expected = np.asarray(read(source))
@@ -95,7 +95,7 @@ def test_what_cannot_be_a_pyramid_is_refused_and_nothing_is_left(tmp_path: Path)
         (source, "out.png", {}, BadChoice, "a pyramid is a TIFF"),
         (source, "out.tif", {"tile": 100}, BadChoice, "multiple of 16"),
         (source, "out.tif", {"quality": 101}, BadChoice, "quality"),
-        (source, "out.tif", {"levels": "files"}, BadChoice, "pages or subifds"),
+        (source, "out.tif", {"layout": "files"}, BadChoice, "pages or subifds"),
     ):
         with pytest.raises(error, match=words):
             fovea.pyramid(given, tmp_path / to, **how)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from fovea.basics import BadChoice, BadPicture, FoveaError, Progress, bounded, demand_kinds, quiet, whole
 from fovea.pictures.decoding import TURNS, as_bad_picture, opened
 
-Levels = Literal["pages", "subifds"]
+Layout = Literal["pages", "subifds"]
 # of libvips's loaders those for formats that fovea reads: none starts a program or opens a file of another's choice
 LOADER = re.compile(r"VipsForeignLoad(Gif|Jpeg|Jp2k|Nsgif|Openslide|Png|Ppm|Tiff|Webp)Source")
 LOADERS = {"Nsgif": "gifload"}
@@ -35,7 +35,7 @@ def pyramid(
     tile: int = 256,
     quality: int = 90,
     lossless: bool = False,
-    levels: Levels = "pages",
+    layout: Layout = "pages",
     fresh: bool = False,
     progress: Progress = quiet,
 ) -> Path:
@@ -43,14 +43,16 @@ def pyramid(
 
     Tiles are JPEGs of a `quality` where the picture is 8-bit gray or color, transparency on white; with `lossless`, or
     of any other picture, as one of 16 bits, of more bands or of a palette, every value is kept. EXIF rotation is
-    applied, and a GeoTIFF's place on Earth kept where rasterio is at hand. `levels` are stored as pages, which most
-    programs know, or as sub-IFDs. A file that is there is left alone unless `fresh`.
+    applied, and a GeoTIFF's place on Earth kept where rasterio is at hand. The `layout` of the levels
+    is pages, which most programs know, or sub-IFDs. A file that is there is left alone unless `fresh`.
     """
     demand_kinds(pyramid, locals())
     source, target = Path(picture), Path(to)
     _demand_place(source, target, fresh)
-    if tile % 16 or levels not in ("pages", "subifds"):
-        raise BadChoice(f"tiles are a multiple of 16 pixels a side, levels pages or subifds; got {tile} and {levels!r}")
+    if tile % 16 or layout not in ("pages", "subifds"):
+        raise BadChoice(
+            f"tiles are a multiple of 16 pixels a side, and the layout is pages or subifds; got {tile} and {layout!r}"
+        )
     with as_bad_picture(str(source)), opened(source):
         image = _prepared(source, lossless)
     photograph = not lossless and image.format == "uchar" and image.bands in (1, 3) and _depth(image) == SHORT
@@ -58,7 +60,7 @@ def pyramid(
     if not photograph:
         how = {"compression": "deflate", "predictor": "horizontal" if image.format in WHOLE_NUMBERS else "none"}
     large = image.width * image.height * image.bands * WHOLE_NUMBERS.get(image.format, 8) > LARGE
-    how |= {"tile": True, "tile_width": tile, "tile_height": tile, "bigtiff": large, "subifd": levels == "subifds"}
+    how |= {"tile": True, "tile_width": tile, "tile_height": tile, "bigtiff": large, "subifd": layout == "subifds"}
     with whole(target) as part, opened(source):
         if reason := _failed(image, progress, lambda: image.tiffsave(str(part), pyramid=True, **how)):
             if WRITING.search(reason):
