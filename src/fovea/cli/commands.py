@@ -24,6 +24,7 @@ from fovea.cli.refusals import refuse
 if TYPE_CHECKING:
     from fovea.data import DataSet
     from fovea.networks import Network
+    from fovea.pictures import Picture
     from fovea.results import Writer
 
 
@@ -64,6 +65,27 @@ class Asked:
 
         files: Any = "full" if self.values.get("full_size") else self.values.get("files") or False
         return (kind or Writer)(self.folder(), what, settings, files, fresh="out" not in self.typed)
+
+    def left(
+        self, writer: "Writer", networks: "Sequence[Network]", *given: "Sequence[Picture | str | Path]", by: int = 1
+    ) -> list[list[Any]]:
+        """Of each of these, what no run of the same words had done when it was stopped; the writer takes over the rows
+        of the others. Those of each sequence are done so many together."""
+        from fovea import __version__
+        from fovea.networks import hash_of
+
+        names = [[str(item) if isinstance(item, (str, Path)) else item.name for item in part] for part in given]
+        groups = [part[i : i + by] for part in names for i in range(0, len(part), by)]
+        if len(groups) < 2:  # nothing is done before all is
+            return [list(part) for part in given]
+        other = ("pictures", "given", "out", "json")
+        words = {name: value for name, value in self.values.items() if name not in other}
+        states = [network.module.state_dict().items() for network in networks]
+        weights = [hash_of({key: value for key, value in state if hasattr(value, "dtype")}) for state in states]
+        if done := writer.resume(groups, [words, weights, __version__]):
+            warn.print(f"resuming: {len(done):,} of {sum(map(len, names)):,} were done before, in {writer.folder}")
+        pairs = (zip(part, called, strict=True) for part, called in zip(given, names, strict=True))
+        return [[item for item, name in part if name not in done] for part in pairs]
 
     def network(self, name: str | None = None) -> "Network":
         """The network of --net (or of this name), with --weights, --untrained, --fit and --device as asked."""

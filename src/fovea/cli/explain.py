@@ -63,6 +63,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
     from fovea.heatmaps import explain_batches
     from fovea.heatmaps.methods import ALL, chosen
     from fovea.networks import input_of
+    from fovea.pictures import gather
     from fovea.results import Step
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
@@ -78,17 +79,18 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
     def steps() -> "Sequence[Step[Any]] | Any":
         if takes_clips(network) and stills:
             yield Step([], [(name, f"{name}: {net} takes clips, not pictures") for name in stills], 0, len(clips))
-        elif stills:
+        elif pictures:
             batch = asked.batch if "batch" in asked.typed else None
-            yield from explain_batches(network, stills, methods, target, layer, batch, max_pixels=asked.max_pixels)
-        if clips:
+            yield from explain_batches(network, pictures, methods, target, layer, batch, max_pixels=asked.max_pixels)
+        if moving:
             how = Watching(asked.frames, asked.every, layer=layer, batch=asked.batch, max_pixels=asked.max_pixels)
-            for step in watch_batches(network, clips, methods, target, how):
+            for step in watch_batches(network, moving, methods, target, how):
                 for note in (note for result in step.results for note in result.to_dict()["notes"]):
                     warn.print(f"note: {note}")
                 yield step
 
     writer = asked.writer("explain", settings)
+    pictures, moving = asked.left(writer, [network], gather(stills), clips, by=2 if target == "pair" else 1)
     show(steps(), writer, "explaining", asked)
     if all(row["diagnosis"] for result in writer.rows for row in result["maps"]):
         raise typer.Exit(1)  # nothing to see anywhere
@@ -112,6 +114,7 @@ def apart(given: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: list[Path]) -> None:
     """The same of a two-stream network: one strip per picture."""
+    from fovea.pictures import gather
     from fovea.results import Step
     from fovea.streams import look_batches
 
@@ -121,10 +124,11 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
         raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
     how, target = asked.one("method") or "gradcam", asked.one("target")
     moving = [(str(clip), f"{clip} is a clip, and {asked.one('net')} takes pictures") for clip in clips]
-    looks = look_batches(network, pictures, how, target, asked.truth, asked.batch, asked.max_pixels)
     writer = asked.writer("look_longer", network.settings(method=how, target=target))
-    last = Step[Any]([], moving, len(pictures), len(pictures))
-    show(chain(looks if pictures else (), [last]), writer, "looking", asked)
+    (left,) = asked.left(writer, [network], gather(pictures))
+    looks = look_batches(network, left, how, target, asked.truth, asked.batch, asked.max_pixels)
+    last = Step[Any]([], moving, len(left), len(left))
+    show(chain(looks if left else (), [last]), writer, "looking", asked)
 
 
 @command(

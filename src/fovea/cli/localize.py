@@ -61,14 +61,17 @@ def localize(asked: Asked) -> None:
         raise BadChoice("nothing was given: name pictures, sounds or .txt files, or write a sentence in quotes")
     patches.refuse_unused(media.present or ["pictures"], single)
     loaded = _networks(asked, media.present)
+    from fovea.pictures import gather
     from fovea.results import Step
 
     nets = {medium: network.name for medium, network in loaded.items()}
-    steps = chain(*(_steps(medium, network, media, options, asked) for medium, network in loaded.items()))
     seen = networks.input_of(loaded["pictures"]) if "pictures" in loaded else None
     notes = "; ".join(filter(None, (network.knows for network in loaded.values())))
     about = {"net": nets, **single, "input": seen, **({"note": notes} if notes else {})}
     writer = asked.writer("localize", about)
+    given = (gather(media.pictures) if medium == "pictures" else getattr(media, medium) for medium in loaded)
+    left = zip(loaded.items(), asked.left(writer, [*loaded.values()], *given), strict=True)
+    steps = chain(*(_steps(medium, network, items, options, asked) for (medium, network), items in left))
     show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
 
 
@@ -102,13 +105,13 @@ def _usual(medium: "Medium") -> str:
 
 
 def _steps(
-    medium: "Medium", network: "Network", media: "Media", options: "LocalizeOptions", asked: Asked
+    medium: "Medium", network: "Network", given: list[Any], options: "LocalizeOptions", asked: Asked
 ) -> "Iterator[Step[Any]]":
     if medium == "texts":
-        return patches.text_steps(network, media.texts, options.target, options.branch)
+        return patches.text_steps(network, given, options.target, options.branch)
     if medium == "sounds":
-        return patches.sound_steps(network, media.sounds, 1 if options.count is None else options.count)
-    return patches.localize_steps(network, list(media.pictures), options, asked.batch, asked.max_pixels)
+        return patches.sound_steps(network, given, 1 if options.count is None else options.count)
+    return patches.localize_steps(network, given, options, asked.batch, asked.max_pixels)
 
 
 def _marked(result: Any) -> "Sequence[str | RichText]":

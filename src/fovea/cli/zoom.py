@@ -23,6 +23,7 @@ def zoom(asked: Asked) -> None:
     asked.folder()
     from fovea.glimpses import Route, zoom_steps
     from fovea.networks import is_untrained, ours
+    from fovea.pictures import gather
 
     name, glimpses = asked.one("net"), asked.one("glimpses")
     if "net" not in asked.typed and USUAL not in ours():
@@ -36,5 +37,6 @@ def zoom(asked: Asked) -> None:
     if asked.weights is None and not asked.untrained and is_untrained(name):
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
     writer = asked.writer("zoom", network.settings(glimpses=glimpses))
-    steps = zoom_steps(network, list(asked.pictures), Route(glimpses), max_pixels=asked.max_pixels)
+    (pictures,) = asked.left(writer, [network], gather(asked.pictures))
+    steps = zoom_steps(network, pictures, Route(glimpses), max_pixels=asked.max_pixels)
     show(steps, writer, "zooming", asked)

@@ -24,7 +24,6 @@ from fovea.basics import BadChoice, BadPicture, nearest
 from fovea.pictures.big import BigPicture, is_big, open_big
 from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
 
-Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
 SMALL = 64 << 20  # bytes of a file that is read before it is decoded: decoders hide what goes wrong in reading
 RECENT = 32_000_000  # pixels of all those decoded last that are kept: 128 MB at most
 NEAR = 200  # names in a folder that a wrong one is compared with
@@ -98,13 +97,17 @@ class Picture:
         return kept
 
 
+Given: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic] | Picture
+
+
 def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode one file, upright and RGB; a file over the size limit is refused before its pixels are decoded."""
     return Picture(str(path), path).read(max_pixels)
 
 
 def gather(given: Given | Iterable[Given]) -> list[Picture]:
-    """Paths, folders (recursive), globs, PIL pictures and arrays, one or many, as a flat list in a fixed order.
+    """Paths, folders (recursive), globs, PIL pictures, arrays and what was gathered before, one or many, as a flat list
+    in a fixed order.
 
     A path that leads nowhere is a picture that cannot be read, so that it does not stop the others.
     """
@@ -113,6 +116,8 @@ def gather(given: Given | Iterable[Given]) -> list[Picture]:
             return [Picture(str(path), path) for path in expand(given)]
         except BadPicture as reason:
             return [Picture(str(given), reason)]
+    if isinstance(given, Picture):
+        return [given]
     if isinstance(given, Image.Image):
         return [Picture(Path(getattr(given, "filename", "") or "picture").name, given)]
     if isinstance(given, np.ndarray):

@@ -2,7 +2,8 @@
 are asked for. What was there before is never lost.
 
 Several runs may write into one folder, after each other or at once. A row is replaced by the same picture, verb and
-settings alone; where rows are of other runs than the file's `what` and `settings`, `runs` tells of which.
+settings alone; where rows are of other runs than the file's `what` and `settings`, `runs` tells of which. A run that is
+asked again after it was stopped keeps the rows of files that have not changed (`Writer.resume`).
 """
 
 import html
@@ -13,6 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -25,7 +27,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from fovea import basics
 from fovea.basics import BadChoice, BadPicture, Count, Damaged, FoveaError, Names, Record, Text
 from fovea.pictures import tell_skipped
-from fovea.results import pages, views
+from fovea.results import pages, resuming, views
 from fovea.results.drawing import Size
 
 if TYPE_CHECKING:
@@ -55,6 +57,13 @@ def _followed(content: dict[str, Any]) -> dict[str, Any]:
 
 Flat = Annotated[dict[Text, Any], AfterValidator(_followed)]
 Entry = Annotated[Flat, AfterValidator(lambda entry: _Entry.model_validate(entry) and entry)]
+
+
+class _Done(Record):
+    """A line of a journal: a row with its files, and the picture's file as it was before it was looked at."""
+
+    stamp: tuple[int, int]
+    row: Entry
 
 
 class Run(Record):
@@ -156,6 +165,9 @@ class Writer:
         self._claims: set[Path] = set()
         self._drawing = deque[tuple[dict[str, Any], str, Future[dict[str, Any]]]]()  # rows, keys and their files
         self._pool, self._failed = ThreadPoolExecutor(1, "fovea"), False  # one: none is drawn after a failure
+        self._stamps: dict[str, tuple[int, int] | None] = {}  # of what is to be done, in its order
+        self._notes = ""  # the name of its journal, which is made with the first row
+        self._journal: resuming.Journal | None = None
         if not self.fresh:
             self._look()
             page_of(self.folder)
@@ -164,13 +176,56 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        ended = False
         try:
-            self._pool.shutdown()  # what was added is drawn, also when something else has failed
-            self.collect()
+            try:
+                self._pool.shutdown()  # what was added is drawn, also when something else has failed
+                self.collect()
+            finally:
+                if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
+                    self.finish()
+            ended = kind is None
         finally:
-            if kind is None or self.rows:  # a wrong choice found at once leaves the folder as it was
-                self.finish()
             self._release()
+            if self._journal is not None:
+                self._journal.close(ended)
+
+    def resume(self, groups: Sequence[Sequence[str]], asked: Any) -> set[str]:
+        """The files among these that a run that asked the same had done when it was stopped: their rows are taken
+        over. A group is what is done together. From now on this run can be gone on with, too."""
+        self._stamps = {name: resuming.stamp_of(name) for group in groups for name in group}
+        self._notes = resuming.name_of([self.run, self.files, asked])
+        for folder in resuming.folders(self.folder) if self.fresh else [self.folder]:
+            if (folder / self._notes).is_file() and (journal := resuming.Journal.held(folder / self._notes)):
+                self.folder, self.fresh, self._journal = folder, False, journal
+                self._look()
+                page_of(folder)
+                rows = self._rows_of(journal)
+                done = [group for group in groups if all(name in rows and self._is_there(rows[name]) for name in group)]
+                self.rows = [rows[name] for group in done for name in group]
+                self._keys = [_key(row, self.run) for row in self.rows]
+                break
+        return {row["name"] for row in self.rows}
+
+    def _rows_of(self, journal: resuming.Journal) -> dict[str, dict[str, Any]]:
+        """By the names of files that are still what they were."""
+        rows = {}
+        for line in journal.lines():
+            with suppress(Damaged):
+                done = _Done.read(line, journal.path, REMEDY)
+                if done.stamp == self._stamps.get(name := done.row["name"]):
+                    rows[name] = done.row
+        return rows
+
+    def _is_there(self, row: Mapping[str, Any]) -> bool:
+        """Whether the files of a row are, under a stem that is this run's."""
+        key, stem = _key(row, self.run), row.get("stem") or ""
+        claim = self.folder / f".{stem}.claim"
+        if self.names.taken.setdefault(stem, key) != key or not basics.claimed(claim, key):
+            return False
+        self._claims.add(claim)
+        self.names.given[key] = stem
+        return all((self.folder / name).is_file() for name in names_in(row.get("files", {})))
 
     def add(self, results: "Iterable[Result]", skipped: Skipped = ()) -> None:
         """Drawn in a thread, while what comes next is looked at; a few at most wait for it.
@@ -179,6 +234,9 @@ class Writer:
         self.skipped += skipped
         for result in results:
             self._make()
+            if self._notes and self._journal is None:
+                self._journal = resuming.Journal.held(self.folder / self._notes)
+                self._notes = self._notes if self._journal else ""  # another run has it
             try:
                 row = {"name": result.name, "stem": "", **result.to_dict()}
             except BadPicture as reason:
@@ -186,20 +244,23 @@ class Writer:
                 continue
             key = _key(row, self.run)
             row["stem"] = self._claim(result, key)
-            self._drawing.append((row, key, self._pool.submit(copy_context().run, self._draw, result, row["stem"])))
+            self._drawing.append((row, key, self._pool.submit(copy_context().run, self._draw, result, row)))
             self.collect(WAITING)
         if time.monotonic() > self.due:
             self.collect()
             self._write()
 
-    def _draw(self, result: "Result", stem: str) -> dict[str, Any]:
+    def _draw(self, result: "Result", row: Mapping[str, Any]) -> dict[str, Any]:
         """The names of a result's files, once they are written."""
         if self._failed:
             raise CancelledError
         size: Size = "full" if self.files == "full" else None
         try:
-            files = {"view": views.write(result.view(), self.folder, stem)}
-            return files | (result.files(self.folder, stem, size) if self.files else {})
+            files: dict[str, Any] = {"view": views.write(result.view(), self.folder, row["stem"])}
+            files |= result.files(self.folder, row["stem"], size) if self.files else {}
+            if self._journal is not None and (stamp := self._stamps.get(result.name)):
+                self._journal.add({"stamp": stamp, "row": {**row, "files": files}})
+            return files
         except BaseException as error:
             self._failed = not isinstance(error, BadPicture)
             raise
@@ -219,6 +280,10 @@ class Writer:
                 self._keys.append(key)
 
     def finish(self) -> None:
+        """Rows that were taken over stand among the others as if all had been done now."""
+        places = {name: place for place, name in enumerate(self._stamps)}
+        order = sorted(range(len(self.rows)), key=lambda i: places.get(self.rows[i]["name"], len(places)))
+        self.rows, self._keys = [self.rows[i] for i in order], [self._keys[i] for i in order]
         self._write(last=True)
 
     def _make(self) -> None:
