@@ -57,7 +57,10 @@ def test_a_folder(run: Run, weights: Path) -> None:
         )
         assert row["label"] in ("cat", "dog", "emu")
         assert len(row["after"]) == 4
-        assert Image.open(Path("out/zoom", row["files"]["view"]["figure"])).width > 300
+        names = row["files"]["view"]
+        with Image.open(Path("out/zoom", names["figure"])) as shown, Image.open(row["picture"]) as picture:
+            assert shown.size == picture.size
+        assert len(names["more"]) == 4  # the overview and the glimpses as they were read
     assert sorted(path.name for path in Path("out/zoom").iterdir()) == ["index.html", "index_files", "results.json"]
     assert json.loads(Path("all.json").read_text())["rows"] == found["results"]
     assert "zoom: 2 done, 1 skipped: out/zoom/results.json" in out

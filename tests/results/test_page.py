@@ -15,7 +15,7 @@ from torch import nn
 
 import fovea
 from fovea.pictures import Placement
-from fovea.results import Overlay, Panel, Results, Shows, View, drawing, views
+from fovea.results import Overlay, Panel, Part, Results, Shows, View, drawing, views
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
@@ -254,6 +254,103 @@ def test_figures_and_texts(opened: Any, tmp_path: Path) -> None:
     assert shown.page.locator("article figcaption").inner_text() == "second"
     assert shown.page.locator("article header .dim").inner_text() == "seen"
     assert shown.page.locator("input[type=range]").count() == 0
+    assert shown.said == []
+
+
+QUARTERS = {"overview": (0, 0, 400, 300), "1": (200, 0, 400, 150), "2": (0, 150, 200, 300), "3": (200, 0, 300, 75)}
+INKS = ("#bbbbbb", "#ff0000", "#00ff00", "#0000ff")
+
+
+@dataclass(frozen=True, repr=False)
+class Descent(Made):
+    """A red picture of 400 x 300 of which quarters were read, each of the color of its box."""
+
+    deep: bool = False
+    maps: bool = False
+
+    def view(self) -> View:
+        base = super().view()
+        panels = [Panel(lambda ink=ink: Image.new("RGB", (40, 30), ink), f"about {ink}") for ink in INKS]
+        levels, ahead = (1, 2, 2, 3), ("", "cat", "", "")
+        rows = enumerate(zip(QUARTERS.items(), levels, INKS, ahead, strict=True), 1)
+        parts = [Part(name, box, at, level, ink, 0.2 * at, then) for at, ((name, box), level, ink, then) in rows]
+        table = (("", "read", "all"), ("pixels", "<b>", "9"))
+        overlays = base.overlays[:1] if self.maps else ()
+        return View((base.panels[0], *panels), overlays, (), (400, 300), tuple(parts), table, self.deep)
+
+
+BOXES = """boxes => boxes.filter(box => !box.hidden).map(box => {
+    const [at, frame] = [box, box.parentNode].map(element => element.getBoundingClientRect());
+    return [(at.left - frame.left) / frame.width, (at.top - frame.top) / frame.height, at.width / frame.width]; })"""
+
+
+def test_what_was_read_closely_is_shown_by_click_and_by_keys(opened: Any, tmp_path: Path) -> None:
+    file = folder(tmp_path, Descent("a.png"))
+    assert not list(tmp_path.glob("index_files/openseadragon*"))
+    shown = opened(file)
+    page = shown.page
+    page.wait_for_selector(".closer img")
+    expected = [[x0 / 400, y0 / 300, (x1 - x0) / 400] for x0, y0, x1, _ in list(QUARTERS.values())[1:]]
+    assert np.abs(np.array(page.locator(".part").evaluate_all(BOXES)) - expected).max() < 1e-3
+    assert page.locator(".closer figcaption").inner_text() == "about #0000ff"  # the last
+    page.locator(".part", has_text="2").click()
+    assert page.locator(".closer figcaption").inner_text() == "about #00ff00"
+    assert page.locator(".closer img").evaluate("image => image.src").endswith("a.4.jpg")
+    page.locator(".part", has_text="1").hover(position={"x": 5, "y": 100})
+    assert page.locator(".steps .lit").get_attribute("aria-label") == "glimpse 1, level 2, 0.40, ahead: cat"
+    page.mouse.move(0, 0)
+    page.locator("[role=tab]").nth(2).focus()
+    assert page.locator(".part.lit").inner_text() == "2"
+    for key, name in (("ArrowRight", "3"), ("ArrowRight", "3"), ("Home", "overview"), ("ArrowRight", "1")):
+        page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.querySelector('b').textContent") == name
+    assert page.locator("[role=tab][aria-selected=true] b").inner_text() == "1"
+    assert page.locator("[role=tabpanel]").get_attribute("aria-labelledby") == page.locator("[role=tab]").nth(
+        1
+    ).get_attribute("id")
+    assert page.locator("[role=tab][tabindex='0']").count() == 1
+    assert [page.locator(".costs tr").nth(1).inner_text().split()] == [["pixels", "<b>", "9"]]
+    heights = [box["height"] for box in (bar.bounding_box() for bar in page.locator(".bar i").all())]
+    assert np.array(heights) / heights[0] == pytest.approx([1, 2, 3, 4], abs=0.1)
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert shown.said == []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_one_zooms_into_a_picture_of_tiles(opened: Any, tmp_path: Path, beside: bool) -> None:
+    result = Descent("a.png", deep=True, maps=True)
+    shown = opened(folder(tmp_path, result) if beside else Results([result]).page(tmp_path / "page.html"))
+    page, world = shown.page, "document.querySelector('article').viewer?.world"
+    page.wait_for_function(f"{world}?.getItemCount() === 4 && document.querySelector('.viewer canvas')")
+    code = f"[0, 1, 2, 3].map(i => {world}.getItemAt(i).getBounds()).map(b => [b.x, b.y, b.width, b.height])"
+    boxes = [QUARTERS[name] for name in ("overview", "1", "2", "3")]
+    expected = [[x0 / 400, y0 / 400, (x1 - x0) / 400, (y1 - y0) / 400] for x0, y0, x1, y1 in boxes]
+    assert np.abs(np.array(page.evaluate(code)) - expected).max() < 1e-6
+    shown.painted(1)
+    page.locator("input[type=range]").fill("0")
+    page.locator("input[name=boxes]").uncheck()
+
+    page.wait_for_function(f"{world}.getItemAt(3).getFullyLoaded()")
+    page.wait_for_timeout(200)
+    frame, shot = page.locator(".picture").bounding_box(), page.locator(".picture").screenshot()
+    (tmp_path / "shot.png").write_bytes(shot)
+    values = np.asarray(Image.open(tmp_path / "shot.png").convert("RGB"))
+    home = page.evaluate(
+        "(b => [b.x, b.y, b.width])(document.querySelector('article').viewer.viewport.getBounds(true))"
+    )
+    for box, ink in zip(boxes[1:], (0, 1, 2), strict=True):  # a little inside of its corner
+        x, y = ((side - 5) / 400 for side in box[2:])
+        at = [round((side - start) / home[2] * frame["width"]) for side, start in zip((x, y), home[:2], strict=True)]
+        assert values[at[1], at[0]].argmax() == ink
+    page.locator("input[name=boxes]").check()
+    page.locator("[role=tab]").nth(3).click()
+    page.wait_for_function(
+        "document.querySelector('.part.chosen').getBoundingClientRect().width > 250"
+    )  # it flies there
+    own = [url for url in shown.asked if not url.startswith("data:")]
+    assert all(url.startswith(tmp_path.as_uri()) for url in own)
+    assert any("openseadragon" in url for url in own) == beside
     assert shown.said == []
 
 

@@ -70,7 +70,7 @@ and drawn on the photograph's own pixels, for the two top classes, by {len(METHO
 <p class="dim">Made by <code>fovea demo</code>. Your own pictures:
 <code>fovea explain photo.jpg --target top5</code></p>
 """
-    return pages.page("where a network looks", [heading, *parts, ending], script=pages.script(), maps=True)
+    return pages.page("where a network looks", [heading, *parts, ending], scripts=pages.scripts(), maps=True)
 
 
 def _patches(network: Network, photographs: list[Path]) -> str:

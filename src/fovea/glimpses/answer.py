@@ -9,7 +9,7 @@ from fovea.basics import finite
 from fovea.glimpses import figure
 from fovea.glimpses.reading import Box
 from fovea.pictures import Shown, about
-from fovea.results import Panel, ShowsBoxes, View
+from fovea.results import ShowsBoxes, View
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,10 @@ class Glimpse:
     chosen: float | None  # the probability that it was chosen with
     label: str
     probability: float
+    pixels: tuple[int, int]  # width and height that the visible part was read at
 
     def to_dict(self) -> dict[str, Any]:
-        lists = {"box": list(self.box), "visible": list(self.visible)}
+        lists = {"box": list(self.box), "visible": list(self.visible), "pixels": list(self.pixels)}
         chosen = None if self.chosen is None else finite(self.chosen)
         return asdict(self) | lists | {"chosen": chosen, "probability": finite(self.probability)}
 
@@ -52,6 +53,14 @@ class WalkCost:
     pixels: int  # of the picture
     share: float  # of them, that was read at the finest resolution
     resolution: float  # which is that; 1 is the picture's own
+
+    def table(self) -> tuple[tuple[str, ...], ...]:
+        """What was read, beside what reading all would have cost."""
+        return (
+            ("", "read", "all of it"),
+            ("pixels", f"{round(self.share * self.pixels):,}", f"{self.pixels:,}"),
+            ("multiplications", f"{self.macs:,}", ""),
+        )
 
     def reading(self) -> str:
         how = "at full resolution" if self.resolution == 1 else f"at {self.resolution:.2g} of full resolution"
@@ -92,9 +101,9 @@ class ZoomAnswer(ShowsBoxes):
         return figure.draw(self)
 
     def view(self) -> View:
-        """The descent, with how many glimpses it took and how much was read."""
+        """The picture with what was read of it, with how many glimpses it took and how much was read."""
         number = f"{len(self.glimpses)} {'glimpse' if len(self.glimpses) == 1 else 'glimpses'}"
-        return View((Panel(self.draw),), words=f"{number}, {self.cost.reading()}")
+        return figure.view(self, f"{number}, {self.cost.reading()}")
 
     def to_dict(self) -> dict[str, Any]:
         return {

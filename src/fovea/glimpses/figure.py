@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
 from fovea.basics import whole_pixels
-from fovea.results import drawing, marks, spaced
+from fovea.pictures import smaller
+from fovea.results import Panel, Part, View, drawing, marks, spaced
 
 if TYPE_CHECKING:
     from fovea.glimpses.answer import Glimpse, ZoomAnswer
 
 PICTURE, CROP, GAP = (720, 480), (160, 160), 8  # pixels: that a picture fits in, that a glimpse does, between things
+OVERVIEW = 1024, 1024  # pixels of the picture on a page, at most
 LEAST, LEAST_CROP = 48, 24  # pixels of the shorter side of a very long glimpse
 NARROWEST = 380  # pixels for the chart, however narrow the picture
 COLORS = ("#bbbbbb", *marks.INKS)  # of the levels
@@ -32,6 +35,61 @@ def draw(answer: "ZoomAnswer") -> Image.Image:
     title = f"{Path(answer.name).name}: {spaced(answer.label)} {answer.probability:.2f}"
     words = " · ".join(below + [answer.note] * bool(answer.note))
     return drawing.framed(drawing.titled(whole, title, words), GAP, above=0)
+
+
+def view(answer: "ZoomAnswer", words: str) -> View:
+    """The same for a page: the picture, and each thing read of it as it was read."""
+    read = (*([answer.overview] if answer.overview else []), *answer.glimpses)
+
+    @cache
+    def pictures() -> list[Image.Image]:  # decoded once for all of them
+        image = answer.shown.image()
+        return [smaller(image, OVERVIEW), *(_as_read(image, glimpse) for glimpse in read)]
+
+    def picture(place: int) -> Image.Image:
+        return pictures()[place]
+
+    panels = [Panel(partial(picture, place), caption) for place, caption in enumerate(["", *map(_about, read)])]
+    parts = [
+        Part(
+            str(glimpse.number) if glimpse.number else "overview",
+            glimpse.visible,
+            place,
+            glimpse.level,
+            _ink(glimpse.level),
+            after.answer,
+            spaced(after.label) if after.label != answer.label else "",
+        )
+        for place, (glimpse, after) in enumerate(zip(read, answer.after, strict=True), 1)
+    ]
+    return View(
+        tuple(panels),
+        predictions=answer.shown.predictions,
+        size=answer.size,
+        parts=tuple(parts),
+        table=answer.cost.table(),
+        words=words,
+    )
+
+
+def _as_read(image: Image.Image, glimpse: "Glimpse") -> Image.Image:
+    """With the detail that the network was shown, in the proportions that it has in the picture."""
+    box, (width, height) = glimpse.visible, glimpse.pixels
+    scale = max(width / (box[2] - box[0]), height / (box[3] - box[1]))
+    shrunk = image.resize(glimpse.pixels, Image.Resampling.BOX, box=box)
+    return shrunk.resize((max(round((box[2] - box[0]) * scale), 1), max(round((box[3] - box[1]) * scale), 1)))
+
+
+def _about(glimpse: "Glimpse") -> str:
+    """Where it is, how it was read, and what it says alone."""
+    (x0, y0, x1, y1), (width, height) = glimpse.visible, glimpse.pixels
+    where = f"glimpse {glimpse.number}, level {glimpse.level}" if glimpse.number else "overview"
+    inside = f", in {glimpse.parent}" if glimpse.parent else ""
+    chosen = "" if glimpse.chosen is None else f", chosen with probability {glimpse.chosen:.2f}"
+    return (
+        f"{where}{inside}{chosen}: {x1 - x0:,} x {y1 - y0:,} pixels at {x0:,}, {y0:,}, read at {width} x {height}. "
+        f"Alone it says {spaced(glimpse.label)} {glimpse.probability:.2f}."
+    )
 
 
 def _overview(image: Image.Image, glimpses: Sequence["Glimpse"]) -> Image.Image:

@@ -136,6 +136,17 @@ class Counted:
         on."""
         return tuple((len(read.corners[0]), read.side) for read in self.reads)
 
+    def size_of(self, picture: int, box: Box) -> tuple[int, int]:
+        """Width and height in pixels that a part of a picture was read at: by the finest window around it."""
+        scales = [(0.0, 0.0)]
+        for read in self.reads:
+            height, width = read.extent
+            corners = read.corners[picture]
+            if any(x <= box[0] and y <= box[1] and box[2] <= x + width and box[3] <= y + height for x, y in corners):
+                scales.append((min(1.0, read.side / width), min(1.0, read.side / height)))
+        across, down = max(scales)
+        return max(round((box[2] - box[0]) * across), 1), max(round((box[3] - box[1]) * down), 1)
+
     def pixels(self, picture: int) -> int:
         """Pixels of the picture in all windows together, once for every window they are in."""
         boxes = [box for read in self.reads for box in read.boxes(picture, self.size)]

@@ -193,9 +193,10 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Sho
         read = []
         for place, box in enumerate(map(tuple, walk.boxes[i].round().long().tolist())):
             parent = None if walk.parents[place] < 0 else walk.parents[place] + first
-            where = walk.levels[place], box, clipped(box, counted.size[::-1]), parent, chosen[place]
+            visible = clipped(box, counted.size[::-1])
+            where = walk.levels[place], box, visible, parent, chosen[place]
             said = network.label(int(each_label[i, place])), float(each_share[i, place])
-            read.append(Glimpse(place + first, *where, *said))
+            read.append(Glimpse(place + first, *where, *said, counted.size_of(i, visible)))
         then = [
             After(place + first, network.label(int(row.argmax())), float(row.max()), float(row[label[i]]), sure)
             for place, (row, sure) in enumerate(zip(after[i], certain[i], strict=True))

@@ -15,6 +15,7 @@ from .results import T as T
 from .results import said as said
 from .views import Overlay as Overlay
 from .views import Panel as Panel
+from .views import Part as Part
 from .views import View as View
 from .views import first_box as first_box
 from .writing import FILE as FILE

@@ -1,11 +1,13 @@
 "use strict";
-// Fills a page of results as one scrolls: predictions, maps painted over the photograph, figures, films, texts.
+// Fills a page of results as one scrolls: predictions, maps painted over the photograph, what was read of it closely,
+// figures, films, texts.
 (() => {
   const main = document.querySelector("main");
   const articles = [...main.querySelectorAll("article")];
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const colors = bytes(main.dataset.colors ?? ""); // red, green, blue, opacity of 256 values
   const FINEST = 360; // pixels of the longer side of a painted map
+  const DEEP = 1200; // of one that is zoomed into
   const HATCH = 16; // pixels between the lines over what the network did not see
 
   function make(kind, words, ...inside) {
@@ -25,8 +27,8 @@
     });
   }
 
-  function paint(canvas, map, [width, height]) {
-    const shrink = Math.min(1, FINEST / Math.max(width, height));
+  function paint({ canvas, map, size: [width, height], finest }) {
+    const shrink = Math.min(1, finest / Math.max(width, height));
     canvas.width = Math.max(Math.round(width * shrink), 1);
     canvas.height = Math.max(Math.round(height * shrink), 1);
     const pen = canvas.getContext("2d");
@@ -63,15 +65,20 @@
     return new Promise((done, failed) => {
       if (!article.dataset.src) return failed();
       waiting.set(article.dataset.stem, done);
-      const script = make("script");
-      script.src = article.dataset.src;
-      script.onload = script.onerror = () => {
-        script.remove();
-        failed();
-      };
+      run(article.dataset.src).then(failed);
+    });
+  }
+
+  // Once a script beside the page has run, or cannot.
+  function run(src) {
+    return new Promise((done) => {
+      const script = Object.assign(make("script"), { src });
+      script.onload = script.onerror = () => done(script.remove());
       document.head.append(script);
     });
   }
+  const running = new Map(); // those that serve all articles
+  const once = (src) => running.get(src) ?? running.set(src, run(src)).get(src);
 
   function guesses(predictions) {
     return predictions.filter(([, share], place) => place === 0 || share >= 0.005).map(([label, share]) => {
@@ -81,21 +88,26 @@
     });
   }
 
-  function over(panel, map) {
-    const photograph = make("img");
-    photograph.src = panel.src;
-    photograph.alt = "";
+  // A map's own place on a photograph, with its box.
+  function layer(map) {
     const canvas = make("canvas");
-    const frame = make("div", "over", photograph, canvas);
-    frame.style.aspectRatio = panel.size.join(" / ");
-    frame.title = "click to enlarge";
-    frame.addEventListener("click", () => frame.parentNode.classList.toggle("large"));
+    const placed = make("div", "layer", canvas);
     if (map.box.length) {
       const box = make("i", "box");
       const [x0, y0, x1, y1] = map.box.map((side) => 100 * side);
       Object.assign(box.style, { left: `${x0}%`, top: `${y0}%`, width: `${x1 - x0}%`, height: `${y1 - y0}%` });
-      frame.append(box);
+      placed.append(box);
     }
+    return { canvas, placed };
+  }
+
+  function over(panel, map) {
+    const photograph = Object.assign(make("img"), { src: panel.src, alt: "" });
+    const { canvas, placed } = layer(map);
+    const frame = make("div", "over", photograph, placed);
+    frame.style.aspectRatio = panel.size.join(" / ");
+    frame.title = "click to enlarge";
+    frame.addEventListener("click", () => frame.parentNode.classList.toggle("large"));
     return { frame, canvas };
   }
 
@@ -109,7 +121,7 @@
       if (map.note) caption.append(`: ${map.note}`);
       if (!groups.has(map.target)) groups.set(map.target, make("div", "tiles"));
       groups.get(map.target).append(make("figure", "", frame, caption));
-      return { canvas, map, size: panel.size };
+      return { canvas, map, size: panel.size, finest: FINEST };
     });
     const said = groups.size === 1 && groups.has(`${article.dataset.label} ${article.dataset.share}`); // in the heading
     return [...groups].map(([target, tiles]) => make("div", "", ...(said ? [] : [make("h4", "", target)]), tiles));
@@ -137,7 +149,13 @@
       const part = ([kind, words]) => (kind === "mark" ? make("mark", "", words) : make("span", kind, words));
       article.querySelector("h3").replaceChildren(...content.text.map(part));
     }
-    if (content.maps.length) {
+    if (content.size) {
+      const finest = content.viewer ? DEEP : FINEST;
+      article.maps = content.maps.map((map) => ({ ...layer(map), map, size: content.panels[map.panel].size, finest }));
+      article.stage = stage(article, content, make);
+      if (content.predictions.length) body.querySelector(".photo").append(...guesses(content.predictions));
+      if (content.viewer && !window.OpenSeadragon) return once(folder + content.viewer);
+    } else if (content.maps.length) {
       body.querySelector(".photo").append(...guesses(content.predictions));
       body.append(make("div", "maps", ...targets(content, article)));
     } else {
@@ -157,11 +175,14 @@
           );
         }
         article.content?.then(() => {
-          for (const { canvas, map, size } of article.maps ?? []) {
+          for (const painted of article.maps ?? []) {
+            const { canvas } = painted;
             if (!article.near) canvas.width = canvas.height = 0;
-            else if (!canvas.dataset.painted || !canvas.width) paint(canvas, map, size);
+            else if (!canvas.dataset.painted || !canvas.width) paint(painted);
             canvas.dataset.painted = "yes";
           }
+          if (article.near) article.stage?.open();
+          else article.stage?.close();
         });
       }
     },

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import html
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -19,6 +19,7 @@ from fovea.basics import boxes as regions
 from fovea.results import drawing
 
 QUALITY = 85  # of pictures, as JPEG
+VIEWER = "openseadragon-6.1.1.min.js"  # by which one zooms into a picture; beside its license
 ORDERS = {
     "given": "as given",
     "name": "name",
@@ -28,22 +29,23 @@ ORDERS = {
 }
 
 
-def page(title: str, body: Iterable[str], style: str = "", script: str = "", maps: bool = False) -> str:
+def page(title: str, body: Iterable[str], style: str = "", scripts: Sequence[str] = (), maps: bool = False) -> str:
     """The whole file; the title is for the browser's tab, the style comes after the one that all pages share.
 
-    Nothing runs in it but the script: what a file's name or a label may smuggle in does nothing.
+    Nothing runs in it but the scripts: what a file's name or a label may smuggle in does nothing.
     """
-    runs = f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" if script else ""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    runs = " ".join(f"'sha256-{digest}'" for digest in digests)
     beside = "'self' file:"
     rules = f"default-src 'none'; img-src {beside} data:; media-src {beside}; style-src 'unsafe-inline'; "
     # tools that drive a browser evaluate words of their own; the page does not
-    rules += f"script-src {runs} {beside} 'unsafe-eval'" if script else "script-src 'none'"
+    rules += f"script-src {runs} {beside} 'unsafe-eval'" if scripts else "script-src 'none'"
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>fovea: {html.escape(title)}</title><meta http-equiv="Content-Security-Policy" content="{rules}">
 <style>{_file("page.css")}{style}</style>
 <main{f' data-colors="{_colors()}"' if maps else ""}>{"".join(body)}</main>
-{f"<script>{script}</script>" if script else ""}</html>
+{"".join(f"<script>{script}</script>" for script in scripts)}</html>
 """
 
 
@@ -52,9 +54,13 @@ def _file(name: str) -> str:
     return files("fovea.results").joinpath(name).read_text()
 
 
-def script() -> str:
-    """What makes articles come alive."""
-    return _file("page.js")
+def scripts(deep: bool = False) -> tuple[str, ...]:
+    """What makes articles come alive; and what zooms into pictures, on a page that has nothing beside it."""
+    return (*[viewer()] * deep, _file("stage.js") + _file("page.js"))
+
+
+def viewer() -> str:
+    return f"/*!\n{_file('openseadragon/LICENSE.txt')}*/\n{_file(f'openseadragon/{VIEWER}')}"
 
 
 @cache

@@ -1,4 +1,5 @@
-"""What a page shows of a result: a photograph with maps over it, or drawn figures, small enough for thousands of them.
+"""What a page shows of a result: a photograph with maps over it and what was read of it closely, or drawn figures;
+small enough for thousands of them.
 
 Maps are kept as values of cells, in a byte each, with where they lie; the page paints them as `drawing` does.
 """
@@ -6,7 +7,7 @@ Maps are kept as values of cells, in a byte each, with where they lie; the page 
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from PIL import Image
 
 from fovea.basics import finite, whole, write_text
 from fovea.pictures import PHOTOGRAPH, Placement, on_pixels, smaller
+from fovea.results import pages
 
 FOLDER = "index_files"  # beside index.html, as browsers call what they save with a page
 FIGURE = 1600, 6000  # pixels, at most; a tall figure is read by scrolling
 QUALITIES = 82, 65, 45, 30  # of JPEG: the first that keeps a photograph
 BYTES = 64_000  # below this
 CELLS, COARSE = 16_000, 400  # values of all fine maps of a result together, and of one that is kept as it is
+DEEP = 160_000  # such values of a picture that is zoomed into
 
 
 @dataclass(frozen=True)
@@ -71,24 +74,45 @@ class Overlay:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A region that was read by itself: a box on the first panel, and another panel that shows it closely."""
+
+    name: str
+    box: Sequence[float]  # in the user's pixels
+    panel: int  # which shows it as it was read
+    level: int = 2  # the overview's is 1: it has no box
+    ink: str = "white"
+    share: float | None = None  # the probability of the answer after it
+    ahead: str = ""  # the answer at that time, where it was another
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"box": list(self.box), "share": None if self.share is None else finite(self.share)}
+
+
+@dataclass(frozen=True)
 class View:
-    """Photographs with maps over them where there are any, else figures; or a text."""
+    """Photographs with maps over them where there are any, else figures; or a text. With a size, the first panel is a
+    picture of that size, on which maps and parts lie."""
 
     panels: tuple[Panel, ...] = ()
     overlays: tuple[Overlay, ...] = ()
     predictions: tuple[tuple[str, float], ...] = ()
+    size: tuple[int, int] | None = None  # width and height in the user's pixels
+    parts: tuple[Part, ...] = ()  # in the order of reading
+    table: tuple[tuple[str, ...], ...] = ()  # rows, the first of them its heading
+    deep: bool = False  # one zooms into it: a picture too large to be loaded
     words: str = ""  # what there is to say beside the label and its probability
     text: tuple[tuple[str, str], ...] = ()  # parts of a text, each after what it is: "", "mark" or "unread"
 
     def pictures(self) -> list[Image.Image]:
         """Of a size to look at."""
-        room = PHOTOGRAPH if self.overlays else FIGURE
+        room = PHOTOGRAPH if self.overlays and self.size is None else FIGURE
         return [smaller(panel.draw().convert("RGB"), room) for panel in self.panels]
 
     def to_dict(self, sizes: Sequence[tuple[int, int]], sources: Sequence[str], films: Sequence[str]) -> dict[str, Any]:
         """As the page's script reads it; pictures and films by their addresses."""
         fine = sum(overlay.cells.size > COARSE for overlay in self.overlays)
-        most = max(CELLS // max(fine, 1), COARSE)
+        most = max((DEEP if self.deep else CELLS) // max(fine, 1), COARSE)
         rows = zip(self.panels, sizes, sources, films, strict=True)
         return {
             "panels": [
@@ -97,6 +121,10 @@ class View:
             ],
             "maps": [overlay.to_dict(sizes[overlay.panel], most) for overlay in self.overlays],
             "predictions": [[label, finite(share)] for label, share in self.predictions],
+            "size": self.size,
+            "parts": [part.to_dict() for part in self.parts],
+            "table": self.table,
+            "viewer": pages.VIEWER if self.deep else "",
             "words": self.words,
             "text": [list(part) for part in self.text],
         }
@@ -128,11 +156,13 @@ def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
     bases = [stem if number == 0 else f"{stem}.{number + 1}" for number in range(len(pictures))]
     for base, picture, panel in zip(bases, pictures, view.panels, strict=True):
         with whole(place / f"{base}.jpg") as part:
-            part.write_bytes(_jpeg(picture, BYTES if view.overlays else None))
+            part.write_bytes(_jpeg(picture, None if view.size or not view.overlays else BYTES))
         films.append(f"{base}.mp4" if panel.film is not None else "")
         if panel.film is not None:
             panel.film(place / films[-1])
     content = view.to_dict([picture.size for picture in pictures], [f"{base}.jpg" for base in bases], films)
+    if view.deep and not (place / pages.VIEWER).is_file():
+        write_text(place / pages.VIEWER, pages.viewer())
     write_text(place / f"{stem}.js", f"fovea({script_json(stem)}, {script_json(content)})\n")
     if bases:
         names["photograph" if view.overlays else "figure"] = f"{FOLDER}/{stem}.jpg"

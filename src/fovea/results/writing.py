@@ -406,14 +406,15 @@ def write_page(
     file: Path, what: str, settings: Mapping[str, Any], results: "Iterable[Result]", skipped: Skipped
 ) -> Path:
     """The same as one file with the pictures inside."""
-    drawn, left, maps = list[str](), list(skipped), False
+    drawn, left, maps, deep = list[str](), list(skipped), False, False
     for result in results:
         try:
             drawn.append(article_of(result))
-            maps = maps or bool(result.view().overlays)
+            view = result.view()
+            maps, deep = maps or bool(view.overlays), deep or view.deep
         except BadPicture as reason:
             left.append((result.name, str(reason)))
-    page = _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps)
+    page = _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps, deep)
     basics.write_text(file, page)
     tell_skipped(True, left[len(skipped) :], stacklevel=4)
     return file
@@ -463,7 +464,9 @@ def strip(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f'<h2>before</h2><div class="strip">{"".join(figures(rows))}</div>'] if rows else []
 
 
-def _page(runs: Sequence[tuple[Mapping[str, Any], Sequence[str]]], skipped: Sequence[str], maps: bool) -> str:
+def _page(
+    runs: Sequence[tuple[Mapping[str, Any], Sequence[str]]], skipped: Sequence[str], maps: bool, deep: bool = False
+) -> str:
     body = []
     for number, (run, drawn) in enumerate(runs):
         told = {key: value for key, value in run["settings"].items() if value is not None}
@@ -476,7 +479,7 @@ def _page(runs: Sequence[tuple[Mapping[str, Any], Sequence[str]]], skipped: Sequ
         body.append(f'<div class="run">{"".join(drawn)}</div>')
     left = "".join(f"<li>{html.escape(reason)}</li>" for reason in skipped)
     body.append(f"<section><h2>could not be read</h2><ul>{left}</ul></section>" if left else "")
-    return pages.page(runs[0][0]["what"], body, script=pages.script(), maps=maps)
+    return pages.page(runs[0][0]["what"], body, scripts=pages.scripts(deep), maps=maps)
 
 
 def _in_words(value: Any) -> str:

@@ -1,0 +1,177 @@
+"use strict";
+// A picture with what was read of it closely: numbered boxes, a chart of the answer after each, each as it was read.
+function stage(article, content, make) {
+  const [width, height] = content.size;
+  const parts = content.parts ?? [];
+  const id = `read-${[...document.querySelectorAll("article")].indexOf(article)}`;
+  const percent = (share) => `${100 * share}%`;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+  const photo = article.querySelector(".photo");
+  const picture = make("div", "picture", photo.querySelector("img"), ...article.maps.map(({ placed }) => placed));
+  picture.style.aspectRatio = `${width} / ${height}`;
+  picture.style.setProperty("--proportion", width / height);
+  const tools = make("div", "tools");
+  photo.classList.add("stage");
+  photo.append(picture, tools);
+
+  const boxes = parts.map((part, number) => {
+    const box = make("button", `part level${part.level}`, make("span", "tag", part.name));
+    Object.assign(box, { type: "button", tabIndex: -1, ariaHidden: "true", hidden: part.level < 2 });
+    box.style.setProperty("--hue", part.ink);
+    box.style.zIndex = part.level;
+    const alike = parts.slice(0, number).filter(({ box }) => String(box) === String(part.box)).length;
+    box.style.setProperty("--alike", alike); // its number stands beside those of the same place
+    return box;
+  });
+  function place() {
+    parts.forEach(({ box: [x0, y0, x1, y1] }, number) => {
+      const [left, top] = [percent(x0 / width), percent(y0 / height)];
+      Object.assign(boxes[number].style, { left, top, width: percent((x1 - x0) / width), height: percent((y1 - y0) / height) });
+    });
+    picture.append(...boxes);
+  }
+  place();
+
+  const view = make("img");
+  const words = make("figcaption");
+  const closer = make("figure", "closer", view, words);
+  Object.assign(closer, { id: `${id}-closer`, role: "tabpanel", tabIndex: 0 });
+  const tabs = parts.map((part, number) => {
+    const bar = make("i");
+    const value = part.share === null ? "" : part.share.toFixed(2);
+    bar.style.height = percent(part.share ?? 0);
+    const tab = make("button", "", make("span", "bar", make("small", "", value), bar), make("b", "", part.name));
+    if (part.ahead) tab.append(make("small", "ahead", part.ahead));
+    Object.assign(tab, { type: "button", role: "tab", id: `${id}-${number}` });
+    tab.setAttribute("aria-controls", closer.id);
+    const said = [part.level < 2 ? part.name : `glimpse ${part.name}, level ${part.level}`, value, part.ahead && `ahead: ${part.ahead}`];
+    tab.ariaLabel = said.filter(Boolean).join(", ");
+    tab.style.setProperty("--hue", part.ink);
+    return tab;
+  });
+  const steps = make("div", parts.some((part) => part.share !== null) ? "steps chart" : "steps", ...tabs);
+  steps.role = "tablist";
+
+  function choose(number, fly = true) {
+    tabs.forEach((tab, place) => {
+      tab.ariaSelected = String(place === number);
+      tab.tabIndex = place === number ? 0 : -1;
+      boxes[place].classList.toggle("chosen", place === number);
+    });
+    const { panel, box: [x0, y0, x1, y1] } = parts[number];
+    closer.setAttribute("aria-labelledby", tabs[number].id);
+    Object.assign(view, { src: content.panels[panel].src, alt: tabs[number].ariaLabel });
+    view.style.aspectRatio = `${x1 - x0} / ${y1 - y0}`;
+    view.style.setProperty("--proportion", (x1 - x0) / (y1 - y0));
+    words.textContent = content.panels[panel].caption;
+    if (fly) article.fly?.([x0, y0, x1, y1]);
+  }
+  [...boxes.entries(), ...tabs.entries()].forEach(([number, element]) => {
+    const light = (on) => [boxes[number], tabs[number]].forEach((one) => one.classList.toggle("lit", on));
+    for (const kind of ["pointerenter", "focus"]) element.addEventListener(kind, () => light(true));
+    for (const kind of ["pointerleave", "blur"]) element.addEventListener(kind, () => light(false));
+    element.addEventListener("click", () => choose(number));
+  });
+  steps.addEventListener("keydown", (event) => {
+    const now = tabs.indexOf(document.activeElement);
+    const last = tabs.length - 1;
+    const next = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: last }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    const number = Math.min(Math.max(next, 0), last);
+    choose(number);
+    tabs[number].focus();
+  });
+
+  const seen = make("label", "", Object.assign(make("input"), { type: "checkbox", checked: true }), " boxes");
+  seen.addEventListener("change", (event) => photo.classList.toggle("bare", !event.target.checked));
+  if (boxes.some((box) => !box.hidden) && !document.querySelector("form [name=boxes]")) tools.append(seen);
+  if (parts.length) {
+    const answer = `probability of ${article.dataset.label} after each`;
+    const title = parts[0].share === null ? "read closely" : parts.some((part) => part.ahead) ? `${answer}; in gray what was ahead` : answer;
+    steps.ariaLabel = title;
+    photo.after(make("div", "reading", make("h4", "", title), steps), closer);
+    choose(Math.max(parts.findLastIndex((part) => part.level > 1), 0), false);
+  }
+  if (article.maps.length > 1) {
+    const which = make("select", "", ...article.maps.map(({ map }) => make("option", "", `${map.method}: ${map.target}`)));
+    const show = () => article.maps.forEach(({ placed }, number) => (placed.hidden = number !== which.selectedIndex));
+    which.ariaLabel = "map";
+    which.addEventListener("change", show);
+    tools.append(which);
+    show();
+  }
+  if (content.table?.length) article.querySelector(".body").append(table(content.table));
+
+  function table([heading, ...rows]) {
+    const cells = (kind, row) => row.map((words, place) => make(place === 0 ? "th" : kind, "", words));
+    const body = make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row))));
+    return make("table", "costs", make("thead", "", make("tr", "", ...cells("th", heading))), body);
+  }
+
+  // Where one zooms into the picture, what was read lies on it at its own resolution; without the viewer it is as above.
+  let viewer = null;
+  function open() {
+    if (viewer || !window.OpenSeadragon) return;
+    const rect = ([x0, y0, x1, y1]) => new OpenSeadragon.Rect(x0 / width, y0 / width, (x1 - x0) / width, (y1 - y0) / width);
+    const shown = [...parts].filter((part) => part.level > 1).sort((a, b) => a.level - b.level);
+    const layers = [{ panel: 0, box: [0, 0, width, height] }, ...shown].map(({ panel, box }) => {
+      const { x, y, width } = rect(box);
+      return { tileSource: { type: "image", url: content.panels[panel].src, buildPyramid: false }, x, y, width };
+    });
+    picture.classList.add("deep");
+    viewer = new OpenSeadragon.Viewer({
+      element: picture.appendChild(make("div", "viewer")),
+      drawer: "canvas", // pictures beside a page from file:// are no textures
+      tileSources: layers,
+      showNavigationControl: false,
+      maxZoomPixelRatio: 8,
+      minZoomImageRatio: 0.6,
+      visibilityRatio: 0.6,
+      immediateRender: true,
+      animationTime: still ? 0 : 0.8,
+      gestureSettingsMouse: { clickToZoom: false, dblClickToZoom: true },
+      gestureSettingsTouch: { clickToZoom: false, dblClickToZoom: true },
+    });
+    article.viewer = viewer; // for whoever looks into the page
+    viewer.addHandler("canvas-scroll", (event) => {
+      // the page scrolls on, unless one works with the picture
+      const zooms = picture.contains(document.activeElement) || event.originalEvent.ctrlKey;
+      event.preventDefault = zooms;
+      event.preventDefaultAction = !zooms;
+    });
+    viewer.addHandler("open", () => {
+      for (const { placed } of article.maps) viewer.addOverlay(placed, rect([0, 0, width, height]));
+      boxes.forEach((box, number) => box.hidden || viewer.addOverlay(box, rect(parts[number].box)));
+    });
+    viewer.canvas.role = "application";
+    viewer.canvas.ariaLabel = "the picture: arrow keys move it, plus and minus zoom, 0 shows all of it";
+    article.fly = ([x0, y0, x1, y1]) => {
+      const edge = 0.1 * Math.max(x1 - x0, y1 - y0);
+      viewer.viewport.fitBounds(rect([x0 - edge, y0 - edge, x1 + edge, y1 + edge]), still);
+    };
+  }
+  function close() {
+    if (!viewer) return;
+    viewer.destroy();
+    article.viewer = viewer = article.fly = null;
+    picture.querySelector(".viewer").remove();
+    picture.classList.remove("deep");
+    for (const { placed } of article.maps) picture.append(Object.assign(placed, { style: "" }));
+    place();
+  }
+  if (content.viewer) {
+    const button = (words, title, work) => {
+      const made = Object.assign(make("button", "", words), { type: "button", title });
+      made.addEventListener("click", () => viewer && work(viewer.viewport));
+      return made;
+    };
+    tools.prepend(
+      button("+", "zoom in", (port) => port.zoomBy(1.6).applyConstraints()),
+      button("−", "zoom out", (port) => port.zoomBy(1 / 1.6).applyConstraints()),
+      button("all", "show all of the picture", (port) => port.goHome(still)),
+    );
+  }
+  return { open, close };
+}
