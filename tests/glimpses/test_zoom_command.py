@@ -9,6 +9,8 @@ from PIL import Image
 
 import fovea
 from commands import Run
+from fovea.cli.glossary import OPTIONS
+from fovea.models.glimpsing import ORDERS
 
 
 @pytest.fixture
@@ -83,6 +85,48 @@ def test_wrong_usage(run: Run, weights: Path) -> None:
     assert (code, "cannot zoom" in err) == (2, True)
     code, _, err = run("photos", "--net", weights, "--out", "photos/a.png")
     assert (code, "is a file; name a folder" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "stopped", "line"),
+    [
+        ("--until 0.01", "sure", " certain, 100 % of"),
+        ("--until 1 --glimpses 2", "glimpses", "2 glimpses, 1"),
+        ("--budget-ms 0", "budget", "0 glimpses, the budget spent, "),
+        ("--budget-macs 1", "budget", "0 glimpses, the budget spent, "),
+        ("--order best --levels 3 --glimpses 4", "glimpses", "4 glimpses, "),
+    ],
+)
+def test_how_far_it_goes(run: Run, weights: Path, words: str, stopped: str, line: str) -> None:
+    code, out, _ = run("photos/b.png", "--net", weights, *words.split())
+    assert (code, line in out) == (0, True), out
+    found = kept()
+    assert found["results"][0]["stopped"] == stopped
+    names = [word[2:].replace("-", "_") for word in words.split() if word.startswith("--")]
+    assert set(found["settings"]) == {"net", "glimpses", "note", *names}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--until 1.5", "--until is 0 to 1; got 1.5"),
+        ("--until sure", "--until takes a number"),
+        ("--budget-ms -1", "--budget-ms is 0 to"),
+        ("--levels 17", "--levels is 1 to 16"),
+        ("--order worst", "'best'"),
+        ("--glimpses 0 --until 0.9", "glimpses=0 is the overview alone: until would change nothing"),
+        ("--levels 1 --budget-ms 5 --order best", "levels=1 is the overview alone: order and budget_ms would"),
+        ("--levels 1 --glimpses 2", "a walk of 1 levels reads 0 to 0 glimpses; got 2"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Run, weights: Path, words: str, reason: str) -> None:
+    code, _, err = run("photos", "--net", weights, *words.split())
+    assert (code, reason in err) == (2, True), err
+    assert not Path("out").exists()
+
+
+def test_orders_are_those_that_there_are() -> None:
+    assert set(OPTIONS["order"].choices) == set(ORDERS)
 
 
 def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,15 @@ OPTIONS = {
     "frames": number("Of a clip: explain so many frames, evenly spread."),
     "every": number("Of a clip: explain every k-th frame instead."),
     "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int),
+    "until": Option("Read no more once the answer is this certain, as 0.95.", float, metavar="CERTAINTY"),
+    "budget_ms": Option("Read no more once so many milliseconds per picture would be spent.", float, metavar="MS"),
+    "budget_macs": Option("Likewise of multiplications, as 2e9.", float, metavar="MACS"),
+    "order": Option(
+        "What is read next. best: the most promising region of any level (with --until, --levels and budgets if not "
+        "given); levels: so many of each level, as planned.",
+        choices=("best", "levels"),
+    ),
+    "levels": number("How deep; as the network was trained if not given. Big pictures have more detail below."),
     "count": number("At most so many.", metavar="K"),
     "overlap": Option("LIP's T: patches overlap by an IoU below this.", float, metavar="T"),
     "share": Option("LIP's P: among this share of the best cells.", float, metavar="P"),

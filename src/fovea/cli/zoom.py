@@ -7,25 +7,37 @@ from fovea.cli.common import say, show, warn
 USUAL = "tnet-imagenette"
 
 
+ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
+
+
 @command(
     "zoom",
     arguments=("pictures",),
-    options=("net", "glimpses", "out", "files", "json", "weights", "untrained", "device", "max_pixels"),
+    options=("net", "glimpses", *ROUTE, "out", "files", "json", "weights", "untrained", "device", "max_pixels"),
     usual={"net": (USUAL,), "out": "out/zoom"},
     help={
+        "pictures": "Files, folders (searched through) or 'globs'. Tiled files of any size are read window by window, "
+        "never whole.",
         "net": "A TNet that comes with fovea ('fovea models tnet'), or the file of a TNet, a Saccader or a "
-        "DRAM that you trained."
+        "DRAM that you trained.",
+        "glimpses": "Regions read of each picture; as the network usually does if not given, with --until at most so "
+        "many, and with a budget as many as it allows.",
+        "max_pixels": "Refuse larger pictures before decoding them, where they must be decoded whole.",
     },
-    epilog="Examples:  fovea zoom photo.jpg --glimpses 3  |  fovea zoom canvases/ --net tnet-digits --out zooms/",
+    epilog="Examples:  fovea zoom photo.jpg --glimpses 3  |  fovea zoom slide.tif --budget-ms 300 --levels 6  |  "
+    "fovea zoom canvases/ --net tnet-digits --until 0.95",
 )
 def zoom(asked: Asked) -> None:
     """Classify pictures from a few regions read closely: a line per picture, and a page of the descents."""
     asked.folder()
-    from fovea.glimpses import Route, zoom_steps
+    from fovea.glimpses import Route, demand_route, zoom_steps
+    from fovea.glimpses import asked as settings_of
     from fovea.networks import is_untrained, ours
     from fovea.pictures import gather
 
-    name, glimpses = asked.one("net"), asked.one("glimpses")
+    name = asked.one("net")
+    route = Route(asked.one("glimpses"), **{option: asked.values[option] for option in ROUTE})
+    demand_route(route)
     if "net" not in asked.typed and USUAL not in ours():
         raise BadChoice(
             f"no TNet for photographs comes with this fovea: train one (fovea train recipes/{USUAL}.toml) and name the "
@@ -36,7 +48,7 @@ def zoom(asked: Asked) -> None:
         say.print(f"by {name}")
     if asked.weights is None and not asked.untrained and is_untrained(name):
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
-    writer = asked.writer("zoom", network.settings(glimpses=glimpses))
+    writer = asked.writer("zoom", network.settings(**settings_of(route)))
     (pictures,) = asked.left(writer, [network], gather(asked.pictures))
-    steps = zoom_steps(network, pictures, Route(glimpses), max_pixels=asked.max_pixels)
+    steps = zoom_steps(network, pictures, route, max_pixels=asked.max_pixels)
     show(steps, writer, "zooming", asked)

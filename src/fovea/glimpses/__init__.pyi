@@ -9,4 +9,6 @@ from .walks import overview_alone as overview_alone
 from .walks import where_it_looked as where_it_looked
 from .walks import without_overview as without_overview
 from .zoom import Route as Route
+from .zoom import asked as asked
+from .zoom import demand_route as demand_route
 from .zoom import zoom_steps as zoom_steps

@@ -101,9 +101,14 @@ class ZoomAnswer(ShowsBoxes):
         return figure.draw(self)
 
     def view(self) -> View:
-        """The picture with what was read of it, with how many glimpses it took and how much was read."""
+        """The picture with what was read of it, how many glimpses it took, why no more, and how much was read."""
         number = f"{len(self.glimpses)} {'glimpse' if len(self.glimpses) == 1 else 'glimpses'}"
-        return figure.view(self, f"{number}, {self.cost.reading()}")
+        why = {
+            "sure": f"{self.certainty or 0:.2f} certain",
+            "budget": "the budget spent",
+            "nothing left": "nothing left to read",
+        }
+        return figure.view(self, ", ".join(filter(None, (number, why.get(self.stopped), self.cost.reading()))))
 
     def to_dict(self) -> dict[str, Any]:
         return {

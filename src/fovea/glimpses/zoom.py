@@ -61,12 +61,21 @@ def asked(route: Route) -> dict[str, float | str | None]:
     return {name: value for name, value in asdict(route).items() if value is not None or name == "glimpses"}
 
 
+def demand_route(route: Route) -> None:
+    """Refuses what is out of range, or would change nothing."""
+    demand_bounds(asdict(route))
+    unused = [name for name in asked(route) if name not in ("glimpses", "levels")]
+    if unused and (route.glimpses == 0 or route.levels == 1):
+        alone = "glimpses=0" if route.glimpses == 0 else "levels=1"
+        raise BadChoice(f"{alone} is the overview alone: {' and '.join(unused)} would change nothing; leave one out")
+
+
 @bounded
 def zoom_steps(
     network: Network, pictures: Inputs, route: Route = ROUTE, batch: int = 16, max_pixels: int = MAX_PIXELS
 ) -> Iterator[Step[ZoomAnswer]]:
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
-    demand_bounds(asdict(route))
+    demand_route(route)
     module, glimpses = glimpsing(network), route.glimpses
     if not route.usual:
         stepping(network, route)
