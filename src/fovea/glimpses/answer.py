@@ -49,22 +49,36 @@ class After:
 @dataclass(frozen=True)
 class WalkCost:
     macs: int
-    pixels_read: int  # of the picture, in all windows together
+    pixels_read: int  # decoded of a big file, each at the level it was decoded at; of any other picture, in windows
     pixels: int  # of the picture
     share: float  # of them, that was read at the finest resolution
     resolution: float  # which is that; 1 is the picture's own
+    pixels_in_windows: int = 0  # of the picture, in all windows together
+    tiles: int | None = None  # decoded of a big file
+    bytes_read: int | None = None  # of the file, where it was not read whole
+    bytes: int | None = None  # of the file
 
     def table(self) -> tuple[tuple[str, ...], ...]:
         """What was read, beside what reading all would have cost."""
+        pixels = round(self.share * self.pixels) if self.tiles is None else self.pixels_read
+        size = [] if self.bytes_read is None else [("bytes", f"{self.bytes_read:,}", f"{self.bytes:,}")]
         return (
             ("", "read", "all of it"),
-            ("pixels", f"{round(self.share * self.pixels):,}", f"{self.pixels:,}"),
+            ("pixels", f"{pixels:,}", f"{self.pixels:,}"),
+            *size,
             ("multiplications", f"{self.macs:,}", ""),
         )
 
     def reading(self) -> str:
+        if self.tiles is not None:
+            part = "" if self.bytes_read is None else f", {_size(self.bytes_read)} of {_size(self.bytes or 0)}"
+            return f"{100 * self.pixels_read / self.pixels:.2g} % of the picture's pixels decoded{part}"
         how = "at full resolution" if self.resolution == 1 else f"at {self.resolution:.2g} of full resolution"
         return f"{100 * self.share:.3g} % of the picture's pixels read {how}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,6 @@
 """A picture of a descent: where the network looked, what it saw there, and how its answer came about."""
 
 import math
-from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageDraw
 
 from fovea.basics import whole_pixels
-from fovea.pictures import smaller
+from fovea.pictures import Windows, fitting
 from fovea.results import Panel, Part, View, drawing, marks, spaced
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ COLORS = ("#bbbbbb", *marks.INKS)  # of the levels
 
 
 def draw(answer: "ZoomAnswer") -> Image.Image:
-    overview = _overview(answer.shown.image(), answer.glimpses)
+    overview = _overview(answer)
     left = drawing.grid([[overview], [_chart(answer, max(overview.width, NARROWEST))]], GAP)
     whole = drawing.grid([[left, _glimpses(answer, left.height)]], GAP) if answer.glimpses else left
     count = len(answer.glimpses)
@@ -42,9 +41,10 @@ def view(answer: "ZoomAnswer", words: str) -> View:
     read = (*([answer.overview] if answer.overview else []), *answer.glimpses)
 
     @cache
-    def pictures() -> list[Image.Image]:  # decoded once for all of them
-        image = answer.shown.image()
-        return [smaller(image, OVERVIEW), *(_as_read(image, glimpse) for glimpse in read)]
+    def pictures() -> list[Image.Image]:  # opened once for all of them
+        with answer.shown.windows() as source:
+            overview = source.read((0, 0, *source.size), fitting(source.size, OVERVIEW))
+            return [overview, *(_as_read(source, glimpse) for glimpse in read)]
 
     def picture(place: int) -> Image.Image:
         return pictures()[place]
@@ -72,11 +72,11 @@ def view(answer: "ZoomAnswer", words: str) -> View:
     )
 
 
-def _as_read(image: Image.Image, glimpse: "Glimpse") -> Image.Image:
+def _as_read(source: Windows, glimpse: "Glimpse") -> Image.Image:
     """With the detail that the network was shown, in the proportions that it has in the picture."""
     box, (width, height) = glimpse.visible, glimpse.pixels
     scale = max(width / (box[2] - box[0]), height / (box[3] - box[1]))
-    shrunk = image.resize(glimpse.pixels, Image.Resampling.BOX, box=box)
+    shrunk = source.read(box, glimpse.pixels, Image.Resampling.BOX)
     return shrunk.resize((max(round((box[2] - box[0]) * scale), 1), max(round((box[3] - box[1]) * scale), 1)))
 
 
@@ -92,11 +92,11 @@ def _about(glimpse: "Glimpse") -> str:
     )
 
 
-def _overview(image: Image.Image, glimpses: Sequence["Glimpse"]) -> Image.Image:
+def _overview(answer: "ZoomAnswer") -> Image.Image:
     """The picture with the boxes, the deeper ones thinner and on top, and their numbers."""
-    drawn = drawing.fitted(image, PICTURE, LEAST)
-    glimpses = sorted(glimpses, key=lambda glimpse: -glimpse.level)
-    boxes = [marks.scaled(whole_pixels(glimpse.visible, image.size), image.size, drawn.size) for glimpse in glimpses]
+    drawn = drawing.fitted(answer.shown.image(), PICTURE, LEAST)
+    glimpses = sorted(answer.glimpses, key=lambda glimpse: -glimpse.level)
+    boxes = [marks.scaled(whole_pixels(glimpse.visible, answer.size), answer.size, drawn.size) for glimpse in glimpses]
     marks.mark(
         drawn,
         [

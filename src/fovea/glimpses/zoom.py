@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import cast
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice, bounded, clipped, demand_bounds, demand_kinds
@@ -19,7 +19,7 @@ from fovea.glimpses.routes import followed, stepping
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Stepping, Walk
 from fovea.models.glimpsing import Route as Route
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
-from fovea.pictures import MAX_PIXELS, Decoded, Given, Picture, Placement, Prepare, Shown, decoded, gather
+from fovea.pictures import MAX_PIXELS, Counts, Given, Picture, Placement, Prepare, Shown, decoded, gather
 from fovea.results import Results, Step
 
 ROUTE = Route()
@@ -90,25 +90,31 @@ def zoom_steps(
             answers = _of_tensors(network, tensors, group.shown, route)
             yield Step(answers, group.skipped, group.done, group.total)
         return
-    prepare, given, skipped = _prepare(network), gather(cast(Iterable[Given], pictures)), list[tuple[str, str]]()
-    clock = [0.0]  # when the last picture was opened
+    prepare, skipped = _prepare(network), list[tuple[str, str]]()
+    given = [replace(picture, limit=max_pixels) for picture in gather(cast(Iterable[Given], pictures))]
     _count_ahead(network, len(prepare.mean), route)
 
-    def walked(image: Image.Image) -> ZoomAnswer:  # the picture, which may be large, is let go of with it
-        scene = PictureScene(Decoded(image), prepare, network.device, network.dtype, _antialias(network))
-        shown = Shown("", Placement.identity(*image.size), given[0])
-        return _walked(network, [scene], len(prepare.mean), [shown], route, clock[0])[0]
+    def walked(picture: Picture) -> ZoomAnswer:  # what is decoded of it, which may be large, is let go of with it
+        started = perf_counter()
+        with picture.windows() as source:
+            scene = PictureScene(source, prepare, network.device, network.dtype, _antialias(network))
+            shown = Shown(picture.name, Placement.identity(*source.size), picture)
+            (answer,) = _walked(network, [scene], len(prepare.mean), [shown], route, started)
+            return replace(answer, cost=_read(answer.cost, source.counts, picture))
 
-    def opened(source: object) -> Image.Image:
-        clock[0] = perf_counter()
-        return cast(Picture, source).read(max_pixels)
-
-    for place, answer in decoded(given, walked, skipped, read=opened):
-        shown = replace(answer.shown, name=given[place].name, picture=given[place])
-        yield Step([replace(answer, shown=shown)], skipped[:], place + 1, len(given))
+    for place, answer in decoded(given, walked, skipped, read=lambda picture: picture):
+        yield Step([answer], skipped[:], place + 1, len(given))
         skipped.clear()
     if skipped:
         yield Step([], skipped, len(given), len(given))
+
+
+def _read(cost: WalkCost, counts: Counts | None, picture: Picture) -> WalkCost:
+    """What was decoded of a big file, beside what reading all of it would have been."""
+    if counts is None or not isinstance(picture.source, Path):
+        return cost
+    size = picture.source.stat().st_size
+    return replace(cost, pixels_read=counts.pixels, tiles=counts.tiles, bytes_read=counts.bytes, bytes=size)
 
 
 def _of_tensors(network: Network, tensors: Tensor, shown: Sequence[Shown], route: Route) -> list[ZoomAnswer]:
@@ -211,7 +217,7 @@ def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Sho
             for place, (row, sure) in enumerate(zip(after[i], certain[i], strict=True))
         ]
         pixels = counted.size[0] * counted.size[1]
-        cost = WalkCost(work, counted.pixels(i), pixels, counted.share(i), counted.resolution)
+        cost = WalkCost(work, counted.pixels(i), pixels, counted.share(i), counted.resolution, counted.pixels(i))
         named, overview = replace(picture, predictions=best[i]), None if first else read[0]
         answer = network.label(int(label[i])), float(share[i])
         made = ZoomAnswer(named, *answer, tuple(then), overview, tuple(read[1 - first :]), cost, note)

@@ -23,9 +23,11 @@ from .footage import Frame as Frame
 from .footage import library as library
 from .footage import lost as lost
 from .footage import survey as survey
+from .gathering import Decoded as Decoded
 from .gathering import Given as Given
 from .gathering import Kept as Kept
 from .gathering import Picture as Picture
+from .gathering import Windows as Windows
 from .gathering import expand as expand
 from .gathering import files_of as files_of
 from .gathering import gather as gather
@@ -47,11 +49,10 @@ from .reading import decoded as decoded
 from .reading import made_of as made_of
 from .reading import read_all as read_all
 from .shown import PHOTOGRAPH as PHOTOGRAPH
-from .shown import Decoded as Decoded
 from .shown import Shown as Shown
-from .shown import Windows as Windows
 from .shown import about as about
 from .shown import facts as facts
+from .shown import fitting as fitting
 from .shown import smaller as smaller
 from .transforms import Interpolation as Interpolation
 from .transforms import Prepare as Prepare

@@ -7,23 +7,24 @@ import warnings
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import BadChoice, BadPicture, nearest
-from fovea.pictures.big import BigPicture, is_big, open_big
+from fovea.pictures.big import BigPicture, Counts, is_big, open_big
 from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
 
+Box: TypeAlias = tuple[int, int, int, int]  # x0 y0 x1 y1, half open
 SMALL = 64 << 20  # bytes of a file that is read before it is decoded: decoders hide what goes wrong in reading
 RECENT = 32_000_000  # pixels of all those decoded last that are kept: 128 MB at most
 NEAR = 200  # names in a folder that a wrong one is compared with
@@ -60,12 +61,46 @@ class Recent:
 recent = Recent()
 
 
+class Windows(Protocol):
+    """A picture that windows are read from: one in memory, or a file too large to load."""
+
+    @property
+    def size(self) -> tuple[int, int]: ...  # width, height
+
+    @property
+    def counts(self) -> Counts | None: ...  # of what was read so far, where that is not all
+
+    def read(self, box: Box, size: tuple[int, int], resample: Image.Resampling = ...) -> Image.Image: ...
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A picture in memory, upright and RGB."""
+
+    image: Image.Image
+    counts: None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.image.size
+
+    def read(
+        self,
+        box: Box,
+        size: tuple[int, int],
+        resample: Image.Resampling = Image.Resampling.BILINEAR,
+    ) -> Image.Image:
+        part = self.image if box == (0, 0, *self.size) else self.image.crop(box)  # no copy of all of it
+        return part.resize(size, resample)
+
+
 @dataclass(frozen=True)
 class Picture:
     """Where a picture comes from, or why there is none. It is decoded when asked for and not kept for long."""
 
     name: str
     source: Path | Image.Image | NDArray[np.generic] | BadPicture | Callable[[], Image.Image]
+    limit: int = MAX_PIXELS  # pixels from which on it is not decoded whole
     stamps: list[Stamp] = field(default_factory=list, repr=False, compare=False)  # of the file when it was first read
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
@@ -87,6 +122,16 @@ class Picture:
         if not isinstance(self.source, Path) or not is_big(self.source, max_pixels):
             return None
         return open_big(self.source, stamps=self.stamps)
+
+    @contextmanager
+    def windows(self, max_pixels: int | None = None) -> Iterator[Windows]:
+        """Opened to be read window by window, or decoded where that is how its file is read."""
+        big = self.big(self.limit)
+        if big is None:
+            yield Decoded(self.read(self.limit if max_pixels is None else max_pixels))
+            return
+        with big:
+            yield big
 
     def again(self) -> Image.Image | None:
         """As a page shows it, where it is kept and its file is what it was; BadPicture where that is not."""

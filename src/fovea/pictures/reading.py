@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from PIL import Image
 
@@ -25,10 +25,10 @@ class Readable(Protocol):
 
 def decoded(
     sources: Sequence[Readable],
-    make: Callable[[Image.Image], T],
+    make: Callable[[Any], T],
     skipped: list[tuple[str, str]],
     threads: int = 1,
-    read: Callable[[Readable], Image.Image] = lambda source: source.read(),
+    read: Callable[[Any], Any] = lambda source: source.read(),
 ) -> Iterator[tuple[int, T]]:
     """What `make` gives for every picture that can be read, with its place among all; the others go to `skipped`."""
 
@@ -42,9 +42,9 @@ def decoded(
 
 def made_of(
     sources: Sequence[Readable],
-    make: Callable[[Image.Image], T],
+    make: Callable[[Any], T],
     threads: int = 1,
-    read: Callable[[Readable], Image.Image] = lambda source: source.read(),
+    read: Callable[[Any], Any] = lambda source: source.read(),
     most: int = 0,
 ) -> Iterator[T | BadPicture]:
     """What `make` gives for every picture, or why it cannot be read; at least `most` of them are made ahead."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, ove
 
 from PIL import Image
 
-from fovea.basics import whole_pixels
 from fovea.pictures import Shown, tell_skipped
 from fovea.results.drawing import Size
 from fovea.results.views import Panel, View
@@ -185,6 +184,5 @@ class ShowsBoxes(Shows):
         return self.shown.name
 
     def crops(self: Any) -> list[Image.Image]:
-        """The boxes, cut out of the user's own picture."""
-        image = self.shown.image()
-        return [image.crop(whole_pixels(box, image.size)) for box in self.boxes]
+        """The boxes, cut out of the user's own picture; those of a big file shrunk where they are large."""
+        return self.shown.parts(self.boxes)
