@@ -19,7 +19,15 @@ def test_one_page_with_everything_in_it(lite0: fovea.Network, tmp_path: Path) ->
     assert text.count('"method":"gradcam"') == 2 * len(PHOTOGRAPHS)  # of two classes
     assert text.count("<mark>") == len(SENTENCES)
     assert "every cell sees the whole input" in text  # what such patches do not say
-    for words in ("tiger cat", "espresso", "cam", "gradcam-abs", "rank correlation", "in bare forwards", "glimpse 4, level 3, in "):
+    for words in (
+        "tiger cat",
+        "espresso",
+        "cam",
+        "gradcam-abs",
+        "rank correlation",
+        "in bare forwards",
+        "glimpse 4, level 3, in ",
+    ):
         assert words in text
 
 
