@@ -141,7 +141,7 @@ class Route:
         return self.budget_ms is not None or self.budget_macs is not None
 
 
-class Descent(Protocol):
+class Walking(Protocol):
     """A walk through one picture that goes on thing by thing."""
 
     @property
@@ -165,7 +165,7 @@ class Stepping(Glimpsing, Protocol):
         ...
 
     def descend(self, scene: Scene, route: Route) -> Any:
-        """A Descent with nothing read yet, of a scene of one picture."""
+        """A Walking with nothing read yet, of a scene of one picture."""
         ...
 
     def advance(self, descents: Sequence[Any]) -> None:
@@ -181,7 +181,7 @@ class Certainty(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("rule", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("rule", torch.zeros(2))
 
     @property
     def calibrated(self) -> bool:
