@@ -24,13 +24,16 @@ def calibrate_network(asked: Asked) -> None:
         raise BadChoice(f"--out is the file of the calibrated network, NAME.safetensors; got {asked.out}")
     network = asked.network()
     with bar("calibrating") as advance:
+        import torch
+
         from fovea.glimpses.calibration import calibrate
         from fovea.measures.figures import Figures
 
         data = asked.dataset(network.labels)
         result = calibrate(network, data, batch=asked.batch, progress=advance)
     tell_skipped(result.skipped)
-    network.save(asked.out)
+    floats = [value for value in network.module.parameters() if value.is_floating_point()]
+    network.save(asked.out, half=all(torch.equal(value, value.half().to(value)) for value in floats))  # as it came
     for name, before, now in (("NLL", result.nll_before, result.nll), ("ECE", result.ece_before, result.ece)):
         say.print(f"{name} over {result.pictures} pictures: {before:.4f} before, {now:.4f} now")
     say.print(f"calibrated: {asked.out}")

@@ -97,7 +97,7 @@ def fit(after: Tensor, labels: Tensor) -> list[float]:
             scaled = after / (numbers[0] + numbers[1] * share).exp()[None, :, None]
             value = torch.nn.functional.cross_entropy(scaled.flatten(0, 1), truth)
             (slope,) = torch.autograd.grad(value, numbers)
-        return float(value), slope.numpy()
+        return value.item(), slope.numpy()
 
     found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-WIDEST, WIDEST)] * 2)
     return [float(number) for number in found.x]
