@@ -61,13 +61,14 @@ class WalkCost:
     def reading(self) -> str:
         if self.tiles is not None:
             part = "" if self.bytes_read is None else f", {_size(self.bytes_read)} of {_size(self.bytes or 0)}"
-            return f"{100 * self.pixels_read / self.pixels:.2g} % of the picture's pixels decoded{part}"
+            return f"{100 * self.pixels_read / self.pixels:.3g} % of the picture's pixels decoded{part}"
         how = "at full resolution" if self.resolution == 1 else f"at {self.resolution:.2g} of full resolution"
         return f"{100 * self.share:.3g} % of the picture's pixels read {how}"
 
 
 def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
+    number, unit = (count / 1e3, "kB") if count < 1e6 else (count / 1e6, "MB") if count < 1e9 else (count / 1e9, "GB")
+    return f"{number:.3g} {unit}"
 
 
 @dataclass(frozen=True, repr=False)
