@@ -91,14 +91,16 @@ def _costs(answer: "ZoomAnswer") -> tuple[tuple[str, ...], ...]:
         else (cost.pixels_read, "decoded")
     )
     rows = [
-        (f"pixels {how}".strip(), f"{pixels:,} ({100 * pixels / cost.pixels:.2g} %)", f"{cost.pixels:,}"),
+        (f"pixels {how}".strip(), f"{pixels:,} ({100 * pixels / cost.pixels:.3g} %)", f"{cost.pixels:,}"),
         ("tiles", f"{cost.tiles or 0:,}", ""),
         ("bytes", f"{cost.bytes_read or 0:,}", f"{cost.bytes or 0:,}"),
         ("multiplications", _short(cost.macs), _all_macs(answer)),
         ("milliseconds", f"{answer.ms or 0:,.0f}", ""),
         ("stopped", answer.why, ""),
+        ("note", answer.note, ""),
     ]
-    known = (True, cost.tiles is not None, cost.bytes_read is not None, True, answer.ms is not None, bool(answer.why))
+    told = cost.tiles is not None, cost.bytes_read is not None, True, answer.ms is not None
+    known = True, *told, bool(answer.why), bool(answer.note)
     return ("", "read", "reading all"), *(row for row, there in zip(rows, known, strict=True) if there)
 
 
