@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fovea.basics import BadChoice, BadPicture, nearest
-from fovea.pictures.big import BigPicture, Counts, is_big, open_big
+from fovea.pictures.big import SUFFIXES, BigPicture, Counts, big_of
 from fovea.pictures.decoding import FORMATS, MAX_PIXELS, Stamp, as_bad_picture, decode, from_array, opened, upright
 
 Box: TypeAlias = tuple[int, int, int, int]  # x0 y0 x1 y1, half open
@@ -119,9 +119,7 @@ class Picture:
 
     def big(self, max_pixels: int = MAX_PIXELS) -> BigPicture | None:
         """Opened to be read window by window, where that is how its file is read; None: it is decoded whole."""
-        if not isinstance(self.source, Path) or not is_big(self.source, max_pixels):
-            return None
-        return open_big(self.source, stamps=self.stamps)
+        return big_of(self.source, max_pixels, self.stamps) if isinstance(self.source, Path) else None
 
     @contextmanager
     def windows(self, max_pixels: int | None = None) -> Iterator[Windows]:
@@ -255,7 +253,7 @@ def is_picture_name(path: Path) -> bool:
 
 @lru_cache
 def _suffixes() -> frozenset[str]:
-    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS)
+    return SUFFIXES.union(suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS)
 
 
 def tell_skipped(any_read: bool, skipped: Sequence[tuple[str, str]], stacklevel: int = 3) -> None:

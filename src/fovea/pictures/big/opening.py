@@ -6,32 +6,87 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from fovea.basics import BadPicture
+from fovea.pictures.big.directories import MAGIC, Directory, Tag
 from fovea.pictures.big.picture import BigPicture
-from fovea.pictures.big.source import Source, counted
-from fovea.pictures.big.tiff import MAGIC, TiffSource, directories
+from fovea.pictures.big.plain import PlainSource
+from fovea.pictures.big.raster import RasterSource, driver_of
+from fovea.pictures.big.slide import SUFFIXES, VENDORS, SlideSource
+from fovea.pictures.big.source import CountedFile, Source, counted
+from fovea.pictures.big.tiff import Packed, TiffSource, stored_levels
 from fovea.pictures.decoding import MAX_PIXELS, Stamp, as_bad_picture, open_lazily, opened
 
 CACHE = 64 << 20  # bytes of decoded tiles that are kept
+NEEDS = ("imagecodecs", "openslide", "rasterio", "pyvips")
 
 
 def is_big(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> bool:
-    """Whether a file is read window by window, by its header alone: tiles, stored levels, or over the size limit."""
-    path = Path(path)
-    with suppress(BadPicture), as_bad_picture(str(path)), counted(path) as file:
-        if file.read(0, min(4, file.size)) in MAGIC:
-            first = next(directories(file), None)
-            return first is not None and (first.tiled or first.size[0] * first.size[1] > max_pixels)
-    with suppress(BadPicture), as_bad_picture(str(path)), opened(path) as plain, open_lazily(plain) as image:
-        return image.width * image.height > max_pixels
-    return False
+    """Whether a file is read window by window, by its header alone: a slide, tiles, stored levels, or more pixels than
+    are decoded whole."""
+    return _kind(Path(path), max_pixels) is not None
+
+
+def big_of(path: Path, max_pixels: int, stamps: list[Stamp]) -> BigPicture | None:
+    """Opened, where it is read window by window; without the packages for it, only what cannot be decoded whole."""
+    kind = _kind(path, max_pixels)
+    if kind is None or (kind == "tiles" and _missing()):
+        return None
+    return open_big(path, stamps=stamps)
 
 
 def open_big(path: str | os.PathLike[str], cache: int = CACHE, stamps: list[Stamp] | None = None) -> BigPicture:
     """A picture that is read window by window; BadPicture says why not, and what to do."""
     path = Path(path)
-    if importlib.util.find_spec("imagecodecs") is None:
-        raise BadPicture(f"{path} is read in tiles by packages that are not installed: pip install 'fovea[big]'")
     with ExitStack() as stack, as_bad_picture(str(path)):
         file = stack.enter_context(counted(path, stamps))
-        source: Source = TiffSource(file)
+        if _missing():
+            raise BadPicture(f"{path} is read in parts by packages that are not installed: pip install 'fovea[big]'")
+        source = _source(file, stack)
         return BigPicture(str(path), source, cache, stack.pop_all())
+
+
+def _missing() -> bool:
+    return any(importlib.util.find_spec(name) is None for name in NEEDS)
+
+
+def _kind(path: Path, max_pixels: int) -> str | None:
+    """`large`: it cannot be decoded whole; `tiles`: it need not; None: it is an ordinary picture, or none at all."""
+    if path.suffix.lower() in SUFFIXES:
+        return "large"
+    with suppress(BadPicture), as_bad_picture(str(path)), opened(path) as plain:
+        head = plain.read(16)
+        plain.seek(0)
+        if head[:4] in MAGIC:
+            stored = stored_levels(CountedFile(path, plain))
+            width, height = stored[0].size
+            tiles = "tiles" if len(stored) > 1 or stored[0].tiled else None
+            return "large" if width * height > max_pixels else tiles
+        with suppress(BadPicture), as_bad_picture(str(path)), open_lazily(plain) as image:
+            return "large" if image.width * image.height > max_pixels else None
+        return "large" if driver_of(head) else None
+    return None
+
+
+def _source(file: CountedFile, stack: ExitStack) -> Source:
+    path, head = file.path, file.read(0, min(16, file.size))
+    if head[:4] in MAGIC:
+        first = stored_levels(file)[0]
+        if path.suffix.lower() in SUFFIXES - {".svs"} or _by_vendor(first):
+            with suppress(BadPicture):
+                return SlideSource(file)
+        try:
+            return TiffSource(file)
+        except Packed:
+            with suppress(Exception):
+                return RasterSource(file, "GTiff", stack)
+            raise
+    if path.suffix.lower() in SUFFIXES:
+        return SlideSource(file)
+    if driver := driver_of(head):
+        return RasterSource(file, driver, stack)
+    with opened(path) as plain, open_lazily(plain) as image:
+        return PlainSource(file, image)
+
+
+def _by_vendor(first: Directory) -> bool:
+    tags = (Tag.DESCRIPTION, Tag.MAKE, Tag.MODEL, Tag.SOFTWARE, Tag.XMP)
+    return any(VENDORS.search(first.text(tag)) for tag in tags if tag in first.entries)

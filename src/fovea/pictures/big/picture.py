@@ -78,8 +78,7 @@ class Tiles:
         return tile
 
     def _keep(self, key: Key, tile: Pixels) -> None:
-        level = self.source.levels[key[0]]
-        self.pixels += level.tile_width * min(level.tile_height, level.height - key[2] * level.tile_height)
+        self.pixels += tile.shape[0] * tile.shape[1]
         self.count += 1
         self._kept[key], self._bytes = tile, self._bytes + tile.nbytes
         while self._bytes > self.limit and self._kept:
@@ -100,7 +99,8 @@ class BigPicture:
         self.bands, self.bits = source.bands, source.bits
         full = source.levels[0]
         self._scales = [
-            (_factor(full.width, level.width), _factor(full.height, level.height)) for level in source.levels
+            level.scale or (_factor(full.width, level.width), _factor(full.height, level.height))
+            for level in source.levels
         ]
 
     @property
@@ -126,7 +126,15 @@ class BigPicture:
 
     @cached_property
     def _georeference(self) -> tuple[str | None, tuple[float, ...] | None]:
-        return self._source.georeference()
+        with as_bad_picture(self.name):
+            crs, transform = self._source.georeference()
+        if transform is None or self._turn is None:
+            return crs, transform
+        a, b, c, d, e, f = transform
+        full, (across, down) = self._source.levels[0], FLIPS[self._turn]
+        a, b, c, d, e, f = (-a, b, c + a * full.width, -d, e, f + d * full.width) if across else (a, b, c, d, e, f)
+        a, b, c, d, e, f = (a, -b, c + b * full.height, d, -e, f + e * full.height) if down else (a, b, c, d, e, f)
+        return crs, (b, a, c, e, d, f) if self._turn in SIDEWAYS else (a, b, c, d, e, f)
 
     def read(
         self, box: Box, size: tuple[int, int], resample: Image.Resampling = Image.Resampling.BILINEAR

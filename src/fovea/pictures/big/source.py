@@ -18,6 +18,9 @@ MAX_TILE = 1 << 25  # pixels of a tile or strip that is decoded whole: 100 MB as
 Pixels = NDArray[np.uint8]  # h,w,3 or h,w: RGB or gray
 
 
+Georeference = tuple[str | None, tuple[float, ...] | None]  # a coordinate system, and x y of pixels as in Affine
+
+
 def advice(path: Path) -> str:
     return f"make a copy with tiles and levels: fovea pyramid {path.name} out.tif"
 
@@ -30,6 +33,7 @@ class Level:
     height: int
     tile_width: int
     tile_height: int
+    scale: tuple[float, float] | None = None  # full-resolution pixels per stored one, where the file says so
 
 
 class Source(Protocol):
@@ -47,7 +51,7 @@ class Source(Protocol):
         """Of the file, read so far; None where nobody can tell."""
         ...
 
-    def georeference(self) -> tuple[str | None, tuple[float, ...] | None]: ...
+    def georeference(self) -> Georeference: ...
 
 
 class CountedFile:
@@ -84,3 +88,53 @@ class CountedFile:
 def counted(path: Path, stamps: list[Stamp] | None = None) -> Iterator[CountedFile]:
     with opened(path, stamps=stamps) as file:
         yield CountedFile(path, file)
+
+
+class Metered:
+    """Counts the bytes that a library reads by itself, as the system counts them for the thread that calls it; None on
+    systems that do not."""
+
+    def __init__(self) -> None:
+        self._count: int | None = 0
+        self._counting = threading.Lock()
+
+    @property
+    def bytes(self) -> int | None:
+        return self._count
+
+    @contextmanager
+    def metered(self) -> Iterator[None]:
+        before = _accounts()
+        yield
+        after = _accounts()
+        with self._counting:
+            if self._count is not None:
+                self._count = self._count + _rchar(after) - _rchar(before) - len(before) if before and after else None
+
+
+def _accounts() -> bytes:
+    try:
+        return Path("/proc/thread-self/io").read_bytes()
+    except OSError:
+        return b""
+
+
+def _rchar(accounts: bytes) -> int:
+    return int(accounts.split()[1])
+
+
+def as_eight_bits(values: NDArray[np.generic], extra: tuple[int, ...] = (2,)) -> Pixels:
+    """Gray or RGB of 8 bits out of h,w,bands, as every picture is decoded: 16 bits over 257, alpha on white. `extra` is
+    TIFF's: 0 no alpha, 1 alpha that the colors are multiplied by already, 2 alpha."""
+    if values.dtype.itemsize == 2:
+        values = np.rint(np.arange(65536) / 257).astype(np.uint8)[values]
+    eight = values.astype(np.uint8, copy=False)
+    bands = eight.shape[2]
+    color = eight[..., :3] if bands >= 3 else eight[..., 0]
+    alpha = extra[-1] if extra else 2
+    if bands in (1, 3) or alpha == 0:
+        return color
+    over = eight[..., -1:] if bands == 4 else eight[..., -1]
+    if alpha != 1:
+        color = (color * over.astype(np.uint32) + 127) // 255
+    return np.minimum(color + (255 - over.astype(np.uint32)), 255).astype(np.uint8)

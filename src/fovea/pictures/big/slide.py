@@ -1,0 +1,51 @@
+"""Whole-slide formats that are no plain TIFF, read by OpenSlide."""
+
+import re
+
+import numpy as np
+from PIL import Image
+
+from fovea.basics import BadPicture
+from fovea.pictures.big.source import CountedFile, Georeference, Level, Metered, Pixels
+
+SUFFIXES = frozenset((".svs", ".ndpi", ".scn", ".mrxs", ".vms", ".vmu", ".bif", ".svslide", ".czi"))
+# TIFF files whose pictures are not what the first of their directories says: by their descriptions and makers
+VENDORS = re.compile(r"leica-microsystems|hamamatsu|philips|iscan|ventana|trestle", re.IGNORECASE)
+TILE, CACHE = 256, 16 << 20  # of a level that tells no tiles; bytes that OpenSlide keeps for itself
+
+
+class SlideSource(Metered):
+    orientation, bands, bits = 1, 3, 8
+
+    def __init__(self, file: CountedFile) -> None:
+        import openslide
+
+        super().__init__()
+        self._file, path = file, file.path
+        with self.metered():
+            try:
+                self._slide = slide = openslide.OpenSlide(path)
+            except openslide.OpenSlideUnsupportedFormatError:
+                raise BadPicture(f"{path} is no slide in a format that can be read") from None
+        slide.set_cache(openslide.OpenSlideCache(CACHE))
+        tiles = [
+            [int(slide.properties.get(f"openslide.level[{k}].tile-{side}", TILE)) for side in ("width", "height")]
+            for k in range(slide.level_count)
+        ]
+        self._scales = slide.level_downsamples
+        self.levels = tuple(
+            Level(size[0], size[1], tile[0], tile[1], (scale, scale))
+            for size, tile, scale in zip(slide.level_dimensions, tiles, self._scales, strict=True)
+        )
+
+    def tile(self, level: int, column: int, row: int) -> Pixels:
+        stored, scale = self.levels[level], self._scales[level]
+        left, top = column * stored.tile_width, row * stored.tile_height
+        size = min(stored.tile_width, stored.width - left), min(stored.tile_height, stored.height - top)
+        with self.metered():
+            part = self._slide.read_region((round(left * scale), round(top * scale)), level, size)
+        self._file.refuse_changed()
+        return np.asarray(Image.alpha_composite(Image.new("RGBA", size, "white"), part).convert("RGB"))
+
+    def georeference(self) -> Georeference:
+        return None, None
