@@ -4,8 +4,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.models.localstream import LocalStream, Recurrent
-from fovea.models.selfattention import SelfAttention
+from fovea.models.localstream import LocalStream, Recurrent, SelfAttention
 from fovea.models.trunks import Trunk
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions
 from fovea.networks import Network

@@ -85,6 +85,8 @@ def test_nothing_loads_it_not_even_drawing(
     results[0].draw()
     results[0].crops()
     results.save(tmp_path / "out")
+    assert [row[0] for row in results[0].view().table[1:4]] == ["pixels decoded", "tiles", "bytes"]
+    assert list(tmp_path.glob("out/index_files/openseadragon*.js"))  # the page zooms into it
     assert max(sizes) <= 1_440_000 < results[0].cost.pixels  # what is drawn at most
     assert max(sizes[:7]) <= 300 * 300  # and what is looked at
 

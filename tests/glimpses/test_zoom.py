@@ -116,6 +116,30 @@ def test_what_it_costs() -> None:
     assert "50 % of the picture's pixels read at 0.5 of full resolution" in answer.line()
 
 
+def test_the_page_shows_what_was_read_as_it_was_read() -> None:
+    (answer,) = fovea.zoom(quarters(), picture(), glimpses=2)
+    view = answer.view()
+    assert (view.size, view.deep) == ((16, 8), False)
+    assert [(part.name, part.box, part.panel, part.level) for part in view.parts] == [
+        ("overview", (0, 0, 16, 8), 1, 1),
+        ("1", (8, 0, 16, 4), 2, 2),
+        ("2", (0, 4, 8, 8), 3, 2),
+    ]
+    assert [part.share for part in view.parts] == [after.answer for after in answer.after]
+    assert [part.ahead for part in view.parts] == ["dark", "", ""]
+    whole, overview, white, gray = view.pictures()
+    assert whole.size == (16, 8)
+    assert overview.size == white.size == gray.size == (8, 4)  # read at 4 x 4, in their proportions
+    assert [glimpse.pixels for glimpse in answer.glimpses] == [(4, 4), (4, 4)]
+    assert {image.getpixel((3, 2)) for image in (white, gray)} == {(255, 255, 255), (102, 102, 102)}
+    assert "8 x 4 pixels at 8, 0, read at 4 x 4. Alone it says light" in view.panels[2].caption
+    assert view.table == (
+        ("", "read", "reading all"),
+        ("pixels at 0.5 of full resolution", "64 (50 %)", "128"),
+        ("multiplications", "6", "about 16"),
+    )
+
+
 def test_a_count_is_made_once_for_all_pictures_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     network, walks = quarters(), []
     walk = Quarters.walk

@@ -20,7 +20,7 @@ import fovea.cli
 from fovea.basics import FoveaError, printable
 from fovea.data import open_data, open_sentences, open_vectors
 from fovea.networks import hash_of
-from fovea.patches.patching import extract
+from fovea.patches import extract
 from fovea.pictures import read_clip
 from fovea.results import read as read_results
 from fovea.training.loop import train

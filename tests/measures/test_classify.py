@@ -14,8 +14,7 @@ from checks import left_as_found, raises, refused
 from conftest import Through
 from fovea.basics import interval
 from fovea.data import DataSet, Sample, Unreadable
-from fovea.measures.classify import taken_for
-from fovea.measures.confusion import Confusion
+from fovea.measures.classify import Confusion, taken_for
 from fovea.networks import match, rank_of
 from fovea.pictures import Prepare
 

@@ -11,8 +11,7 @@ from checks import refused
 from fovea import BadChoice
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_sources
-from fovea.patches import Opened, Scored, Shape
-from fovea.patches.patching import Patches
+from fovea.patches import Opened, Patches, Scored, Shape
 
 BLACK = Pixels(np.zeros((10, 20), dtype=np.uint8))
 

@@ -16,7 +16,7 @@ from conftest import Through
 from fovea.basics import DoesNotApply, Listener, listening
 from fovea.data import Box, DataSet, Pixels, Sample
 from fovea.heatmaps import Aim, Finding, Look, usual
-from fovea.measures import trust_figure
+from fovea.measures import trust
 from fovea.measures.figures import Figures
 from fovea.measures.trust_maps import Part
 from fovea.measures.trust_rules import Measured, advise, compare
@@ -343,11 +343,11 @@ def test_the_same_maps_are_no_rivals() -> None:
 
 
 def test_the_figure_shows_every_measure_and_the_recommended_method(found: Figures) -> None:
-    sheet = trust_figure.draw(found)
+    sheet = trust.draw(found)
     titles = [panel.get_title().partition("\n")[0] for panel in sheet.axes]
     assert titles[:3] == ["localization", "insertion", "deletion"]
-    assert len(titles) == len(trust_figure.PANELS)
+    assert len(titles) == len(trust.PANELS)
     bold = [one.get_text() for one in sheet.axes[0].get_yticklabels() if one.get_fontweight() == "bold"]
     assert bold == [found.details["recommended"]]
-    without = trust_figure.draw(measured(network(), squares(()), ["gradcam"], curve_pictures=2, steps=2))
+    without = trust.draw(measured(network(), squares(()), ["gradcam"], curve_pictures=2, steps=2))
     assert len(without.axes) == len(titles) - 1

@@ -11,8 +11,7 @@ import fovea
 from checks import refused
 from fovea.basics import BadNetwork
 from fovea.models.localizer import Localizer
-from fovea.models.localstream import LocalOptions, LocalStream
-from fovea.models.selfattention import SelfAttention, basis
+from fovea.models.localstream import LocalOptions, LocalStream, SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions, TwoStreamOutput, Views, add_local_stream
 from fovea.networks import Network

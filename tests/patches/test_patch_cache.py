@@ -22,8 +22,7 @@ from fovea import BadChoice, FoveaError, cli
 from fovea.basics import BadPicture
 from fovea.basics.database import writing
 from fovea.data import DataSet, Pixels, Sample, Unreadable, open_data, pictures_of
-from fovea.patches import cache, default_file
-from fovea.patches.patching import Patches, extract, open_source
+from fovea.patches import Patches, cache, default_file, extract, open_source
 from fovea.patches.sheet import sheet
 
 COUNT, BATCH = 13, 4

@@ -14,8 +14,7 @@ import fovea
 from fovea import BadChoice
 from fovea.networks import Network
 from fovea.networks import loading as zoo
-from fovea.patches import Opened, Shape, kinds, parsed, without_folders
-from fovea.patches.patching import open_source
+from fovea.patches import Opened, Shape, kinds, open_source, parsed, without_folders
 from fovea.pictures import Prepare
 
 AS_IT_IS = Prepare((10, 10), (0.0,) * 3, (1.0,) * 3, None, "nearest")

@@ -270,7 +270,7 @@ class Descent(Made):
 
     def view(self) -> View:
         base = super().view()
-        panels = [Panel(lambda ink=ink: Image.new("RGB", (40, 30), ink), f"about {ink}") for ink in INKS]
+        panels = [Panel(lambda ink=ink: Image.new("RGB", (200, 150), ink), f"about {ink}") for ink in INKS]
         levels, ahead = (1, 2, 2, 3), ("", "cat", "", "")
         rows = enumerate(zip(QUARTERS.items(), levels, INKS, ahead, strict=True), 1)
         parts = [Part(name, box, at, level, ink, 0.2 * at, then) for at, ((name, box), level, ink, then) in rows]

@@ -13,7 +13,6 @@ from .boxes import whole_pixels as whole_pixels
 from .collecting import uncollected as uncollected
 from .database import Database as Database
 from .database import Format as Format
-from .devices import spelled_device as spelled_device
 from .errors import BadChoice as BadChoice
 from .errors import BadNetwork as BadNetwork
 from .errors import BadPicture as BadPicture
@@ -44,6 +43,7 @@ from .intervals import interval as interval
 from .intervals import interval_of_means as interval_of_means
 from .intervals import student as student
 from .kinds import demand_kinds as demand_kinds
+from .kinds import spelled_device as spelled_device
 from .later import Later as Later
 from .numbers import ANY as ANY
 from .numbers import BOUNDS as BOUNDS

@@ -1,13 +1,14 @@
 """What a door is given is of the kinds that it names, by its own annotations: checked once, before anything else."""
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from fovea.basics.errors import BadChoice, shown
+from fovea.basics.errors import BadChoice, nearest, shown
 
 WIDER: dict[Any, type] = {int: Integral, float: Real}  # numpy's numbers are numbers
 WORDS = {
@@ -18,6 +19,7 @@ WORDS = {
     types.NoneType: "None",
     Callable: "a function",
 }
+DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 
 
 def demand_kinds(door: Callable[..., Any], given: Mapping[str, Any], but: str = "") -> None:
@@ -56,3 +58,13 @@ def _flat(annotation: Any) -> list[Any]:
         return [kind for part in parts for kind in part] if all(parts) else []
     kind = annotation if origin is None else origin
     return [kind] if isinstance(kind, type) and kind not in (inspect.Parameter.empty, Iterable, Any) else []
+
+
+def spelled_device(given: object) -> str:
+    """One of DEVICES, with its number where there are several: cuda:1."""
+    text = str(given)
+    kind, colon, number = text.partition(":")
+    if kind not in DEVICES or (colon and (kind == "auto" or not re.fullmatch("[0-9]{1,3}", number))):
+        near = nearest(kind, DEVICES)
+        raise BadChoice(f"a device is {', '.join(DEVICES)}, or a numbered one, as cuda:1; got {shown(text)}{near}")
+    return text

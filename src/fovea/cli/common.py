@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -170,21 +170,28 @@ def show(
     asked: "Asked",
     instead: "Callable[[T], Sequence[str | Text]]" = lambda result: (),
 ) -> None:
-    """What every verb does: a line per result, or what is to be said instead; all of them into the writer's folder, and
-    to --json where it is asked.
+    """What every verb does: all results into the writer's folder, a line for each that is there, or what is to be said
+    instead; and to --json where it is asked.
 
     A result's `note` is told once, with how many have it. Exit status 1 when nothing was done.
     """
     notes: Counter[str] = Counter()
-    lines = Lines(asked.one_folder())
+    lines, waiting = Lines(asked.one_folder()), deque[Sequence[str | Text]]()
+
+    def tell(most: int) -> None:
+        while len(waiting) > most:
+            for words in waiting.popleft():
+                say.print(words)
+
     with writer, bar(doing) as advance:
         for step in steps:
             for result, line in zip(step.results, lines.of(step.results), strict=True):
-                for words in instead(result) or (line,):
-                    say.print(words)
+                waiting.append(instead(result) or (line,))
                 notes.update([note] if (note := getattr(result, "note", None)) else ())
             writer.add(step.results, step.skipped)
+            tell(writer.waiting)
             advance(step.done, step.total)
+    tell(0)
     for note, count in notes.items():
         warn.print(f"note on {count} result(s): {note}")
     finish(writer, asked.values.get("json"))

@@ -2,6 +2,7 @@
 
 import html
 import time
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -97,15 +98,15 @@ def _zoom(device: str) -> str:
     """TNet on canvases that are drawn here, from digits that come with scikit-learn and that it was not trained on."""
     canvases = open_data(CANVASES)
     answers = fovea.zoom(fovea.load("tnet-digits").to(device), [sample.source.read() for sample in canvases.samples])
-    figures = "".join(
-        figure(one.draw(), f"a {html.escape(canvases.labels[sample.label])}, read as {html.escape(one.label)}")
-        for sample, one in zip(canvases.samples, answers, strict=True)
+    drawn = "".join(
+        article_of(replace(answer, shown=replace(answer.shown, name=f"a {canvases.labels[sample.label]}")))
+        for sample, answer in zip(canvases.samples, answers, strict=True)
     )
     share = sum(answer.cost.share for answer in answers) / len(answers)
     return f"""<section><h2>Reading only what matters</h2>
 <p>One digit of 28 pixels among fragments of others, on a canvas of 896 x 896. TNet reads the whole canvas at a
 quarter of its resolution, then two windows at half and two at full resolution, each chosen by what was read before:
-{share:.0%} of the canvas at full resolution.</p>{figures}
+{share:.0%} of the canvas at full resolution. Click a box or a bar to see what was read there.</p>{drawn}
 <p class="dim">Your own: <code>fovea zoom scene.jpg --glimpses 4</code></p></section>"""
 
 

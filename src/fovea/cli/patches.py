@@ -9,7 +9,7 @@ from fovea.cli.glossary import writable
 
 if TYPE_CHECKING:
     from fovea.data import DataSet
-    from fovea.patches.patching import Extracted
+    from fovea.patches import Extracted
 
 
 @command(
@@ -38,7 +38,7 @@ def patches(asked: Asked) -> None:
     from fovea.data import pictures_of
     from fovea.measures.figures import Figures
     from fovea.networks import device_of
-    from fovea.patches.patching import extract, open_source
+    from fovea.patches import extract, open_source
 
     line = asked.one("source") + (f",fit={asked.fit_asked}" if asked.fit_asked else "")
     with bar(f"opening {line}"):

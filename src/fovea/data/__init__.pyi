@@ -1,14 +1,14 @@
 from .classes import imagenet_labels as imagenet_labels
 from .folders import open_folder as open_folder
 from .layouts import Layout as Layout
+from .layouts import demand_data as demand_data
 from .layouts import held_by as held_by
 from .layouts import holding as holding
 from .layouts import layout as layout
 from .layouts import open_data as open_data
+from .layouts import open_loosely as open_loosely
 from .layouts import opened as opened
-from .loose import demand_data as demand_data
-from .loose import open_loosely as open_loosely
-from .loose import pictures_of as pictures_of
+from .layouts import pictures_of as pictures_of
 from .megapixel import glyphs as glyphs
 from .megapixel import open_megapixel as open_megapixel
 from .mnist import read_idx as read_idx

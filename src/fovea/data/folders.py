@@ -27,9 +27,8 @@ def is_folder(folder: Path) -> bool:
 @layout("folder", about="one folder per class, below `train/`, `val/`, `test/` or not", recognizes="is_folder", turn=1)
 def open_folder(folder: Path, names: Sequence[str] | None = None, split: str | None = None) -> DataSet:
     """The class is its folder's place among `names`, or in sorted order, or its number when every folder is one.
-
-    boxes.csv beside the classes, or beside the splits (file,boxes; several rows or ';' for several boxes), gives boxes.
-    """
+    boxes.csv beside the classes, or beside the splits (file,boxes; several rows or ';' for several boxes), gives
+    boxes."""
     above = subfolders(folder)
     splits = [name for name in SPLITS if name in above and subfolders(folder / name)]
     if any(holds_pictures(folder / name) for name in above if splits and name not in splits):

@@ -100,10 +100,8 @@ def _from_folders(folder: Path, part: str, place: str, wnids: list[str], number:
 
 
 def _from_flat(folder: Path, part: str, place: str, number: dict[str, int]) -> Iterator[Sample]:
-    """Nothing but an index can tell the classes, so the XML are all read where there is no devkit.
-
-    A picture without a class cannot be used; it stays as one that cannot be read, so that it is reported.
-    """
+    """Nothing but an index can tell the classes, so the XML are all read where there is no devkit. A picture without a
+    class cannot be used; it stays as one that cannot be read, so that it is reported."""
     marked = _first(folder, BOXES, part) or place  # the archive of XML unpacks into val/ too
     truth = _truth(folder)
     rows = {wnid: {"split": part, "wnid": wnid} for wnid in number}

@@ -11,19 +11,21 @@ is made, not read.
 It `holds` pictures (a DataSet) unless it says texts (Sentences), sounds (Sounds) or clips (Shots).
 """
 
+import glob
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
-from fovea.basics import BOUNDS, REFERENCE, SEED, BadChoice, Entry, Registry, nearest
-from fovea.data.folds import only_folds
+from fovea.basics import BOUNDS, REFERENCE, SEED, BadChoice, Entry, Registry, nearest, within
 from fovea.data.options import CHOOSE, COMMON, numbers, parsed, typed, value_of
-from fovea.data.places import find, plain
-from fovea.data.samples import DataSet, Sample
+from fovea.data.places import at_home, called, find, plain
+from fovea.data.samples import UNLABELED, DataSet, Sample
+from fovea.pictures import Given, files_of, gather, is_picture_name
 
 SETS = {  # what a layout may hold: what it returns then, and what opens it
     "pictures": ("samples", "DataSet", "open_data"),
@@ -31,6 +33,7 @@ SETS = {  # what a layout may hold: what it returns then, and what opens it
     "sounds": ("sounds", "Sounds", "open_sounds"),
     "clips": ("moving", "Shots", "open_clips"),
 }
+FOLDS = 10
 
 
 @dataclass(frozen=True)
@@ -190,3 +193,56 @@ def _called(name: str) -> Entry | None:
 
 def _is_reference(name: str) -> bool:
     return REFERENCE.fullmatch(name) is not None
+
+
+def only_folds(data: DataSet, kept: Collection[int], seed: int = 0) -> DataSet:
+    """The samples of these folds. Which fold is a picture's follows from the seed, its class and its file's name, not
+    from where the folder lies; a picture that is added moves few others."""
+    within("a fold", max(kept, default=0), 0, FOLDS - 1)
+
+    def drawn(place: int) -> bytes:
+        sample = data.samples[place]
+        words = f"{seed}/{data.labels[sample.label]}/{Path(sample.name).name}"
+        return sha256(words.encode("utf-8", "surrogateescape")).digest()
+
+    by_class: dict[int, list[int]] = {}
+    for place in sorted(range(len(data)), key=drawn):
+        by_class.setdefault(data.samples[place].label, []).append(place)
+    fold: dict[int, int] = {}
+    for places in by_class.values():
+        fold |= {place: int((turn + 0.5) * FOLDS / len(places)) for turn, place in enumerate(places)}
+    samples: tuple[Sample, ...] = tuple(sample for i, sample in enumerate(data.samples) if fold[i] in kept)
+    return replace(data, samples=samples)
+
+
+def pictures_of(given: Given | Iterable[Given], name: str = "") -> DataSet:
+    """Files, folders, globs, PIL pictures or arrays; what cannot be read is found out when it is asked for."""
+    alone = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
+    name = name or (called(Path(alone)) if isinstance(alone, (str, Path)) else "pictures")
+    return DataSet(name, tuple(Sample(picture.name, 0, picture) for picture in gather(given)), UNLABELED)
+
+
+def open_loosely(given: Any, split: str | None = None, names: Sequence[str] | None = None) -> DataSet:
+    """What `open_data` opens, and pictures without labels where it would not: several files, a glob, a flat folder."""
+    if not isinstance(given, (str, Path)):
+        return pictures_of(given)
+    name, options = parsed(str(given))
+    if set(options) - {"limit"} or split is not None or not _is_loose(name):
+        return open_data(given, split, names)
+    data = pictures_of(name, called(at_home(name)))
+    limit = options.get("limit")
+    return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
+
+
+def _is_loose(name: str) -> bool:
+    path = at_home(name)
+    if path.is_dir():
+        return not is_laid_out(path) and bool(files_of(path, is_picture_name)[0])
+    return path.is_file() or glob.has_magic(name)
+
+
+def demand_data(given: str) -> None:
+    """Refuses data that is not there, without opening it."""
+    name, _ = parsed(given)
+    if not (_is_loose(name) or at_home(name).is_dir()):
+        demand_layout(given)

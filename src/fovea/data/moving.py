@@ -73,11 +73,9 @@ def make_moving(  # a public door: these are the options of --data moving:
     source: str = "mnist",
 ) -> Shots:
     """`count` clips of `frames` frames. A leg is about `step` pixels long; `noise` is the brightest of the background.
-
     `motions` are those to make, by number or name, as 0-7 or right-up+left-left. `source` is mnist, a folder with
     MNIST's files, or digits (scikit-learn's). split= train (the default) and test take their digits from the source's
-    own halves.
-    """
+    own halves."""
     part = splits_asked("moving", split or "train", ("train", "test"))[0]
     within("moving: count= times frames=", count * frames, 3, MOST)
     if min(canvas) < digit + 2 * FASTEST * step:

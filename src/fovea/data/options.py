@@ -19,10 +19,8 @@ LONGEST = 1000  # numbers in a list
 
 
 def parsed(given: str) -> tuple[str, dict[str, str]]:
-    """'name:key=value,key=value' in its parts; the name of a layout of the user's own is package.module:name.
-
-    A path that exists is taken as it is.
-    """
+    """'name:key=value,key=value' in its parts; the name of a layout of the user's own is package.module:name. A path
+    that exists is taken as it is."""
     if os.path.exists(at_home(given)):
         return given, {}
     own = re.match(rf"{REFERENCE.pattern}(?=:|$)", given)

@@ -105,10 +105,8 @@ def _members(shard: Path, wanted: set[str]) -> dict[str, Member | Unreadable] | 
 
 
 def _entries(file: IO[bytes], total: int) -> Iterator[tuple[str, int, int]]:
-    """Name, start and size of every ordinary file in a tar of `total` bytes.
-
-    tarfile would read what a header claims, however much that is, and go round in circles where a size is negative.
-    """
+    """Name, start and size of every ordinary file in a tar of `total` bytes. tarfile would read what a header claims,
+    however much that is, and go round in circles where a size is negative."""
     start, name = 0, ""
     while start + BLOCK <= total:
         file.seek(start)

@@ -48,9 +48,7 @@ def plain(name: str) -> str:
 
 def find(given: str, usual: Sequence[str], recognizes: Callable[[Path], bool], names: Sequence[str] = ()) -> Path:
     """The folder meant by a path, or by a name or its usual names below FOVEA_DATA; best one that is recognized.
-
-    `names` may be meant too, where there is none.
-    """
+    `names` may be meant too, where there is none."""
     path, root = at_home(given), home()
     entries = [entry.name for entry in os.scandir(root) if entry.is_dir()] if root and root.is_dir() else []
     tried = [path]

@@ -61,10 +61,8 @@ class Below:
 
 @dataclass(frozen=True)
 class Member:
-    """A file inside an uncompressed tar: any number of readers, none of which keeps it open.
-
-    It lies in the shard as a whole, so that reading takes no more memory than there are bytes.
-    """
+    """A file inside an uncompressed tar: any number of readers, none of which keeps it open. It lies in the shard as a
+    whole, so that reading takes no more memory than there are bytes."""
 
     shard: Path
     name: str
@@ -160,10 +158,8 @@ class DataSet:
         return replace(self, samples=kept)
 
     def with_boxes(self) -> "DataSet":
-        """The samples with boxes, all of which are read now.
-
-        One whose boxes cannot be read stays, as a picture that cannot be read: whoever iterates reports it.
-        """
+        """The samples with boxes, all of which are read now. One whose boxes cannot be read stays, as a picture that
+        cannot be read: whoever iterates reports it."""
         return replace(self, samples=tuple(sample for sample in map(_boxes_read, self.samples) if sample is not None))
 
     def read(self) -> Iterator[tuple[Sample, Image.Image | BadPicture]]:

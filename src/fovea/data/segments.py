@@ -40,12 +40,10 @@ def make_segments(
     side: Annotated[int, Bound(8, 4096)] = 256,
     seed: Annotated[int, SEED] = 0,
 ) -> Shots:
-    """Clips of `frames` frames from every stretch of `seconds` of a video, a path or below FOVEA_DATA.
-
-    split=train (the default): `count` clips, each frame drawn at random from a part of its own of the stretch.
-    split=test: as many as there are frames for, spread evenly, no frame twice. The frames kept have a shorter side of
-    at most `side` pixels.
-    """
+    """Clips of `frames` frames from every stretch of `seconds` of a video, a path or below FOVEA_DATA. split=train (the
+    default): `count` clips, each frame drawn at random from a part of its own of the stretch. split=test: as many as
+    there are frames for, spread evenly, no frame twice. The frames kept have a shorter side of at most `side`
+    pixels."""
     part = splits_asked("segments", split or "train", ("train", "test"))[0]
     if file is None:
         raise BadChoice("segments are of a video: segments:file=clip.mp4")

@@ -46,10 +46,8 @@ def make_sounds(
     length: Annotated[int, Bound(round(2000 * LONGEST), 600_000)] = 2000,
     snr: Annotated[int, Bound(-20, 100)] = -3,
 ) -> "Sounds":
-    """`count` sounds of `length` milliseconds, split=train (the default) or test, no sound being in both.
-
-    The event is from `snr` to `snr` + 15 dB louder than the rest while it lasts.
-    """
+    """`count` sounds of `length` milliseconds, split=train (the default) or test, no sound being in both. The event is
+    from `snr` to `snr` + 15 dB louder than the rest while it lasts."""
     part = splits_asked("sounds", split or "train", ("train", "test"))[0]
     within("sounds: samples, rate= times length= / 1000,", rate * length // 1000, RATE, MOST)
     scene = Scene(part, seed, rate, rate * length // 1000, snr)

@@ -35,11 +35,9 @@ class Vectors:
 
 
 def open_vectors(given: str | Path, words: Iterable[str], missing: Missing = "random", seed: int = 0) -> Vectors:
-    """The vectors of these words, from a file, or from the one in a folder given by path or by name below FOVEA_DATA.
-
-    A word that the file lacks gets a random vector, uniform within ±0.25, that follows from the seed and the word alone
-    (`missing="random"`, as in Kim 2014), or none (`missing="unknown"`: it is encoded as row 1).
-    """
+    """The vectors of these words, from a file, or from the one in a folder given by path or by name below FOVEA_DATA. A
+    word that the file lacks gets a random vector, uniform within ±0.25, that follows from the seed and the word alone
+    (`missing="random"`, as in Kim 2014), or none (`missing="unknown"`: it is encoded as row 1)."""
     if missing not in ("random", "unknown"):
         raise BadChoice(f"missing is random or unknown; got {missing!r}{nearest(str(missing), ('random', 'unknown'))}")
     path = _file(given)

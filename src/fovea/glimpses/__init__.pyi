@@ -1,3 +1,5 @@
+from .calibration import calibration_error as calibration_error
+from .calibration import reliability as reliability
 from .reading import Blank as Blank
 from .reading import Box as Box
 from .reading import Counted as Counted

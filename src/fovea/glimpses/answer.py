@@ -58,27 +58,17 @@ class WalkCost:
     bytes_read: int | None = None  # of the file, where it was not read whole
     bytes: int | None = None  # of the file
 
-    def table(self) -> tuple[tuple[str, ...], ...]:
-        """What was read, beside what reading all would have cost."""
-        pixels = round(self.share * self.pixels) if self.tiles is None else self.pixels_read
-        size = [] if self.bytes_read is None else [("bytes", f"{self.bytes_read:,}", f"{self.bytes:,}")]
-        return (
-            ("", "read", "all of it"),
-            ("pixels", f"{pixels:,}", f"{self.pixels:,}"),
-            *size,
-            ("multiplications", f"{self.macs:,}", ""),
-        )
-
     def reading(self) -> str:
         if self.tiles is not None:
             part = "" if self.bytes_read is None else f", {_size(self.bytes_read)} of {_size(self.bytes or 0)}"
-            return f"{100 * self.pixels_read / self.pixels:.2g} % of the picture's pixels decoded{part}"
+            return f"{100 * self.pixels_read / self.pixels:.3g} % of the picture's pixels decoded{part}"
         how = "at full resolution" if self.resolution == 1 else f"at {self.resolution:.2g} of full resolution"
         return f"{100 * self.share:.3g} % of the picture's pixels read {how}"
 
 
 def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
+    number, unit = (count / 1e3, "kB") if count < 1e6 else (count / 1e6, "MB") if count < 1e9 else (count / 1e9, "GB")
+    return f"{number:.3g} {unit}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,12 +107,14 @@ class ZoomAnswer(ShowsBoxes):
     def view(self) -> View:
         """The picture with what was read of it, how many glimpses it took, why no more, and how much was read."""
         number = f"{len(self.glimpses)} {'glimpse' if len(self.glimpses) == 1 else 'glimpses'}"
-        why = {
-            "sure": f"{self.certainty or 0:.2f} certain",
-            "budget": "the budget spent",
-            "nothing left": "nothing left to read",
-        }
-        return figure.view(self, ", ".join(filter(None, (number, why.get(self.stopped), self.cost.reading()))))
+        return figure.view(self, ", ".join(filter(None, (number, self.why, self.cost.reading()))))
+
+    @property
+    def why(self) -> str:
+        """In words, why it read no more, where it did not read all that it might."""
+        sure = f"{self.certainty or 0:.2f} certain"
+        words = {"sure": sure, "budget": "the budget spent", "nothing left": "nothing left to read"}
+        return words.get(self.stopped, "")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -53,7 +53,7 @@ def view(answer: "ZoomAnswer", words: str) -> View:
     parts = [
         Part(
             str(glimpse.number) if glimpse.number else "overview",
-            glimpse.visible,
+            whole_pixels(glimpse.visible, answer.size),
             place,
             glimpse.level,
             _ink(glimpse.level),
@@ -67,17 +67,56 @@ def view(answer: "ZoomAnswer", words: str) -> View:
         predictions=answer.shown.predictions,
         size=answer.size,
         parts=tuple(parts),
-        table=answer.cost.table(),
+        table=_costs(answer),
+        deep=answer.cost.tiles is not None,
         words=words,
     )
 
 
 def _as_read(source: Windows, glimpse: "Glimpse") -> Image.Image:
     """With the detail that the network was shown, in the proportions that it has in the picture."""
-    box, (width, height) = glimpse.visible, glimpse.pixels
-    scale = max(width / (box[2] - box[0]), height / (box[3] - box[1]))
+    box = whole_pixels(glimpse.visible, source.size)
+    width, height = box[2] - box[0], box[3] - box[1]
+    scale = max(glimpse.pixels[0] / width, glimpse.pixels[1] / height)
     shrunk = source.read(box, glimpse.pixels, Image.Resampling.BOX)
-    return shrunk.resize((max(round((box[2] - box[0]) * scale), 1), max(round((box[3] - box[1]) * scale), 1)))
+    return shrunk.resize((max(round(width * scale), 1), max(round(height * scale), 1)))
+
+
+def _costs(answer: "ZoomAnswer") -> tuple[tuple[str, ...], ...]:
+    """What was read, beside what reading all would have cost."""
+    cost = answer.cost
+    pixels, how = (
+        (round(cost.share * cost.pixels), f"at {cost.resolution:.2g} of full resolution" * (cost.resolution < 1))
+        if cost.tiles is None
+        else (cost.pixels_read, "decoded")
+    )
+    rows = [
+        (f"pixels {how}".strip(), f"{pixels:,} ({100 * pixels / cost.pixels:.3g} %)", f"{cost.pixels:,}"),
+        ("tiles", f"{cost.tiles or 0:,}", ""),
+        ("bytes", f"{cost.bytes_read or 0:,}", f"{cost.bytes or 0:,}"),
+        ("multiplications", _short(cost.macs), _all_macs(answer)),
+        ("milliseconds", f"{answer.ms or 0:,.0f}", ""),
+        ("stopped", answer.why, ""),
+        ("note", answer.note, ""),
+    ]
+    told = cost.tiles is not None, cost.bytes_read is not None, True, answer.ms is not None
+    known = True, *told, bool(answer.why), bool(answer.note)
+    return ("", "read", "reading all"), *(row for row, there in zip(rows, known, strict=True) if there)
+
+
+def _all_macs(answer: "ZoomAnswer") -> str:
+    """About those of as many windows as cover the picture at full resolution, where there is an overview to go by."""
+    if answer.overview is None:
+        return ""
+    windows = math.prod(
+        math.ceil(side / window) for side, window in zip(answer.size, answer.overview.pixels, strict=True)
+    )
+    return f"about {_short(windows * answer.cost.macs / len(answer.after))}"
+
+
+def _short(count: float) -> str:
+    unit, name = next((row for row in ((1e12, " T"), (1e9, " G"), (1e6, " M")) if count >= row[0]), (1, ""))
+    return f"{count / unit:,.3g}{name}"
 
 
 def _about(glimpse: "Glimpse") -> str:

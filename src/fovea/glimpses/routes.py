@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 import torch
 
 from fovea.basics import BadChoice
-from fovea.models.glimpsing import Descent, Route, Scene, Stepping, Walk
+from fovea.models.glimpsing import Route, Scene, Stepping, Walk, Walking
 from fovea.networks import Network, as_found
 
 LAST = 3  # glimpses whose time says how long the next one takes
@@ -39,7 +39,7 @@ def followed(
     module, route = stepping(network, route)
     started = time.perf_counter() if started is None else started
     with as_found(network), torch.no_grad():
-        descents: list[Descent] = [module.descend(scene, route) for scene in scenes]
+        descents: list[Walking] = [module.descend(scene, route) for scene in scenes]
         ended, going, spent = dict[int, Ended](), list(range(len(scenes))), deque[float](maxlen=LAST)
         while going:
             before = time.perf_counter()
@@ -55,7 +55,7 @@ def followed(
     return [ended[i] for i in range(len(scenes))]
 
 
-def _enough(route: Route, descent: Descent, walk: Walk, certainty: float, work: Work, late: float) -> str | None:
+def _enough(route: Route, descent: Walking, walk: Walk, certainty: float, work: Work, late: float) -> str | None:
     """Why the walk ends here, if it does; `late`: the seconds that would have passed after another glimpse."""
     if route.until is not None and certainty >= route.until:
         return "sure"

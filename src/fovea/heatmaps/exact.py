@@ -219,12 +219,10 @@ def _explains(look: Look, found: tuple[Tensor, Tensor], step: int, best: Tensor 
 
 
 def by_power(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The minimum of `on_the_sphere` by a few products: filters, losses, and N: is it this, and the only one?
-
-    With G = M^T M a minimum has G (1 - f) = x f, x >= 0, and is the only one where x > 0. It stays where it is under
-    f <- c f + G (1 - f), scaled to |f| = 1, and what is off shrinks by |c - L| / (c + x) each time, L being G's
-    eigenvalues: by 7 where cells are much alike, as after a ReLU, for there x is close to (sqrt P - 1) times the first.
-    """
+    """The minimum of `on_the_sphere` by a few products: filters, losses, and N: is it this, and the only one? With G =
+    M^T M a minimum has G (1 - f) = x f, x >= 0, and is the only one where x > 0. It stays where it is under f <- c f +
+    G (1 - f), scaled to |f| = 1, and what is off shrinks by |c - L| / (c + x) each time, L being G's eigenvalues: by 7
+    where cells are much alike, as after a ReLU, for there x is close to (sqrt P - 1) times the first."""
     m = matrix.detach().float() if matrix.dtype in (torch.float16, torch.bfloat16) else matrix.detach()
     wide = m.shape[1] < m.shape[2]
     gram = m @ m.mT if wide else m.mT @ m
@@ -257,9 +255,8 @@ def _noise(matrix: Tensor) -> float:
 
 def on_the_sphere(matrix: Tensor) -> tuple[Tensor, Tensor, bool]:
     """argmin |M (f - 1)|^2 on |f| = 1, for M of N,D,P: filters N,P, losses N, and whether each is the only minimum.
-
-    With M = U S V^T and L = S^2, f = V L / (L + x) V^T 1, where x >= 0 makes |f| = 1: one root of a falling function.
-    """
+    With M = U S V^T and L = S^2, f = V L / (L + x) V^T 1, where x >= 0 makes |f| = 1: one root of a falling
+    function."""
     m = matrix.double()
     wide = m.shape[1] < m.shape[2]
     fixed = m.detach()

@@ -18,11 +18,9 @@ Look = Callable[[Opened, Any, str], HeatMaps]  # features and their output, a ta
 
 
 def fused(module: ACoL, opened: Opened, first: Mapping[str, HeatMaps], target: Any, look: Look) -> dict[str, HeatMaps]:
-    """The maximum of both classifiers' maps, each from 0 to 1, target by target; `first` are the first one's.
-
-    Where no class is asked for, the cells that speak for the first classifier's own answer are those that the second
-    does not see.
-    """
+    """The maximum of both classifiers' maps, each from 0 to 1, target by target; `first` are the first one's. Where no
+    class is asked for, the cells that speak for the first classifier's own answer are those that the second does not
+    see."""
     best = opened.output.argmax(1)
     with torch.no_grad():
         maps = module.first.maps(opened.features)

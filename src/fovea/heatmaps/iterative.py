@@ -58,9 +58,7 @@ def descend(
     look: Look, loss: Score, tangent: Tensor | None, scale: Tensor, constraint: str, how: Descent, whole: bool
 ) -> Finding:
     """Minimize loss(FT(x, f)) over the constraint, every picture of the batch at once, one frame after the other.
-
-    `tangent` (B,P) is a slope to start against, `scale` (B) the size of the loss.
-    """
+    `tangent` (B,P) is a slope to start against, `scale` (B) the size of the loss."""
     filters, losses, most = [], [], 0
     for step in look.each_step():
         slope, size = None if tangent is None else look.at_step(tangent, step), look.at_step(scale, step)
@@ -228,10 +226,8 @@ class _Search:
 
 
 def _search(head: _Head, tangent: Tensor | None, scale: Tensor, how: Descent) -> tuple[Tensor, Tensor, int]:
-    """From several starts at once; after some steps only the best of them go on.
-
-    Where the head was folded an evaluation costs little, and its loss has many minima (VGG's linear layers): MANY.
-    """
+    """From several starts at once; after some steps only the best of them go on. Where the head was folded an
+    evaluation costs little, and its loss has many minima (VGG's linear layers): MANY."""
     device, scale, tangent = scale.device, scale.cpu(), None if tangent is None else tangent.cpu()
     starts, plan = _starts(head, tangent, scale, how)  # S,N,P
     pictures = torch.arange(len(scale))

@@ -18,10 +18,8 @@ MOST_ROWS = {"cpu": 4, "cuda": 64}  # changed inputs that pass the network at on
 
 @dataclass(frozen=True)
 class Finding:
-    """What a method found for one target: B,P values with B = N or N*T, and how.
-
-    P are the cells of the cut, or those of a `grid` that spans the network's input, as its pixels do.
-    """
+    """What a method found for one target: B,P values with B = N or N*T, and how. P are the cells of the cut, or those
+    of a `grid` that spans the network's input, as its pixels do."""
 
     values: Tensor
     raw: Tensor  # before rectification, for the diagnosis of a blank map
@@ -59,8 +57,8 @@ class Look:
 
     def holds(self, check: Callable[..., Any], *values: Tensor) -> bool:
         """Whether the check of these values, which takes arrays as well as tensors, is true of every picture. On a
-        device that would have to be waited for it is taken to be; a method that was wrong in this runs again, waiting.
-        """
+        device that would have to be waited for it is taken to be; a method that was wrong in this runs again,
+        waiting."""
         if not self.ahead:
             return bool(check(*values).all())
         reads = [self.reader.want(part) for part in values]
@@ -99,12 +97,10 @@ class Look:
     def scores(
         self, inputs: Tensor | Iterable[Tensor], aim: "Aim", total: int | None = None, score: Score | None = None
     ) -> Tensor:
-        """The target's score for other inputs: M versions of the batch (M,N,C,H,W) to M,N, some at a time.
-
-        Many versions come as an iterable of parts (m,N,C,H,W), made when their turn comes, so that they never are in
-        memory all at once; `at_once` says how many versions a part should have, and `total` (M) is for the progress.
-        `score` may be another number of the output than the target's, as its probability.
-        """
+        """The target's score for other inputs: M versions of the batch (M,N,C,H,W) to M,N, some at a time. Many
+        versions come as an iterable of parts (m,N,C,H,W), made when their turn comes, so that they never are in memory
+        all at once; `at_once` says how many versions a part should have, and `total` (M) is for the progress. `score`
+        may be another number of the output than the target's, as its probability."""
         rows, score = len(self.input), score or score_of(aim)[0]
         if isinstance(inputs, Tensor):
             inputs, total = torch.split(inputs, self.at_once), total or len(inputs)

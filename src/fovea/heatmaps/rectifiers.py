@@ -30,10 +30,8 @@ METHODS = {"relu", "relu_"}
 
 
 def with_rectifiers(look: Look, exact: bool) -> nn.Module:
-    """A copy that shares the weights, in which every use of a ReLU or ReLU6 is a layer of its own, not in place.
-
-    Of a network that cannot be traced, the layers it has.
-    """
+    """A copy that shares the weights, in which every use of a ReLU or ReLU6 is a layer of its own, not in place. Of a
+    network that cannot be traced, the layers it has."""
     network = cast(Network, look.network)
     memo: dict[int, Any] = {id(value): value for value in (*network.module.parameters(), *network.module.buffers())}
     try:

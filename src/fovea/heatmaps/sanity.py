@@ -125,9 +125,7 @@ def randomized_copy(network: Network, what: str, seed: int, last: str | None) ->
 
 def randomized(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:
     """A copy with the layer `last` (the last that is registered, if not named), or with every layer, drawn anew.
-
-    Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled.
-    """
+    Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled."""
     other = copy.deepcopy(module)
     named = {
         name: layer for name, layer in other.named_modules() if any(p.ndim > 1 for p in layer.parameters(recurse=False))

@@ -37,9 +37,7 @@ class Weighted:
 @dataclass(frozen=True)
 class Aim:
     """One thing to explain for every picture of a batch: a score of the output, or (no score) the output as a whole.
-
-    `names` say what it is, picture by picture; `score` takes the output (N,C) to one number per picture.
-    """
+    `names` say what it is, picture by picture; `score` takes the output (N,C) to one number per picture."""
 
     names: Sequence[str]
     score: Score | None  # output -> N

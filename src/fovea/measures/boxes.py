@@ -43,9 +43,7 @@ def scores(
     found: Localized, top1: NDArray[np.bool_], top5: NDArray[np.bool_] | None, thresholds: Sequence[float] = THRESHOLDS
 ) -> dict[str, float | None]:
     """Every figure of the protocol. `top1`, `top5`: was the class right, None where there are fewer than five classes.
-
-    The threshold is one for the whole set.
-    """
+    The threshold is one for the whole set."""
     gt_known, best = max_box_acc(found.largest)
     right = found.largest[:, best] >= 0.5
     return {

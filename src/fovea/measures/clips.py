@@ -36,8 +36,7 @@ def clips(
     seed: int = 0,
 ) -> Figures:
     """One row per method. `in_box`: the share of frames whose map has its maximum, on the frame's own pixels, in the
-    box of what moves; `chance` is that of a cell chosen at random. A blank map has no maximum.
-    """
+    box of what moves; `chance` is that of a cell chosen at random. A blank map has no maximum."""
     network, data, methods = run.network, run.opened, named(method)
     video_of(network)
     labels = np.array([shot.label for shot in data.samples])

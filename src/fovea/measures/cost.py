@@ -67,11 +67,9 @@ def cost(
     rounds: int = 11,
     picture: Path | None = None,
 ) -> Figures:
-    """One row per reading of the network's name, and per number of `glimpses` where a network reads glimpses.
-
-    For pictures of `size` x `size`, or of the size that the network takes. `picture` is a file whose pixels and bytes
-    are told beside those of the network's input. `option`: key=value, for whoever builds the network.
-    """
+    """One row per reading of the network's name, and per number of `glimpses` where a network reads glimpses. For
+    pictures of `size` x `size`, or of the size that the network takes. `picture` is a file whose pixels and bytes are
+    told beside those of the network's input. `option`: key=value, for whoever builds the network."""
     in_file = {} if picture is None else of_file(picture)
     rows, tables = [], {}
     for options in [options_of(option)] if option else readings(run.net):

@@ -89,12 +89,10 @@ def curve(
     followed: Tensor | None = None,
     batch: int = 16,
 ) -> Curve:
-    """The network's answers to every picture under every mask.
-
-    `masks` (N,S,H,W; from a heatmap, from boxes, from anything) is true where a picture is shown. Elsewhere `fill` is:
-    a tensor that broadcasts to the pictures, or black, which is the paper's "set the pixels to 0" (AnchorNet, Fig. 12).
-    `followed` are the classes whose probability is told: the labels, if not given.
-    """
+    """The network's answers to every picture under every mask. `masks` (N,S,H,W; from a heatmap, from boxes, from
+    anything) is true where a picture is shown. Elsewhere `fill` is: a tensor that broadcasts to the pictures, or black,
+    which is the paper's "set the pixels to 0" (AnchorNet, Fig. 12). `followed` are the classes whose probability is
+    told: the labels, if not given."""
     count, _, height, width = tensors.shape
     if masks.ndim != 4 or masks.dtype != torch.bool or masks.shape[0] != count or masks.shape[2:] != (height, width):
         got = tuple(masks.shape)

@@ -51,10 +51,8 @@ def faithfulness(
     seed: int = 0,
 ) -> Figures:
     """One row per method with the area under each curve, then one for every method, kind and share of the pixels.
-
     Methods are fovea's and `random`, the control. Maps are of the class that the network puts first, or of the true
-    one, and so is the probability. `kinds`: names of KINDS, with another filling after a colon (`deletion:black`).
-    """
+    one, and so is the probability. `kinds`: names of KINDS, with another filling after a colon (`deletion:black`)."""
     methods, ways = methods_or_control(method, seed), [kind_of(kind) for kind in kinds]
     if not methods:
         raise BadChoice("no method was named; random is the control")

@@ -42,11 +42,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a measurement gives. `skipped` names the pictures left out, with the reasons.
-
-    `tables` are printed by their titles after the rows' declared columns, or alone where none are declared; `notes`
-    and `warnings` end what is printed. `extra` is for whoever draws them, where rows do not hold it.
-    """
+    """What a measurement gives. `skipped` names the pictures left out, with the reasons. `tables` are printed by their
+    titles after the rows' declared columns, or alone where none are declared; `notes` and `warnings` end what is
+    printed. `extra` is for whoever draws them, where rows do not hold it."""
 
     what: str
     settings: Mapping[str, Any]

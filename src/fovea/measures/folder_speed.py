@@ -55,11 +55,9 @@ def bench_folder(
     batch: int = 16,
     rounds: int = 3,
 ) -> Figures:
-    """Rows of each number of pictures: the bare forwards, and all of it; of the first number also the parts.
-
-    A part's processor time is what it adds to the parts before it. Pictures are those below a folder, over and over
-    where more are asked for; or made ones.
-    """
+    """Rows of each number of pictures: the bare forwards, and all of it; of the first number also the parts. A part's
+    processor time is what it adds to the parts before it. Pictures are those below a folder, over and over where more
+    are asked for; or made ones."""
     if not counts:
         raise BadChoice("name one number of pictures or several; got none")
     source, network, methods = data or run.given.data, run.network.fitted(), chosen(list(method))

@@ -41,10 +41,8 @@ def look(
     run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int
 ) -> dict[tuple[str, str], Localized]:
     """How the boxes of every method's heatmaps agree with the true ones, by names of network and method; methods that
-    do not apply are told in `run.refused`.
-
-    Every picture is looked at by all networks, then its boxes are drawn: half of the progress each.
-    """
+    do not apply are told in `run.refused`. Every picture is looked at by all networks, then its boxes are drawn: half
+    of the progress each."""
     maps: dict[tuple[str, str], list[Job]] = {}
     methods = [replace(method, optional=True) for method in methods]
     half = len(run.data)

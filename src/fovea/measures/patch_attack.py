@@ -35,12 +35,10 @@ def patch_attack(
     share: float | None = None,
     batch: int = 16,
 ) -> Figures:
-    """Table 8: what FGSM on the localizer costs the classifier of its patches, by scale; ε in 8-bit units.
-
-    Patches are found in the attacked picture, and cut out of it (`cut` is attacked, the paper's reading), or out of the
-    clean one, which shows what the localization alone loses. Beside it the localizer's own decision, and `full`, which
-    is attacked by its own gradient.
-    """
+    """Table 8: what FGSM on the localizer costs the classifier of its patches, by scale; ε in 8-bit units. Patches are
+    found in the attacked picture, and cut out of it (`cut` is attacked, the paper's reading), or out of the clean one,
+    which shows what the localization alone loses. Beside it the localizer's own decision, and `full`, which is attacked
+    by its own gradient."""
     epsilons = tuple(dict.fromkeys(epsilons))
     if not epsilons or not all(0 < epsilon <= WHITE for epsilon in epsilons):
         raise BadChoice(f"ε is above 0, in 8-bit units up to 255; got {', '.join(map(str, epsilons)) or 'none'}")

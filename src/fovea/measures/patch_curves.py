@@ -44,11 +44,9 @@ PANELS = {
 )
 def patch_curves(run: Run, *, numbers: Sequence[int] = (1, 2, 3, 5, 8, 12), batch: int = 16, seed: int = 0) -> Figures:
     """One row per method with the mean accuracy over the areas that all methods reach, then a row for every point.
-
     Methods: AnchorNet's patches, squares on the l2caf map of `full`, random patches of AnchorNet's sides, and the
     glimpses of a `rival` that reads some, such as Saccader, as the paper has it. All are found in the picture as the
-    localizer takes it, and `full` is shown the same.
-    """
+    localizer takes it, and `full` is shown the same."""
     wanted = sorted(set(numbers))
     if not wanted:
         raise BadChoice("curves need one or more numbers of patches; got none")

@@ -36,9 +36,7 @@ class Part:
 
     def in_boxes(self, scale: Scale) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Does the center of each picture's best patch lie in a box, and of what share of all patches does it (N each)?
-
-        NaN where a picture has no box.
-        """
+        NaN where a picture has no box."""
         corners = scale.boxes.cpu().double().numpy()
         centers = (corners[:, :2] + corners[:, 2:]) / 2  # P,2  x y
         best = scale.values.flatten(1).argmax(1).tolist()

@@ -35,11 +35,9 @@ def patch_sensitivity(
     forced: bool = False,
     batch: int = 16,
 ) -> Figures:
-    """One row for each branch, share (P) and overlap (T) of LIP, and with all branches together.
-
-    Of the pictures that a branch localizes, or of all, `forced` through every branch. A patch is classified once,
-    however many settings pick it.
-    """
+    """One row for each branch, share (P) and overlap (T) of LIP, and with all branches together. Of the pictures that a
+    branch localizes, or of all, `forced` through every branch. A patch is classified once, however many settings pick
+    it."""
     if not shares or not overlaps:
         raise BadChoice("name at least one share (P) and one overlap (T)")
     grid = [(share, overlap) for share in dict.fromkeys(shares) for overlap in dict.fromkeys(overlaps)]

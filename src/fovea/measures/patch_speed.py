@@ -40,9 +40,7 @@ def bench_patches(
     rounds: int = 7,
 ) -> Figures:
     """One row per classifier, with random weights: time and multiplications of both ways, the localizer's included.
-
-    Pictures are decoded beforehand. Every round times the full pictures, then the localizer, LIP and the patches.
-    """
+    Pictures are decoded beforehand. Every round times the full pictures, then the localizer, LIP and the patches."""
     if not run.names:
         raise BadChoice("name a classifier; got none")
     finder, settings = run.load(localizer), choice(None, overlap, share)

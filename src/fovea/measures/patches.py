@@ -44,10 +44,8 @@ def measure_patches(
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
-    """Rows of three kinds: `patches` (Table 3), `localizer` (what it decides and finds), `rescaled` (Fig. 19).
-
-    `net` was trained on patches, `full` on whole pictures, which it sees as its own transform makes them.
-    """
+    """Rows of three kinds: `patches` (Table 3), `localizer` (what it decides and finds), `rescaled` (Fig. 19). `net`
+    was trained on patches, `full` on whole pictures, which it sees as its own transform makes them."""
     trial, settings = Trial(run), choice(count, overlap, share)
     for part in trial.parts(batch, "net", "full"):
         _add(trial, part, settings)

@@ -19,11 +19,9 @@ GRAD_CAM = {"gradcam": "GradCAM", "gradcam++": "GradCAMPlusPlus", "hirescam": "H
 
 
 def peers(module: nn.Module, pixels: Tensor, methods: Sequence[str]) -> dict[Key, Call]:
-    """The maps of the class that each picture's output puts first, by every library that is installed.
-
-    A library is imported by its first call, so that what is wrong with it fails there. Of a transformer, whose tokens
-    are no map, grad-cam alone says how: after the last block's first norm.
-    """
+    """The maps of the class that each picture's output puts first, by every library that is installed. A library is
+    imported by its first call, so that what is wrong with it fails there. Of a transformer, whose tokens are no map,
+    grad-cam alone says how: after the last block's first norm."""
     with torch.no_grad():
         classes = module(pixels).argmax(1).tolist()
     calls: dict[Key, Call] = {}

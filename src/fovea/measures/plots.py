@@ -42,9 +42,7 @@ def curves(
     found: Figures, panels: Mapping[str, tuple[str, Mapping[str, Any]]], legend: str, height: float, dense: bool
 ) -> Figure:
     """One panel per kind of curve, one line per method. A panel is the key that it reads, and the words beside it.
-
-    Markers of `dense` lines take turns, so that lines that lie on one another can all be seen.
-    """
+    Markers of `dense` lines take turns, so that lines that lie on one another can all be seen."""
     first, methods = found.rows[0], [row["method"] for row in found.rows if "kind" not in row]
     title = f"{first['net']} on {first['images']} pictures of {first['data']}"
     figure = sheet((5.2 if dense else 5.4) * len(panels), height, title)

@@ -24,11 +24,9 @@ NEIGHBORS = (1, 2, 4, 8)
     columns=("net", "images", "classes", "dimensions", "recall_at_*", "nmi"),
 )
 def retrieval(run: Run, *, features: str | None = None, raw: bool = False, batch: int = 16, seed: int = 0) -> Figures:
-    """One row: Recall@1, 2, 4, 8 among the pictures themselves, and NMI of K-means.
-
-    `features`: 'output', or 'pooled' for what a classifier's last layer reads, which is the default for one.
-    Embeddings are scaled to length 1 first, so that only their directions count, unless `raw`.
-    """
+    """One row: Recall@1, 2, 4, 8 among the pictures themselves, and NMI of K-means. `features`: 'output', or 'pooled'
+    for what a classifier's last layer reads, which is the default for one. Embeddings are scaled to length 1 first, so
+    that only their directions count, unless `raw`."""
     if find_spec("sklearn") is None:
         raise FoveaError("K-means comes from a package that is not installed: pip install 'fovea[train]'")
     check(run.data)

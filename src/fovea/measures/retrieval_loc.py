@@ -43,12 +43,9 @@ def retrieval_loc(
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
-    """One row per network and method; pictures are decoded once for all.
-
-    `loc`: the nearest picture is of the same class, and the box is right; `gain` is over Grad-CAM's where that is
-    among the methods. Maps are of the whole embedding as the network gives it, whatever its length; no class is asked
-    for.
-    """
+    """One row per network and method; pictures are decoded once for all. `loc`: the nearest picture is of the same
+    class, and the box is right; `gain` is over Grad-CAM's where that is among the methods. Maps are of the whole
+    embedding as the network gives it, whatever its length; no class is asked for."""
     methods = named(method)
     check(run.data)
     kinds = {name: embedding(network, features) for name, network in run.networks.items()}

@@ -49,10 +49,8 @@ def robustness(
     seed: int = 0,
 ) -> Figures:
     """One row for the plain pictures, then one per attack: top-1, top-5, the share of answers that stayed the same.
-
     Attacks are written `fgsm:2`, `noise:10`, `jpeg:30`, `texture:100`. FGSM follows the gradient of the `surrogate`, a
-    network of the same classes, where there is one; textures match layers of `texture_net`, or of the hub's VGG19.
-    """
+    network of the same classes, where there is one; textures match layers of `texture_net`, or of the hub's VGG19."""
     tried = [Plain(), *_attacks(run, attacks, surrogate, texture_net, seed)]
     network, data = run.network, run.data
     normal = normalization_of(network)

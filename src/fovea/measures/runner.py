@@ -183,10 +183,8 @@ class Run:
         return None
 
     def groups(self, size: int, networks: Sequence[Network] = ()) -> Iterator[list[Group]]:
-        """The pictures of the data as batches, one for every network: decoded once for all of them.
-
-        Those that cannot be read are noted, and it is an error if none can. `group.of(run.data.samples)`: the samples.
-        """
+        """The pictures of the data as batches, one for every network: decoded once for all of them. Those that cannot
+        be read are noted, and it is an error if none can. `group.of(run.data.samples)`: the samples."""
         some = False
         for groups in groups_for(networks or list(self.networks.values()), self.data, size):
             self.skipped += groups[0].skipped

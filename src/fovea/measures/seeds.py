@@ -27,12 +27,10 @@ def told(names: Sequence[str]) -> dict[str, str]:
 
 
 def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row]:
-    """One row for the rows of a network's seeds (`net`) with the same `method`: means of all numbers, with Student's
-    95 % interval of those in `sure` as KEY_low and KEY_high where there are several seeds.
-
-    KEY_change is beside the first network with the same method: a mean over seeds, which have an interval, too, where
-    both networks have the same seeds.
-    """
+    """One row for the rows of a network's seeds (`net`) with the same `method`: means of all numbers, with Student's 95
+    % interval of those in `sure` as KEY_low and KEY_high where there are several seeds. KEY_change is beside the first
+    network with the same method: a mean over seeds, which have an interval, too, where both networks have the same
+    seeds."""
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
         name, seed = of(row["net"])

@@ -20,9 +20,7 @@ from fovea.networks import Network, as_found, rank_of
 )
 def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
     """One row: `low` and `high` bound `top1` by bootstrap over the sounds; `top1_5` is the branch that sees 5 frames.
-
-    Of a random span, `chance_hit` and `chance_iou` are the exact means over every cell of the branch that localized.
-    """
+    Of a random span, `chance_hit` and `chance_iou` are the exact means over every cell of the branch that localized."""
     network, data = run.network, run.opened
     spectrogram, module = parts(network)
     if network.labels != data.labels:

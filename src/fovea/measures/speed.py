@@ -160,10 +160,8 @@ def _explained(network: Network, pixels: Tensor, method: Any, **more: Any) -> Ca
 
 
 def _exact_rows(network: Network, pixels: Tensor) -> Iterator[Row]:
-    """Exact L2-CAF against the paper's recipe (Adam, 1e-5 over 50 iterations), with the losses they reach.
-
-    "whole network" is what a user waits for; "solve" leaves the common pass through the trunk out of both.
-    """
+    """Exact L2-CAF against the paper's recipe (Adam, 1e-5 over 50 iterations), with the losses they reach. "whole
+    network" is what a user waits for; "solve" leaves the common pass through the trunk out of both."""
     forward = seconds(bare(network, pixels), pixels.device, rounds=9)
     for name in ("l2caf-sum", "l2caf-oblivious"):
         exact = cast(fovea.L2CAF, find(name).run)
@@ -183,11 +181,8 @@ def _exact_rows(network: Network, pixels: Tensor) -> Iterator[Row]:
 
 def _iterated_rows(network: Network, pixels: Tensor, methods: Sequence[Method], adam: int | None) -> Iterator[Row]:
     """The paper's recipe on a head that is not affine, for the rows of L2-CAF there; with `adam`, also so many
-    iterations of it, whatever its rule of stopping says.
-
-    `worst_excess` is how far fovea's loss is above this one, relative to its size, for the picture where that is worst:
-    below zero, fovea's is lower for every picture.
-    """
+    iterations of it, whatever its rule of stopping says. `worst_excess` is how far fovea's loss is above this one,
+    relative to its size, for the picture where that is worst: below zero, fovea's is lower for every picture."""
     forward = seconds(bare(network, pixels), pixels.device, rounds=9)
     recipes = {"paper's recipe on the head": PAPER}
     if adam is not None:

@@ -65,11 +65,9 @@ def text(
     ablation: bool = True,
     set: Sequence[str] = (),
 ) -> Figures:
-    """Rows of Table 4 and, with `ablation`, of Table 7, as means over the seeds 0, 1, … with 95 % intervals.
-
-    `out` keeps the runs, one folder per seed and network, and finished ones are not made again; without it they are
-    thrown away. `set` changes every recipe, as `epochs=1`.
-    """
+    """Rows of Table 4 and, with `ablation`, of Table 7, as means over the seeds 0, 1, … with 95 % intervals. `out`
+    keeps the runs, one folder per seed and network, and finished ones are not made again; without it they are thrown
+    away. `set` changes every recipe, as `epochs=1`."""
     with TemporaryDirectory() as folder:
         trainer = Trainer(device, Path(out or folder), Path(recipes), ablation, tuple(set), run.tell)
         found = [trainer.one_seed(seed) for seed in range(seeds)]

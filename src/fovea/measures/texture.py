@@ -30,10 +30,8 @@ def synthesize(
     progress: Progress = quiet,
 ) -> Tensor:
     """For each picture (N,C,H,W, 0 to 255) another of the same texture; picture i starts from noise of seed + i.
-
     `layers`: names of submodules, or else `stages`. A network without a map as fine as the picture does not see noise
-    between neighboring pixels: there the colors of the pixels and of their differences are matched as well.
-    """
+    between neighboring pixels: there the colors of the pixels and of their differences are matched as well."""
     if pixels.ndim != 4 or iterations < 1:
         raise BadChoice(f"textures take N,C,H,W pixels, at least 1 iteration; got {tuple(pixels.shape)}, {iterations}")
     normal, made = normalization_of(network), []
@@ -131,8 +129,7 @@ def distance(found: Sequence[Tensor], goal: Sequence[Tensor]) -> Tensor:
 @dataclass(frozen=True)
 class Spectrum:
     """Pictures as waves, the long ones in larger units, as they are stronger in photographs: on these L-BFGS moves
-    broad shapes as soon as fine ones, and needs a fraction of the iterations that it needs on pixels.
-    """
+    broad shapes as soon as fine ones, and needs a fraction of the iterations that it needs on pixels."""
 
     units: Tensor  # H,W//2+1
     size: tuple[int, int]

@@ -119,10 +119,8 @@ def compare(found: Sequence[Measured], seed: int = 0) -> Comparison:
 
 
 def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = True) -> Advice:
-    """The recommendation with its reasons; `found` are methods, in any order, the control among them.
-
-    Maps `of_classes` should change with the last layer, which tells equals apart; those of an embedding need not.
-    """
+    """The recommendation with its reasons; `found` are methods, in any order, the control among them. Maps `of_classes`
+    should change with the last layer, which tells equals apart; those of an embedding need not."""
     methods = [one for one in found if one.method != RANDOM]
     reasons = {method.method: reason for method in methods if (reason := _reason_against(method, compared))}
     left = [method for method in methods if method.method not in reasons]

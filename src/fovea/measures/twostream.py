@@ -33,11 +33,9 @@ Row = dict[str, Any]
     interval="top1",
 )
 def twostream(run: Run, *, batch: int = 32, seed: int = 0) -> Figures:
-    """One row per network and way of putting its steps together, the network's own way first.
-
-    `gain` is over the networks whose local stream is none, trained alike, where they are among those given: seed by
-    seed where these are the same, and else between the means.
-    """
+    """One row per network and way of putting its steps together, the network's own way first. `gain` is over the
+    networks whose local stream is none, trained alike, where they are among those given: seed by seed where these are
+    the same, and else between the means."""
     for name, network in run.networks.items():
         if not network.can("streams") and not hasattr(network.module, "local"):  # a global stream alone has none
             raise BadChoice(f"{name} has not two streams; 'fovea measure classify' measures any network")

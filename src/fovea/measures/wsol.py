@@ -29,10 +29,8 @@ SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over see
     columns=("net", "seeds", "method", "images", "top*", "gt_known*", "max_box_acc_v2", "threshold"),
 )
 def wsol(run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), batch: int = 16) -> Figures:
-    """One row per network and method; pictures are decoded once for all.
-
-    Maps are of the true class, as the boxes of GT-known and of a right prediction are; the class counts for top-1/5.
-    """
+    """One row per network and method; pictures are decoded once for all. Maps are of the true class, as the boxes of
+    GT-known and of a right prediction are; the class counts for top-1/5."""
     methods = named(method)
     classifiers = {name: _Classifier(network, run.data) for name, network in run.networks.items()}
     drawn = look(run, classifiers, methods, batch)

@@ -49,9 +49,7 @@ class AnchorNetOutput:
 
 def decide(logits: Sequence[Tensor]) -> Decision:
     """A class that two branches agree on wins, even against a more confident third; else the most confident branch's.
-
-    The branch that localizes is the most confident of those that chose the class.
-    """
+    The branch that localizes is the most confident of those that chose the class."""
     probability, label = torch.stack(tuple(logits)).float().softmax(2).max(2)  # J,N each: Eq. 1
     votes = (label.unsqueeze(0) == label.unsqueeze(1)).sum(0)  # J,N: who agrees with j, itself included; Eq. 2
     agreed = torch.where(votes >= 2, votes, 0) + probability / 2  # a vote outweighs any probability
@@ -95,10 +93,8 @@ class Attention(nn.Module):
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """`attention`, `auxiliary`: with the attention branch, and with its own classifiers while training.
-
-    `rescale`: attention is multiplied by H W before the average over the cells, so that logits keep their size.
-    """
+    """`attention`, `auxiliary`: with the attention branch, and with its own classifiers while training. `rescale`:
+    attention is multiplied by H W before the average over the cells, so that logits keep their size."""
 
     attention: bool = True
     auxiliary: bool = True
@@ -109,11 +105,9 @@ PAPER = BranchOptions()
 
 
 class Branch(nn.Module):
-    """Features whose cells see a known patch, evidence for each class by a linear 1x1 convolution, attention.
-
-    `widths` are the channels of the features, those of the attention's, and the classes. `attended` makes the
-    attention's features out of the branch's; None is a branch without attention.
-    """
+    """Features whose cells see a known patch, evidence for each class by a linear 1x1 convolution, attention. `widths`
+    are the channels of the features, those of the attention's, and the classes. `attended` makes the attention's
+    features out of the branch's; None is a branch without attention."""
 
     def __init__(
         self,

@@ -26,9 +26,7 @@ QUIET = 1e-8  # power that is as good as silence: -80 dB
 @dataclass(frozen=True)
 class Spectrogram:
     """A sound (values within ±1) as the power of mel bands in dB, a frame every `hop` samples. No frame is padded.
-
-    Nothing is scaled by the sound's own mean or maximum, which would let every frame depend on every sample.
-    """
+    Nothing is scaled by the sound's own mean or maximum, which would let every frame depend on every sample."""
 
     rate: int = 8000  # samples a second
     frame: int = 256  # samples that a frame sees
@@ -195,9 +193,7 @@ class Heard:
 
 def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) -> list[Heard]:
     """For each sound (samples at the network's rate) the decided class and at most so many spans, none overlapping.
-
-    Spans are of the branch that localizes (Eq. 4), in the order of their activation for the decided class.
-    """
+    Spans are of the branch that localizes (Eq. 4), in the order of their activation for the decided class."""
     spectrogram, module = parts(network)
     if most < 1:
         raise BadChoice(f"at least one span is asked for; got most={most}")

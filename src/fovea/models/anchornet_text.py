@@ -104,9 +104,7 @@ class AnchorNetText(anchoring.Branched):
 
 def spans(out: AnchorNetOutput, label: Tensor | None = None) -> list[WordSpan]:
     """The top-1 span of each sentence among the maps of all branches, for the decided class or for the one given (N).
-
-    Maps are compared by what a cell adds to its branch's logit: F without the rescaling.
-    """
+    Maps are compared by what a cell adds to its branch's logit: F without the rescaling."""
     chosen = out.decision.label if label is None else label
     rows = torch.arange(len(chosen), device=chosen.device)
     maps = []

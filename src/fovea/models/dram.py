@@ -6,13 +6,14 @@ shrunk, of which the answer sees nothing. A picture is never read whole in its f
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice, within
-from fovea.models.glimpsing import Pixels, Scene, Walk, boxes_of
+from fovea.models.glimpsing import InTurn, Pixels, Scene, Walk, boxes_of
 from fovea.models.norms import Statistics, scaled
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant
@@ -39,7 +40,7 @@ class DramOptions:
             raise BadChoice(f"spread is the standard deviation of places while training and above 0; got {self.spread}")
 
 
-class Dram(nn.Module):
+class Dram(InTurn):
     """A glimpse is glimpse/side of a scene's height and width, read at glimpse x glimpse pixels: of a picture of `side`
     pixels it is cut out as it is.
 
@@ -54,7 +55,7 @@ class Dram(nn.Module):
     the classifier makes of it. `each` and `after` are the same, since a step of a recurrent network is never alone.
     """
 
-    abilities = frozenset({"glimpses"})
+    abilities = frozenset({"glimpses", "steps"})
 
     def __init__(self, classes: int, options: DramOptions) -> None:
         super().__init__()
@@ -70,10 +71,7 @@ class Dram(nn.Module):
         self.recognise, self.steer = nn.LSTMCell(channels[-1], units), nn.LSTMCell(units, units)
         self.classifier, self.emit = nn.Linear(units, classes), nn.Linear(units, 2)
 
-    @property
-    def least(self) -> int:
-        """One: of the overview the answer sees nothing."""
-        return 1
+    least = 1  # of the overview the answer sees nothing
 
     @property
     def most(self) -> int:
@@ -90,6 +88,12 @@ class Dram(nn.Module):
         if not 1 <= count <= self.most:
             more = f". For more: options locations={count}" if count > self.most else ""
             raise BadChoice(f"this DRAM is built for 1 to {self.most} glimpses; got {count}{more}")
+        if self.training and torch.is_grad_enabled():
+            self.certainty.forget()
+        *_, walk = self.turns(scene, count)
+        return walk
+
+    def turns(self, scene: Scene, glimpses: int) -> Iterator[Walk]:
         weight = self.emit.weight
         extent = self._extents(scene)[0]
         height, width = scene.size
@@ -101,7 +105,7 @@ class Dram(nn.Module):
         after, boxes, logs = [self.classifier(context)], [frame], list[Tensor]()
         known: tuple[Tensor, Tensor] | None = None  # of the overview nothing is kept here
         heading: tuple[Tensor, Tensor] = self.steer(context.detach())
-        for turn in range(count):
+        for turn in range(1, glimpses + 1):
             with torch.autocast(weight.device.type, enabled=False):  # half precision cannot tell near places apart
                 said = self.emit(heading[0].to(weight.dtype)).tanh().float() * reach  # N,2
             place = torch.normal(said.detach(), self.spread) if self.training else said.detach()
@@ -112,14 +116,13 @@ class Dram(nn.Module):
             known = self.recognise(self._seen(self._glimpse(scene, corners, extent), 1), known)
             after.append(self.classifier(known[0]))
             boxes.append(boxes_of(corners, extent))
-            if turn + 1 < count:
-                heading = self.steer(known[0].detach(), heading)
-        answers = torch.stack(after, 1)  # N,V,classes
-        share = answers.new_full(answers.shape[:2], 1 / count)  # a recurrent state keeps no account of its own
-        share[:, 0] = 0
-        levels, parents = (1, *(2,) * count), (-1, *(0,) * count)
-        read = torch.cat(boxes, 1), levels, parents, torch.stack(logs, 1)
-        return Walk(answers[:, -1], answers, answers, *read, share, density=True)
+            answers = torch.stack(after, 1)  # N,V,classes
+            share = answers.new_full(answers.shape[:2], 1 / turn)  # a recurrent state keeps no account of its own
+            share[:, 0] = 0
+            levels, parents = (1, *(2,) * turn), (-1, *(0,) * turn)
+            read = torch.cat(boxes, 1), levels, parents, torch.stack(logs, 1)
+            yield Walk(answers[:, -1], answers, answers, *read, share, density=True)
+            heading = self.steer(known[0].detach(), heading) if turn < glimpses else heading
 
     def _extents(self, scene: Scene) -> list[tuple[int, int]]:
         """Height and width of the three views, the narrowest first."""
@@ -161,6 +164,7 @@ class Dram(nn.Module):
         """A new, untrained last layer for so many classes."""
         old = self.classifier
         self.classifier = nn.Linear(old.in_features, classes).to(old.weight)
+        self.certainty.forget()
 
 
 def log_normal(x: Tensor, mean: Tensor, deviation: float) -> Tensor:
@@ -168,7 +172,7 @@ def log_normal(x: Tensor, mean: Tensor, deviation: float) -> Tensor:
     return -(((x - mean) / deviation) ** 2) / 2 - math.log(deviation * math.sqrt(2 * math.pi))
 
 
-@model("dram", about="reads glimpses one after the other (Ba et al. 2014)", can=("glimpses",))
+@model("dram", about="reads glimpses one after the other (Ba et al. 2014)", can=("glimpses", "steps"))
 def build(classes: int, options: DramOptions) -> Network:
     transform = Prepare((options.side, options.side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
     return Network(Dram(classes, options), transform, tuple(map(str, range(classes))))

@@ -9,11 +9,9 @@ from fovea.networks import Network, borrowed_of, hash_of, model
 
 
 class Embedding(nn.Module):
-    """Pictures to vectors as they are, whatever their length: who compares directions scales them.
-
-    With `keep_norms`, and with frozen features, norms keep their statistics in training: those of batches with a few
-    classes each are no good for classes that come later.
-    """
+    """Pictures to vectors as they are, whatever their length: who compares directions scales them. With `keep_norms`,
+    and with frozen features, norms keep their statistics in training: those of batches with a few classes each are no
+    good for classes that come later."""
 
     abilities = frozenset({"embedding"})
 
@@ -49,10 +47,8 @@ class Embedding(nn.Module):
 
     @torch.no_grad()
     def start_from(self, pooled: Tensor) -> None:
-        """The linear layer becomes the projection on the principal directions of pooled features, M,k.
-
-        Distances among them are kept as well as so few numbers can keep them, which a random layer does not do.
-        """
+        """The linear layer becomes the projection on the principal directions of pooled features, M,k. Distances among
+        them are kept as well as so few numbers can keep them, which a random layer does not do."""
         spread = pooled.double() - pooled.double().mean(0)
         _, directions = torch.linalg.eigh(spread.T @ spread)  # the largest last
         kept = directions.flip(1)[:, : len(self.project.weight)].T  # D,k
@@ -65,11 +61,9 @@ class Embedding(nn.Module):
 
 @model("embedding", about="a vector over the features of any network", over="network", can=("embedding",))
 def build(features: Network, dimensions: int = 128, keep_norms: bool = True, frozen: bool = False) -> Network:
-    """An embedding of so many numbers over the features of any network; it has no labels.
-
-    `keep_norms`: in training, batch norm goes on with the statistics that the features came with. `frozen`: the
-    features stay as they are, and a weights file holds the linear layer alone.
-    """
+    """An embedding of so many numbers over the features of any network; it has no labels. `keep_norms`: in training,
+    batch norm goes on with the statistics that the features came with. `frozen`: the features stay as they are, and a
+    weights file holds the linear layer alone."""
     if dimensions < 1:
         raise BadChoice(f"an embedding has at least 1 dimension; got {dimensions}")
     return Network(Embedding(trunk_of(features), dimensions, keep_norms, frozen), prepare_of(features), None)

@@ -18,10 +18,8 @@ from fovea.networks import Network, model
 
 class ADL(nn.Module):
     """In training, features times a drop mask or, with the chance `keep`, times an importance map; else as they are.
-
     Both come from the mean over channels: the mask is 0 where that is at least `threshold` of its maximum in the
-    picture, the importance is its sigmoid.
-    """
+    picture, the importance is its sigmoid."""
 
     def __init__(self, keep: float = 0.25, threshold: float = 0.5) -> None:
         super().__init__()
@@ -120,10 +118,8 @@ class ErasingBranch(nn.Module):
 
 
 class ACoL(nn.Module):
-    """Two classifiers on the same features; the second does not see where the first finds the class.
-
-    The answer is the first one's. fovea.explain gives the maximum of both classifiers' maps.
-    """
+    """Two classifiers on the same features; the second does not see where the first finds the class. The answer is the
+    first one's. fovea.explain gives the maximum of both classifiers' maps."""
 
     abilities = frozenset({"complement"})
 

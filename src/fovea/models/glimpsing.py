@@ -5,14 +5,16 @@ are cut out when they are asked for, or a file too large to load.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fovea.basics import BadChoice
 from fovea.pictures import constant, pixels
 
 ORDERS = {
@@ -101,6 +103,13 @@ class Walk:
     def glimpses(self) -> int:
         return sum(level > 1 for level in self.levels)
 
+    def first(self, things: int) -> "Walk":
+        """As if nothing had been read after so many things."""
+        after, glimpses = self.after[:, :things], sum(level > 1 for level in self.levels[:things])
+        share = None if self.share is None else self.share[:, :things] / self.share[:, :things].sum(1, keepdim=True)
+        read = self.each[:, :things], self.boxes[:, :things], self.levels[:things], self.parents[:things]
+        return Walk(after[:, -1], after, *read, self.log_probability[:, :glimpses], share, self.density)
+
 
 def walked(out: object) -> bool:
     """Whether a network answered by glimpses; before its policy is trained, a Saccader answers by all cells."""
@@ -141,7 +150,7 @@ class Route:
         return self.budget_ms is not None or self.budget_macs is not None
 
 
-class Descent(Protocol):
+class Walking(Protocol):
     """A walk through one picture that goes on thing by thing."""
 
     @property
@@ -165,7 +174,7 @@ class Stepping(Glimpsing, Protocol):
         ...
 
     def descend(self, scene: Scene, route: Route) -> Any:
-        """A Descent with nothing read yet, of a scene of one picture."""
+        """A Walking with nothing read yet, of a scene of one picture."""
         ...
 
     def advance(self, descents: Sequence[Any]) -> None:
@@ -181,7 +190,7 @@ class Certainty(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("rule", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("rule", torch.zeros(2))
 
     @property
     def calibrated(self) -> bool:
@@ -203,6 +212,59 @@ class Certainty(nn.Module):
         """Files of before have none."""
         state.setdefault(f"{prefix}rule", torch.zeros_like(self.rule))
         super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
+
+
+class Turns:
+    """A walk of a network that reads glimpses in turn: what it read so far comes out of a generator."""
+
+    def __init__(self, walks: Iterator[Walk], glimpses: int) -> None:
+        self.walks, self.left = walks, glimpses
+        self.walk: Walk
+
+    @property
+    def pending(self) -> int | None:
+        return 2 if self.left else None
+
+    def advance(self) -> None:
+        self.walk = next(self.walks)
+        self.left -= 1
+
+
+class InTurn(nn.Module, ABC):
+    """A network that reads glimpses in turn, in an order of its own, as many as `locations` usually."""
+
+    locations: int
+    least = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.certainty = Certainty()
+
+    @property
+    @abstractmethod
+    def most(self) -> int: ...
+
+    @abstractmethod
+    def turns(self, scene: Scene, glimpses: int) -> Iterator[Walk]:
+        """The walk after one glimpse, after two, …"""
+
+    def routed(self, route: Route) -> Route:
+        if route.order is not None or route.levels is not None:
+            raise BadChoice(
+                f"a {type(self).__name__} has an order of its own, and no levels: leave order and levels out"
+            )
+        glimpses = self.locations if route.glimpses is None else route.glimpses
+        if not self.least <= glimpses <= self.most:
+            raise BadChoice(f"a {type(self).__name__} reads {self.least} to {self.most} glimpses; got {glimpses}")
+        return replace(route, glimpses=glimpses)
+
+    def descend(self, scene: Scene, route: Route) -> Turns:
+        count = route.glimpses or self.locations
+        return Turns(self.turns(scene, count), count)
+
+    def advance(self, descents: Sequence[Turns]) -> None:
+        for descent in descents:
+            descent.advance()
 
 
 def running_mean(vectors: Tensor) -> Tensor:

@@ -7,11 +7,9 @@ SMALLEST = 0.15  # side of a window, as a share of what the global stream sees
 
 
 class Localizer(nn.Module):
-    """The thesis' future work: a localizer inside the network, trained through the patch that it cuts.
-
-    A 1x1 convolution of the global stream's map and a softmax give a probability a cell; the window is around its mean,
-    `reach` standard deviations to each side, so that every pixel of the patch tells it where to move.
-    """
+    """The thesis' future work: a localizer inside the network, trained through the patch that it cuts. A 1x1
+    convolution of the global stream's map and a softmax give a probability a cell; the window is around its mean,
+    `reach` standard deviations to each side, so that every pixel of the patch tells it where to move."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

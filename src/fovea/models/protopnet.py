@@ -38,10 +38,8 @@ def similarity_of(distances: Tensor) -> Tensor:
 
 class ProtoPNet(nn.Module):
     """`picture` and `cell` tell what each prototype was projected on: the number of a training picture in its data set,
-    and the row and column of one of its cells. Before that they are -1.
-
-    With frozen features, their norms keep their statistics in training.
-    """
+    and the row and column of one of its cells. Before that they are -1. With frozen features, their norms keep their
+    statistics in training."""
 
     abilities = frozenset({"prototypes"})
 
@@ -97,10 +95,8 @@ class ProtoPNet(nn.Module):
         return found
 
     def distances(self, embedded: Tensor) -> Tensor:
-        """The squared distance of every prototype to every cell: N,width,h,w to N,P,h,w.
-
-        |z|² - 2 z·p + |p|² is near 0 where it matters most, so it is worked out in double.
-        """
+        """The squared distance of every prototype to every cell: N,width,h,w to N,P,h,w. |z|² - 2 z·p + |p|² is near 0
+        where it matters most, so it is worked out in double."""
         with torch.autocast(embedded.device.type, enabled=False):
             z, p = embedded.double().flatten(2), self.prototypes.double().flatten(0, 1)  # N,width,hw  P,width
             apart = z.square().sum(1, keepdim=True) - 2 * p @ z + p.square().sum(1)[:, None]  # N,P,hw

@@ -7,7 +7,7 @@ cell (r, c) sees columns 8c to 8c + 76 and rows 8r to 8r + 76 and nothing else. 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics import BadChoice, nearest
-from fovea.models.glimpsing import Pixels, Scene, Walk, running_mean
+from fovea.models.glimpsing import InTurn, Pixels, Route, Scene, Walk, running_mean
 from fovea.models.norms import scaled
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant
@@ -185,7 +185,7 @@ class SaccaderOptions:
             )
 
 
-class Saccader(nn.Module):
+class Saccader(InTurn):
     """`stage` is which training this is for; all have the same parameters, so that one's weights load into the next.
 
     - "representation": the answer is the mean over all cells; where to look is not asked.
@@ -197,7 +197,7 @@ class Saccader(nn.Module):
     While training, cells are drawn by their probabilities; else the most probable ones are taken.
     """
 
-    abilities = frozenset({"glimpses"})
+    abilities = frozenset({"glimpses", "steps"})
 
     def __init__(self, classes: int, options: SaccaderOptions) -> None:
         super().__init__()
@@ -215,10 +215,7 @@ class Saccader(nn.Module):
         self.attention.requires_grad_(stage != "representation")
         self.cell.requires_grad_(stage != "representation")
 
-    @property
-    def least(self) -> int:
-        """One: there is no overview."""
-        return 1
+    least = 1  # there is no overview
 
     @property
     def most(self) -> int:
@@ -251,6 +248,15 @@ class Saccader(nn.Module):
         pixels = scene.read(corners, scene.size, self.side)
         return self._walked(pixels, scene.size, self.locations if glimpses is None else glimpses)
 
+    def turns(self, scene: Scene, glimpses: int) -> Iterator[Walk]:
+        walk = self.walk(scene, glimpses)
+        yield from (walk.first(turn) for turn in range(1, glimpses + 1))
+
+    def routed(self, route: Route) -> Route:
+        if route.budgeted:
+            raise BadChoice("a Saccader computes every cell of a picture first, so a budget would save nothing")
+        return super().routed(route)
+
     def _walked(self, pixels: Tensor, size: tuple[int, int], glimpses: int) -> CellWalk:
         """`size` is the height and width that boxes are told in."""
         rows, columns = (cells_along(side) for side in pixels.shape[2:])
@@ -259,6 +265,8 @@ class Saccader(nn.Module):
                 f"Saccader visits no cell twice, and these pictures have {rows} x {columns}: "
                 f"1 to {rows * columns} glimpses; got {glimpses}"
             )
+        if self.training and torch.is_grad_enabled():
+            self.certainty.forget()
         features, what, evidence = self.representation(pixels)
         policy = self._policy(features, what)
         cells, log_p = policy.follow(glimpses, drawn if self.training else most_probable)
@@ -281,6 +289,7 @@ class Saccader(nn.Module):
         new = nn.Conv2d(old.in_channels, classes, 1).to(old.weight).requires_grad_(old.weight.requires_grad)
         _glorot(new)
         self.representation.classify = new
+        self.certainty.forget()
 
 
 def _glorot(layer: nn.Conv2d | nn.Linear) -> None:
@@ -310,7 +319,11 @@ def cells_along(side: int) -> int:
     return max((side - PATCH) // STEP + 1, 0)
 
 
-@model("saccader", about="answers by a few cells, chosen one after the other (Elsayed et al. 2019)", can=("glimpses",))
+@model(
+    "saccader",
+    about="answers by a few cells, chosen one after the other (Elsayed et al. 2019)",
+    can=("glimpses", "steps"),
+)
 def build(classes: int, options: SaccaderOptions) -> Network:
     transform = Prepare((options.side, options.side), (0.5,) * 3, (0.5,) * 3, None, "bicubic")
     return Network(Saccader(classes, options), transform, tuple(map(str, range(classes))), "representation.compact")

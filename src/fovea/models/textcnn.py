@@ -66,9 +66,7 @@ def build(
     dropout: Sequence[float] = (0.0, 0.0, 0.5),
 ) -> Network:
     """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens.
-
-    `dropout`: of words, of their vectors, of features.
-    """
+    `dropout`: of words, of their vectors, of features."""
     reading = Reading(tuple(words), length)
     module = TextCNN(classes, reading.rows, width, Dropout.of(dropout))
     return Network(module, reading, tuple(map(str, range(classes))), "filters")  # type: ignore[arg-type]  # a text's

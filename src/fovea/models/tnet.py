@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from fovea.basics import BadChoice, nearest, within
 from fovea.models import bagnet
-from fovea.models.descents import TINY, Descent
+from fovea.models.frontier import TINY, Frontier
 from fovea.models.glimpsing import (
     ORDERS,
     Certainty,
@@ -352,12 +352,12 @@ class TNet(nn.Module):
             raise BadChoice(f"a walk of {levels} levels reads 0 to {most} glimpses; got {glimpses}")
         return replace(route, order=order, levels=levels, glimpses=glimpses)
 
-    def descend(self, scene: Scene, route: Route) -> Descent:
+    def descend(self, scene: Scene, route: Route) -> Frontier:
         grid, levels = self.location.grid, route.levels or self.levels
         steps = planned(route.glimpses or 0, levels, grid.n**2) if route.order == "levels" else None
-        return Descent(scene, grid, levels, steps)
+        return Frontier(scene, grid, levels, steps)
 
-    def advance(self, descents: Sequence[Descent]) -> None:
+    def advance(self, descents: Sequence[Frontier]) -> None:
         """Those at one level together: a level has its own statistics."""
         pending = [(descent, descent.next) for descent in descents]
         for level in sorted({region.level for _, region in pending if region is not None}):

@@ -245,12 +245,10 @@ def build(backbone: Network, classes: int, options: TwoStreamOptions) -> Network
 
 
 def add_local_stream(classifier: Network, source: str, backbone: Network | None = None, **options: Any) -> Network:
-    """Any classifier as the global stream of a two-stream network: its own answer, to which a local stream adds.
-
-    The local stream's features start as a copy of the classifier's, or of `backbone`'s. The classifier itself is not
+    """Any classifier as the global stream of a two-stream network: its own answer, to which a local stream adds. The
+    local stream's features start as a copy of the classifier's, or of `backbone`'s. The classifier itself is not
     copied: training trains it, too, unless its parameters are frozen. `options` are those of LocalOptions.
-    `fovea.load("local/NAME", options=...)` is this for a classifier by name, so that recipes can train it.
-    """
+    `fovea.load("local/NAME", options=...)` is this for a classifier by name, so that recipes can train it."""
     return build_local(classifier, LocalOptions(source=source, **options), backbone)
 
 

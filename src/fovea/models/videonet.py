@@ -31,9 +31,7 @@ class VideoNetOutput:
 
 class Features(Tensor):
     """What the frozen network gives for the frames of clips, N,T,channels,h,w: a type of its own tells it from frames.
-
-    Networks are trained on it, so that the frozen part runs once for a frame and not at every step.
-    """
+    Networks are trained on it, so that the frozen part runs once for a frame and not at every step."""
 
 
 @register_notrace_module  # so that the network can be traced, whatever its features are

@@ -14,8 +14,6 @@ from .cutting import cut as cut
 from .cutting.heads import Head as Head
 from .cutting.parts import root as root
 from .cutting.tracing import traced as traced
-from .devices import device_of as device_of
-from .devices import placed as placed
 from .geometry import Field as Field
 from .heads import new_head as new_head
 from .inputs import Group as Group
@@ -65,6 +63,8 @@ from .registry import model as model
 from .registry import split as split
 from .running import ABILITIES as ABILITIES
 from .running import Origin as Origin
+from .running import device_of as device_of
+from .running import placed as placed
 from .running import switched as switched
 from .running import turn as turn
 from .stream import blank as blank

@@ -18,11 +18,9 @@ POINTWISE = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def labeled(network: N, batch: Tensor, parts: Sequence[nn.Module] | None = None) -> N:
-    """The network with numbers for class names if it has no labels and plainly is a classifier, else as it is.
-
-    Plainly a classifier is what is not declared an embedding, and whose last layer that runs is linear, or a 1x1
-    convolution, with one output per number of the network's own. An output of unit length is an embedding's.
-    """
+    """The network with numbers for class names if it has no labels and plainly is a classifier, else as it is. Plainly
+    a classifier is what is not declared an embedding, and whose last layer that runs is linear, or a 1x1 convolution,
+    with one output per number of the network's own. An output of unit length is an embedding's."""
     if network.labels is not None or network.can("embedding"):
         return network
     key = tuple(map(id, parts or network.parts))  # a replaced layer makes another network

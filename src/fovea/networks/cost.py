@@ -35,10 +35,8 @@ def statistics(module: nn.Module) -> int:
 
 
 def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> Any:
-    """What the network makes of prepared pictures; of so many glimpses of each, where a number is given.
-
-    Two streams without a patch source, as they are before training, are given the whole picture as every patch.
-    """
+    """What the network makes of prepared pictures; of so many glimpses of each, where a number is given. Two streams
+    without a patch source, as they are before training, are given the whole picture as every patch."""
     module: Any = network.module
     if glimpses is None and network.can("streams") and not module.needs:
         return module.on_whole(pixels)
@@ -54,10 +52,8 @@ def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> A
 
 
 def macs(network: Network, pixels: Tensor, glimpses: int | None = None) -> int:
-    """Multiplications of a forward: of a convolution (C_in k^2) (H_out W_out C_out), Eq. 11, C_in that of one group.
-
-    A linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none.
-    """
+    """Multiplications of a forward: of a convolution (C_in k^2) (H_out W_out C_out), Eq. 11, C_in that of one group. A
+    linear layer is k = 1. Products of two activations, as in attention, are counted alike, though Eq. 11 has none."""
     if getattr(network.module, "needs", ""):
         answered(network, pixels, glimpses)  # a patch source finds out once where its network is to be looked at
     counter = FlopCounterMode(display=False)
@@ -75,10 +71,8 @@ class _Nowhere(nullcontext[None]):
 
 @contextmanager
 def _step_by_step(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing.
-
-    How torch runs them is one setting for all threads, so it is left as it is where no layer asks for another.
-    """
+    """Attention and recurrent layers as the matrix products they are: fused into one, they are counted as nothing. How
+    torch runs them is one setting for all threads, so it is left as it is where no layer asks for another."""
     recurrent, attentive = (any(isinstance(part, kind) for part in parts) for kind in (nn.RNNBase, ATTENTION))
     counted = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry  # else it is taken apart
     fast = torch.backends.mha.get_fastpath_enabled()

@@ -16,11 +16,9 @@ FEATURES = ("output", "pooled")
 
 
 def embedding(network: Network, features: str | None = None) -> tuple[Network, str]:
-    """A network whose output is the embedding, without labels, and which features it is: 'output' or 'pooled'.
-
-    A classifier's are pooled unless told otherwise, any other network's are its output. Layers are shared with the
-    network given, which stays as it is.
-    """
+    """A network whose output is the embedding, without labels, and which features it is: 'output' or 'pooled'. A
+    classifier's are pooled unless told otherwise, any other network's are its output. Layers are shared with the
+    network given, which stays as it is."""
     features = features or ("pooled" if network.labels else "output")
     if features not in FEATURES:
         raise BadChoice(f"features are {' or '.join(FEATURES)}; got {features!r}{nearest(features, FEATURES)}")

@@ -60,10 +60,8 @@ class Group:
 
 def groups(network: Runnable, given: "Inputs | DataSet", size: int, max_pixels: int = MAX_PIXELS) -> Iterator[Group]:
     """At most `size` inputs at a time, all of one shape after the transform; where shapes differ, those that are alike
-    in a window of inputs come together, and `in_order` puts what is made of them in order again.
-
-    Of a data set, `places` tell which samples they are; its pictures are decoded in threads and kept in `shown`.
-    """
+    in a window of inputs come together, and `in_order` puts what is made of them in order again. Of a data set,
+    `places` tell which samples they are; its pictures are decoded in threads and kept in `shown`."""
     if isinstance(given, DataSet):
         yield from (batches[0] for batches in groups_for([network], given, size))
         return
@@ -147,11 +145,9 @@ def _joined(network: Runnable, rows: Sequence[Tensor]) -> Tensor:
 def run_ahead(
     network: Runnable, found: Iterable[Group], answer: Callable[[Group], T], given: Iterable[Any] = ()
 ) -> Iterator[tuple[Group, T]]:
-    """Every group and what `answer` makes of it, in order, while the pictures of the next are read.
-
-    On a CPU groups are answered in small parts, several of them at a time, where that is known to do no harm (`at_once`
-    says when; `given` are functions of the user's that are called as well).
-    """
+    """Every group and what `answer` makes of it, in order, while the pictures of the next are read. On a CPU groups are
+    answered in small parts, several of them at a time, where that is known to do no harm (`at_once` says when; `given`
+    are functions of the user's that are called as well)."""
     threads = at_once(network, given)
     parts = (part for group in found for part in _parts(group)) if threads else iter(found)
     modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()  # a thread's own

@@ -12,7 +12,6 @@ from fovea import basics
 from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, printable
 from fovea.networks.budget import MOST, Budget, budget_of
 from fovea.networks.building import Load, build
-from fovea.networks.devices import placed
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
 from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head
@@ -32,7 +31,7 @@ from fovea.networks.names import (
 )
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
-from fovea.networks.running import Origin
+from fovea.networks.running import Origin, placed
 from fovea.networks.weights import of_extractor, put, read_weights
 from fovea.pictures import Prepare
 

@@ -28,8 +28,7 @@ class Matching:
 
 def match(network: Network, data: DataSet, outputs: int) -> Matching:
     """By the classes' names where the network knows them all, by `imagenet_label` in the data's rows for a network with
-    ImageNet's 1000 outputs, by number where it knows none of the names.
-    """
+    ImageNet's 1000 outputs, by number where it knows none of the names."""
     used = sorted({sample.label for sample in data.samples})
     own = network.labels or ()
     names = {label: data.labels[label] if label < len(data.labels) else str(label) for label in used}

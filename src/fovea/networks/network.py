@@ -17,13 +17,12 @@ from fovea.networks.adapters import Adapted, adapted
 from fovea.networks.adapters.processors import transform_of
 from fovea.networks.checking import checked
 from fovea.networks.cutting import cut
-from fovea.networks.devices import placed
 from fovea.networks.geometry import Geometry
 from fovea.networks.inputs import Group, Inputs, groups, in_order
 from fovea.networks.predicting import BATCH, Predictions, predict
 from fovea.networks.running import ABILITIES as ABILITIES
 from fovea.networks.running import Origin as Origin
-from fovea.networks.running import Runnable
+from fovea.networks.running import Runnable, placed
 from fovea.networks.running import as_found as as_found
 from fovea.networks.running import layers as layers
 from fovea.networks.weights import write_weights
@@ -80,10 +79,8 @@ class Network(Runnable):
         return replace(self, records=always, _cuts={})
 
     def geometry(self, layer: str | None = None, branch: int | None = None) -> Geometry:
-        """What cells can see of the network's input: those of a layer, or of the map that `explain` looks at.
-
-        Of a network with branches it is the evidence of the narrowest one, or of the one with this number (0, 1, 2).
-        """
+        """What cells can see of the network's input: those of a layer, or of the map that `explain` looks at. Of a
+        network with branches it is the evidence of the narrowest one, or of the one with this number (0, 1, 2)."""
         demand_kinds(Network.geometry, locals())
         inputs = geometry.noise_for(self)
         if layer is None and any(map(self.can, BRANCHED)):
@@ -106,12 +103,10 @@ class Network(Runnable):
         return self.geometry(layer, branch).region(cell)
 
     def fitted(self, fit: str | None = None) -> "Network":
-        """The same network with pictures of other proportions than its input's taken otherwise: FITS.
-
-        None is for the verbs: as was asked for before; else FIT where the network was trained on crops, squashed where
-        it takes inputs of one size only, which is better than padded; and as it is where it was trained on squashed
-        pictures, has windows of its own, or a transform of the user's.
-        """
+        """The same network with pictures of other proportions than its input's taken otherwise: FITS. None is for the
+        verbs: as was asked for before; else FIT where the network was trained on crops, squashed where it takes inputs
+        of one size only, which is better than padded; and as it is where it was trained on squashed pictures, has
+        windows of its own, or a transform of the user's."""
         demand_kinds(Network.fitted, locals())
         if fit not in (None, *FITS):
             raise BadChoice(f"no fit {fit!r}{nearest(str(fit), FITS)} (there are: {', '.join(FITS)})")
@@ -177,9 +172,7 @@ class Network(Runnable):
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Weights as safetensors, with the network's name and labels, so that `fovea.load(path)` needs nothing else.
-
-        `half` keeps floats as fp16, in half the space. The file is whole or not there at all.
-        """
+        `half` keeps floats as fp16, in half the space. The file is whole or not there at all."""
         origin = self.origin or Origin(self.name)
         if not origin.name:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")

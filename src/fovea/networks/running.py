@@ -4,17 +4,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fovea.basics import BadChoice, BadNetwork, nearest, shown
+from fovea.basics import BadChoice, BadNetwork, Entry, Registry, nearest, shown, spelled_device
 from fovea.data import Reading
 from fovea.networks.adapters import Asked
 from fovea.networks.checking import refuse_tensor, refusing
-from fovea.networks.completion import completion
 from fovea.networks.names import class_index
 from fovea.networks.threads import Parts, alone, hooked, in_eval, owned, plain, usual_threads
 from fovea.pictures import Placement, Prepare, Transform, placement_of
@@ -199,9 +198,7 @@ def layers(module: nn.Module) -> list[nn.Module]:
 @contextmanager
 def as_found(network: Runnable) -> Iterator[list[nn.Module]]:
     """Explain in eval mode with gradients allowed; whatever happens, modes and random numbers are as before after.
-
-    Gives the network's submodules, since they were counted.
-    """
+    Gives the network's submodules, since they were counted."""
     with switched(network) as parts, turn(network, parts):
         yield parts
 
@@ -256,3 +253,48 @@ def is_compiled(parts: Sequence[nn.Module]) -> bool:
         "OptimizedModule" in {kind.__name__ for kind in set(map(type, parts))}
         or any([own.get("_compiled_call_impl") for own in owned(parts)])
     )
+
+
+Complete = Callable[[Any, "Tensor"], Any]  # a network and a batch to all that its module takes
+
+
+def _checked(entry: Entry, thing: Any) -> Complete:
+    if not callable(thing):
+        raise BadNetwork(f"completion {entry.name}: give a function of a network and a batch; got {thing!r}")
+    return thing
+
+
+completion: Registry[Complete] = Registry("completion", ("fovea.streams.taken",), _checked)
+
+
+N = TypeVar("N", bound=Runnable)
+
+
+def device_of(device: str | torch.device) -> torch.device:
+    """A device that there is; "auto" is a GPU where torch can use one."""
+    text = spelled_device(device)
+    if text == "auto":
+        return torch.device("cuda" if _count("cuda") else "cpu")
+    wanted = torch.device(text)
+    count = 1 if wanted.type == "cpu" else _count(wanted.type)
+    if not count:
+        raise BadChoice(
+            f"device {text!r}: there is no GPU that torch can use here in this way; leave the device out, or name cpu"
+        )
+    if (wanted.index or 0) >= count:
+        last = f" to {wanted.type}:{count - 1}" if count > 1 else ""
+        raise BadChoice(f"device {text!r}: there is no such number here; name {wanted.type}:0{last}")
+    return wanted
+
+
+def _count(kind: str) -> int:
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    there = torch.cuda if kind == "cuda" else torch.xpu
+    return there.device_count() if there.is_available() else 0
+
+
+def placed(network: N, device: str | torch.device) -> N:
+    """The network on a device, itself: it is not copied."""
+    network.module.to(device_of(device))
+    return network

@@ -1,4 +1,5 @@
 from .cache import Extracted as Extracted
+from .cache import default_file as default_file
 from .cache import extract as extract
 from .classify import PatchBatch as PatchBatch
 from .classify import added as added
@@ -25,7 +26,6 @@ from .opening import Opened as Opened
 from .opening import Patches as Patches
 from .opening import Shape as Shape
 from .opening import open_source as open_source
-from .patching import default_file as default_file
 from .scales import SIDE as SIDE
 from .scales import Anchored as Anchored
 from .scales import Choice as Choice

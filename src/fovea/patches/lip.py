@@ -72,10 +72,8 @@ class Picks:
 
 
 def pick(values: Tensor, boxes: Tensor, settings: Settings) -> Picks:
-    """LIP on maps N,H,W or N,L, with a box x0 y0 x1 y1 or a span start stop for each cell, in reading order.
-
-    Boxes may be of any sizes; they are the same for all maps. A cell that is NaN is never picked.
-    """
+    """LIP on maps N,H,W or N,L, with a box x0 y0 x1 y1 or a span start stop for each cell, in reading order. Boxes may
+    be of any sizes; they are the same for all maps. A cell that is NaN is never picked."""
     corners = _checked(values, boxes)
     flat = values.flatten(1)  # N,P
     falling = -flat.detach().cpu().to(torch.promote_types(flat.dtype, torch.float32)).numpy()

@@ -64,9 +64,7 @@ class Shape:
 
     def __call__(self, box: Sequence[float], size: tuple[int, int]) -> Box | None:
         """The box inside a picture of this width and height, in hundredths of a pixel; None where it has no part in it.
-
-        The order: padded, cut off at the picture's edges, grown to the least side, then to a square.
-        """
+        The order: padded, cut off at the picture's edges, grown to the least side, then to a square."""
         x0, y0, x1, y1 = box
         wider, higher = self.pad * (x1 - x0), self.pad * (y1 - y0)
         x0, x1 = max(x0 - wider, 0.0), min(x1 + wider, size[0])

@@ -86,9 +86,7 @@ def look(
     shown: Sequence[Shown] | None = None,
 ) -> Look:
     """`label` (N): look for these classes instead of the decided ones; `branch`: localize by the one with this side.
-
-    `method` and `side` are for networks without branches: whose map it is, and how large its patches are.
-    """
+    `method` and `side` are for networks without branches: whose map it is, and how large its patches are."""
     if network.can("branches"):
         return _anchored(network, batch, label, side if branch is None else branch)
     return _ordinary(network, batch, label, method, branch if side is None else side, shown)

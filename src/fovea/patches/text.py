@@ -169,10 +169,8 @@ def localize_texts(
 def text_steps(
     network: Network, texts: str | Iterable[str], target: str | int | None = None, branch: int | None = None
 ) -> Iterator[Step[LocalizedText]]:
-    """The span of each text for what it is taken for, or for a class `target`: the best of the branches' maps.
-
-    `branch` takes the span of the one whose cells see so many words, instead of the best.
-    """
+    """The span of each text for what it is taken for, or for a class `target`: the best of the branches' maps. `branch`
+    takes the span of the one whose cells see so many words, instead of the best."""
     reading = reading_of(network)
     if not network.can("spans"):
         raise BadChoice(f"{network.name or 'the network'} tells no spans: load an anchornet_text, as anchornet_text-mr")

@@ -111,10 +111,8 @@ def for_pictures(
 def disagreements(
     network: Network, data: DataSet, *, most: int = 6, batch: int = 16, progress: Progress = quiet
 ) -> Results[PictureReport]:
-    """Fig. 9, for a few pictures of a set where the narrowest and the widest branch disagree, one of them wrong.
-
-    Those come first whose wrong branch is most sure; at most one for each pair of classes while there are others.
-    """
+    """Fig. 9, for a few pictures of a set where the narrowest and the widest branch disagree, one of them wrong. Those
+    come first whose wrong branch is most sure; at most one for each pair of classes while there are others."""
     branches_of(network)
     matching = match(network, data, len(network.labels or ()))
     found: list[PictureReport] = []

@@ -112,10 +112,8 @@ def looks_like(
     progress: Progress = quiet,
 ) -> Results[LooksLike]:  # a public door: every option by its name
     """What each picture is taken for, and the `count` prototypes that contribute the most to that answer; of those that
-    were projected on one cell, the first.
-
-    `data` is what the network was trained on: the prototypes' own patches are read from it.
-    """
+    were projected on one cell, the first. `data` is what the network was trained on: the prototypes' own patches are
+    read from it."""
     fitted = as_network(net, device).fitted()
     network = fitted.fitted("crop")  # as it was trained, and its prototypes placed
     module = prototypes_of(network)

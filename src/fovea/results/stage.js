@@ -7,6 +7,9 @@ function stage(article, content, make) {
   const percent = (share) => `${100 * share}%`;
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
+  let viewer = null;
+  let raise = null; // a part above all others in the viewer
+
   const photo = article.querySelector(".photo");
   const picture = make("div", "picture", photo.querySelector("img"), ...article.maps.map(({ placed }) => placed));
   picture.style.aspectRatio = `${width} / ${height}`;
@@ -43,7 +46,7 @@ function stage(article, content, make) {
     bar.style.height = percent(part.share ?? 0);
     const tab = make("button", "", make("span", "bar", make("small", "", value), bar), make("b", "", part.name));
     if (part.ahead) tab.append(make("small", "ahead", part.ahead));
-    Object.assign(tab, { type: "button", role: "tab", id: `${id}-${number}` });
+    Object.assign(tab, { type: "button", role: "tab", id: `${id}-${number}`, title: part.ahead });
     tab.setAttribute("aria-controls", closer.id);
     const said = [part.level < 2 ? part.name : `glimpse ${part.name}, level ${part.level}`, value, part.ahead && `ahead: ${part.ahead}`];
     tab.ariaLabel = said.filter(Boolean).join(", ");
@@ -65,6 +68,7 @@ function stage(article, content, make) {
     view.style.aspectRatio = `${x1 - x0} / ${y1 - y0}`;
     view.style.setProperty("--proportion", (x1 - x0) / (y1 - y0));
     words.textContent = content.panels[panel].caption;
+    raise?.(parts[number]); // as it was read, also where the picture is drawn finer
     if (fly) article.fly?.([x0, y0, x1, y1]);
   }
   [...boxes.entries(), ...tabs.entries()].forEach(([number, element]) => {
@@ -111,12 +115,13 @@ function stage(article, content, make) {
   }
 
   // Where one zooms into the picture, what was read lies on it at its own resolution; without the viewer it is as above.
-  let viewer = null;
   function open() {
     if (viewer || !window.OpenSeadragon) return;
     const rect = ([x0, y0, x1, y1]) => new OpenSeadragon.Rect(x0 / width, y0 / width, (x1 - x0) / width, (y1 - y0) / width);
-    const shown = [...parts].filter((part) => part.level > 1).sort((a, b) => a.level - b.level);
-    const layers = [{ panel: 0, box: [0, 0, width, height] }, ...shown].map(({ panel, box }) => {
+    const sharp = ({ panel, box: [x0, , x1] }) => content.panels[panel].size[0] / (x1 - x0);
+    const whole = { panel: 0, box: [0, 0, width, height] };
+    const layers = [whole, ...parts.filter((part) => part.level > 1)].sort((a, b) => sharp(a) - sharp(b)); // the finest on top
+    const tileSources = layers.map(({ panel, box }) => {
       const { x, y, width } = rect(box);
       return { tileSource: { type: "image", url: content.panels[panel].src, buildPyramid: false }, x, y, width };
     });
@@ -124,7 +129,7 @@ function stage(article, content, make) {
     viewer = new OpenSeadragon.Viewer({
       element: picture.appendChild(make("div", "viewer")),
       drawer: "canvas", // pictures beside a page from file:// are no textures
-      tileSources: layers,
+      tileSources,
       showNavigationControl: false,
       maxZoomPixelRatio: 8,
       minZoomImageRatio: 0.6,
@@ -142,6 +147,12 @@ function stage(article, content, make) {
       event.preventDefaultAction = !zooms;
     });
     viewer.addHandler("open", () => {
+      const images = layers.map((_, place) => viewer.world.getItemAt(place));
+      raise = (part) => {
+        images.forEach((image, place) => viewer.world.setItemIndex(image, place));
+        const place = layers.indexOf(part);
+        if (place >= 0) viewer.world.setItemIndex(images[place], images.length - 1);
+      };
       for (const { placed } of article.maps) viewer.addOverlay(placed, rect([0, 0, width, height]));
       boxes.forEach((box, number) => box.hidden || viewer.addOverlay(box, rect(parts[number].box)));
     });
@@ -155,7 +166,7 @@ function stage(article, content, make) {
   function close() {
     if (!viewer) return;
     viewer.destroy();
-    article.viewer = viewer = article.fly = null;
+    article.viewer = viewer = raise = article.fly = null;
     picture.querySelector(".viewer").remove();
     picture.classList.remove("deep");
     for (const { placed } of article.maps) picture.append(Object.assign(placed, { style: "" }));

@@ -267,7 +267,7 @@ class Writer:
 
     def collect(self, most: int = 0) -> None:
         """Rows whose files are written, until at most so many wait for theirs."""
-        while len(self._drawing) > most:
+        while len(self._drawing) > most or (self._drawing and self._drawing[0][2].done()):
             row, key, drawn = self._drawing.popleft()
             try:
                 row["files"] = drawn.result()
@@ -278,6 +278,11 @@ class Writer:
             else:
                 self.rows.append(row)
                 self._keys.append(key)
+
+    @property
+    def waiting(self) -> int:
+        """How many of those added last are not in the folder yet."""
+        return len(self._drawing)
 
     def finish(self) -> None:
         """Rows that were taken over stand among the others as if all had been done now."""

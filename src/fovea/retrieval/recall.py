@@ -21,9 +21,7 @@ def lengths(embeddings: NDArray[np.float64], unit: bool) -> NDArray[np.float64]:
 
 def ranks(embeddings: NDArray[np.float64], labels: NDArray[np.integer]) -> NDArray[np.int64]:
     """How many pictures of other classes lie no farther away than the nearest of the same class: Recall@k is rank < k.
-
-    No picture is its own neighbor. One that is alone in its class has nothing to be found, so it never is a hit.
-    """
+    No picture is its own neighbor. One that is alone in its class has nothing to be found, so it never is a hit."""
     count, squared = len(embeddings), (embeddings**2).sum(1)
     found = np.zeros(count, dtype=np.int64)
     step = max(CHUNK // count, 1)

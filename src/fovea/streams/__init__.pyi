@@ -1,4 +1,3 @@
-from .completion import as_images as as_images
 from .figure import BAR as BAR
 from .figure import RIGHT as RIGHT
 from .figure import TEXT as TEXT
@@ -11,6 +10,7 @@ from .look import look_batches as look_batches
 from .reading import Read as Read
 from .reading import Streams as Streams
 from .taken import AsTaken as AsTaken
+from .taken import as_images as as_images
 from .taken import in_shares as in_shares
 from .taken import patches_of as patches_of
 from .taken import source_of as source_of

@@ -91,10 +91,8 @@ class Streams:
         return look_into(self.network, opened, placed, [own], classes, WHOLE)[0][own.name]
 
     def step_maps(self, seen: Read, method: str, classes: Tensor, patches: Sequence[Shown]) -> list[HeatMaps]:
-        """Where each of T steps looks, in all patches (N*K), for a class a picture (N).
-
-        The trunk is not run again: what is looked at is the map that it gave, and what follows is a step's own answer.
-        """
+        """Where each of T steps looks, in all patches (N*K), for a class a picture (N). The trunk is not run again:
+        what is looked at is the map that it gave, and what follows is a step's own answer."""
         targets = classes.repeat_interleave(seen.boxes.shape[1])  # N*K
         if method == SELF_ATTENTION:
             return self._attention(seen.steps, targets, patches)

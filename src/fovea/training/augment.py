@@ -30,10 +30,8 @@ def draw_more(count: int, seed: int, step: int) -> Tensor:
 
 
 def crops(draws: Tensor, sizes: Tensor, part: AugmentPart) -> Tensor:
-    """Windows to cut out, as x0 y0 x1 y1 in shares of each picture's width and height; `sizes` are N,2 (w, h).
-
-    Area and aspect are as in Inception's random crops; a window that would not fit is made as wide or high as fits.
-    """
+    """Windows to cut out, as x0 y0 x1 y1 in shares of each picture's width and height; `sizes` are N,2 (w, h). Area and
+    aspect are as in Inception's random crops; a window that would not fit is made as wide or high as fits."""
     area = part.area[0] + draws[:, 0] * (part.area[1] - part.area[0])
     aspect = torch.ones_like(area)  # in shares: the picture's own shape
     if part.aspect is not None:

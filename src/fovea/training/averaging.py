@@ -43,10 +43,8 @@ class Averages(AveragedModel):
 @torch.no_grad()
 def settled(module: nn.Module, batches: Iterator[Tensor | Views]) -> None:
     """Batch norm's statistics as they are for these weights: means over all that they see, however often in a forward.
-
     Those gathered in training are of weights that have changed since, or, of averaged ones, were never there at all.
-    Where most of a picture is empty, a channel hardly varies, and a small change of its mean is a large one for it.
-    """
+    Where most of a picture is empty, a channel hardly varies, and a small change of its mean is a large one for it."""
     module.train()  # what stays as it is in training, since it is frozen, stays so here
     norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.training]
     module.eval()

@@ -44,11 +44,9 @@ class ClipMedium(Medium):
 
 
 class ClipFeed(Feed):
-    """Clips as the trained part of the network takes them. A frame that is in several is looked at once.
-
-    What is seen of frames is held in fp16 where it fits, and found anew at every turn otherwise. A video that cannot be
-    read is said when it is opened.
-    """
+    """Clips as the trained part of the network takes them. A frame that is in several is looked at once. What is seen
+    of frames is held in fp16 where it fits, and found anew at every turn otherwise. A video that cannot be read is said
+    when it is opened."""
 
     def __init__(
         self, network: Network, data: Shots, hold: bool | str, device: torch.device, progress: Progress

@@ -78,9 +78,7 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 class Kept:
     """What is made of so many things, by number: made once and held where that fits, made anew at every turn otherwise.
-
-    `together` of them are made at once.
-    """
+    `together` of them are made at once."""
 
     def __init__(
         self,

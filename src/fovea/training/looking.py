@@ -10,7 +10,7 @@ from fovea.basics import BadChoice
 from fovea.data import DataSet
 from fovea.models.twostream import TwoStream, TwoStreamOutput, Views
 from fovea.networks import Network
-from fovea.patches.patching import Extracted
+from fovea.patches import Extracted
 from fovea.pictures import inside
 from fovea.streams import in_shares, patches_of
 from fovea.training.augment import crops, recolor

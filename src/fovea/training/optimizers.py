@@ -21,10 +21,8 @@ FUSED = ("sgd", "adam", "adamw")
 
 
 def optimizer_of(part: OptimizerPart, module: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-    """Each group keeps its learning rate as `base_lr`, which the schedule multiplies.
-
-    `fused`: all weights of a group in one kernel of the GPU, where the optimizer has one.
-    """
+    """Each group keeps its learning rate as `base_lr`, which the schedule multiplies. `fused`: all weights of a group
+    in one kernel of the GPU, where the optimizer has one."""
     kind, known = OPTIMIZERS[part.name]
     given = {key: getattr(part, key) for key in ("momentum", "nesterov", "betas", "rho", "eps")}
     given = {key: tuple(value) if key == "betas" else value for key, value in given.items() if value is not None}
@@ -41,9 +39,7 @@ def optimizer_of(part: OptimizerPart, module: nn.Module, fused: bool = False) ->
 
 def parameter_groups(part: OptimizerPart, module: nn.Module) -> list[dict[str, Any]]:
     """Parameters by learning rate and weight decay: the first group whose pattern matches, else the recipe's own.
-
-    Biases and norms (fewer than two dimensions) are not decayed unless the recipe says so.
-    """
+    Biases and norms (fewer than two dimensions) are not decayed unless the recipe says so."""
     # in training, the network stands beside its loss, under a name that its user does not know
     named = [(name.removeprefix("module."), parameter) for name, parameter in module.named_parameters()]
     for group in part.groups:

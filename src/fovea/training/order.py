@@ -77,11 +77,9 @@ class Order:
 
 
 class Balanced:
-    """Batches of a few classes with so many pictures each.
-
-    In an epoch no picture of a class comes again before all have come. A batch is taken in `shares`, by processes or
-    one after the other, each of which compares its own pictures alone.
-    """
+    """Batches of a few classes with so many pictures each. In an epoch no picture of a class comes again before all
+    have come. A batch is taken in `shares`, by processes or one after the other, each of which compares its own
+    pictures alone."""
 
     def __init__(self, labels: Sequence[int], batch: int, per_class: int, shares: int = 1) -> None:
         members: dict[int, list[int]] = {}

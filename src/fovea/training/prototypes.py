@@ -29,11 +29,9 @@ class Projected:
 @torch.no_grad()
 def place(network: Network, data: DataSet, random: torch.Generator, size: int = 64, progress: Progress = quiet) -> None:
     """Every prototype begins as a cell of a picture of its own class: the one with the longest vector of features, or,
-    where a class has fewer pictures than prototypes, the next longest. Pictures are drawn at random.
-
-    The paper begins anywhere in the unit cube. From there most prototypes are too far from any cell to be drawn to one
-    for some ten thousand steps, which is as long as the paper trains.
-    """
+    where a class has fewer pictures than prototypes, the next longest. Pictures are drawn at random. The paper begins
+    anywhere in the unit cube. From there most prototypes are too far from any cell to be drawn to one for some ten
+    thousand steps, which is as long as the paper trains."""
     module = prototypes_of(network)
     each = module.prototypes.shape[1]
     wanted: dict[int, list[tuple[int, int, int]]] = {}  # of a picture: class, prototype, rank of the cell

@@ -20,10 +20,8 @@ Counts = dict[str, tuple[int, int]]  # per figure: of how many samples it is tru
 
 
 class Tested:
-    """A test set, and how a network does on it: top-1 and, of more than five classes, top-5.
-
-    Other scores are classes that count something else. `held` gives the set in order, each process its share.
-    """
+    """A test set, and how a network does on it: top-1 and, of more than five classes, top-5. Other scores are classes
+    that count something else. `held` gives the set in order, each process its share."""
 
     at_once: int | None = None  # samples in a batch; as many as training takes unless given
 
@@ -57,10 +55,8 @@ class Tested:
 
 
 class Walked(Tested):
-    """Also, at each level, the share of pictures with boxes where a glimpse has a box's middle in it.
-
-    With top-k selection a policy narrows early; then accuracy stands still while glimpses miss.
-    """
+    """Also, at each level, the share of pictures with boxes where a glimpse has a box's middle in it. With top-k
+    selection a policy narrows early; then accuracy stands still while glimpses miss."""
 
     def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
         out = answer(module, batch)
@@ -72,10 +68,8 @@ class Walked(Tested):
 
 
 class Retrieved(Tested):
-    """Recall at 1 among the test pictures themselves, and NMI of K-means; directions alone count.
-
-    Every process embeds the whole set: all pictures are compared with all.
-    """
+    """Recall at 1 among the test pictures themselves, and NMI of K-means; directions alone count. Every process embeds
+    the whole set: all pictures are compared with all."""
 
     @torch.no_grad()
     def score(self, network: Network, module: nn.Module, fabric: Fabric, size: int) -> dict[str, float]:

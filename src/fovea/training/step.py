@@ -23,10 +23,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class Step(nn.Module):
-    """The loss of a batch, and the logits. This is what is wrapped for many processes.
-
-    Of a network with several heads the loss is the sum of theirs, each times the weight of its group.
-    """
+    """The loss of a batch, and the logits. This is what is wrapped for many processes. Of a network with several heads
+    the loss is the sum of theirs, each times the weight of its group."""
 
     def __init__(self, network: Network, part: Loss, device: torch.device | None = None) -> None:
         super().__init__()

@@ -55,10 +55,8 @@ class TextMedium(Medium):
 
 
 def bare(name: str, given: str, data: Sentences, options: dict[str, object]) -> Network:
-    """An untrained network with the vocabulary of the data and the vectors beside it.
-
-    A word has a row if it has a vector, or if the training sentences have it often enough to learn one.
-    """
+    """An untrained network with the vocabulary of the data and the vectors beside it. A word has a row if it has a
+    vector, or if the training sentences have it often enough to learn one."""
     folder = find(parsed(given)[0], USUAL, is_mr)
     everything = open_sentences(folder)  # a vector may be known of a word that training does not show
     vectors = open_vectors(folder, everything.vocabulary())

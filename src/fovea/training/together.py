@@ -54,10 +54,8 @@ def _meet(backend: str, world: int) -> None:
 
 
 class _Normed(torch.autograd.Function):
-    """Batch norm with the mean and variance over all processes: y = (x - mean) / sqrt(var + eps) * weight + bias.
-
-    Sums are in double, so that their order, which is all that differs from one process, does not show.
-    """
+    """Batch norm with the mean and variance over all processes: y = (x - mean) / sqrt(var + eps) * weight + bias. Sums
+    are in double, so that their order, which is all that differs from one process, does not show."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:

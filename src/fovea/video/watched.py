@@ -15,7 +15,7 @@ from fovea.basics import Names, finite, plain
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import Frames, facts
 from fovea.results import Panel, Results, Shows, Size, View, write_picture, write_values
-from fovea.video import film, strip
+from fovea.video import film
 
 ENDS = (("strip", "strip.png"), ("film", "film.mp4"))
 
@@ -93,7 +93,7 @@ class Watched(Shows):
 
     def draw(self, target: int = 0) -> Image.Image:
         """The strip: the frames beside each other, and under each the same with its map and box."""
-        return strip.draw(self, target)
+        return film.draw(self, target)
 
     def save_film(
         self, path: str | Path, target: int = 0, advance: Callable[[int, int], object] = lambda done, total: None

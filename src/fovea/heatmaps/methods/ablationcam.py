@@ -21,12 +21,10 @@ MOST_ROWS = 64  # of features without a channel that pass the head at once
     instead="gradcam",
 )
 class AblationCAM:
-    """M = ReLU(sum_k w_k A_k), with w_k = (y - y_k) / |y|, Eq. 4: y_k is the score with channel k at zero.
-
-    Only the layers after the cut run. Where the score is affine in the channels, as after average pooling and a linear
-    layer, y - y_k = sum_p g_kp A_kp with g = dy/dA, and nothing runs: proved for every batch by random channels' sizes,
-    put through the head. The paper divides by y; by |y|, a score below zero does not turn the map around.
-    """
+    """M = ReLU(sum_k w_k A_k), with w_k = (y - y_k) / |y|, Eq. 4: y_k is the score with channel k at zero. Only the
+    layers after the cut run. Where the score is affine in the channels, as after average pooling and a linear layer, y
+    - y_k = sum_p g_kp A_kp with g = dy/dA, and nothing runs: proved for every batch by random channels' sizes, put
+    through the head. The paper divides by y; by |y|, a score below zero does not turn the map around."""
 
     name = "ablationcam"
 

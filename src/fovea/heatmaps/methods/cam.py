@@ -20,10 +20,8 @@ from fovea.heatmaps.targets import Aim
 )
 @dataclass(frozen=True)
 class CAM:
-    """CAM_c(p) = sum_k w_ck A_k(p): what each cell adds to the class's logit, times the number of cells.
-
-    With pooling and one linear layer, w_ck is P dy_c/dA_k(p), so no weights need to be found by name.
-    """
+    """CAM_c(p) = sum_k w_ck A_k(p): what each cell adds to the class's logit, times the number of cells. With pooling
+    and one linear layer, w_ck is P dy_c/dA_k(p), so no weights need to be found by name."""
 
     name = "cam"
 

@@ -23,11 +23,9 @@ TOLERANCE = 0.02  # of what all pixels add and take away: max-pooling is off by 
 )
 class DeepLift:
     """C_i = (x_i - x'_i) m_i with the multipliers of the rescale rule, Δout / Δin at every nonlinearity (Eqs. 1 to 5);
-    a pixel's value is the sum over its channels. The baseline x' is 0 after normalization, the mean gray.
-
-    All pixels together make up y(x) - y(x'). captum follows ReLU, sigmoid, tanh, softmax and max-pooling layers; where
-    the sum is not right, the network has others, and the method does not apply.
-    """
+    a pixel's value is the sum over its channels. The baseline x' is 0 after normalization, the mean gray. All pixels
+    together make up y(x) - y(x'). captum follows ReLU, sigmoid, tanh, softmax and max-pooling layers; where the sum is
+    not right, the network has others, and the method does not apply."""
 
     name = "deeplift"
 

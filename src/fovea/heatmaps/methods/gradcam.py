@@ -17,10 +17,8 @@ from fovea.heatmaps.targets import Aim
 )
 @dataclass(frozen=True)
 class GradCAM:
-    """M = ReLU(sum_k alpha_k A_k), Eq. 4, with alpha_k the mean of dy/dA_k over the cells, Eq. 5.
-
-    For an embedding dy/dA is the gradient of its sum, Eq. 6. `absolute` takes |.| in place of the ReLU, Eq. 7.
-    """
+    """M = ReLU(sum_k alpha_k A_k), Eq. 4, with alpha_k the mean of dy/dA_k over the cells, Eq. 5. For an embedding
+    dy/dA is the gradient of its sum, Eq. 6. `absolute` takes |.| in place of the ReLU, Eq. 7."""
 
     absolute: bool = False
 

@@ -12,12 +12,9 @@ from fovea.heatmaps.targets import Aim
     paper="Chattopadhay et al. 2018",
 )
 def gradcam_plusplus(look: Look, aim: Aim) -> Finding:
-    """M = ReLU(sum_k w_k A_k), with w_k = sum_p alpha_kp ReLU(g_kp), Eqs. 5 and 6, and g = dy/dA.
-
-    For Y = exp(y), whose second and third derivatives are g^2 Y and g^3 Y, Eq. 19 is
-    alpha_kp = g_kp^2 / (2 g_kp^2 + g_kp^3 sum_q A_kq) = 1 / (2 + g_kp sum_q A_kq), and nothing need be added to
-    keep the quotient finite where gradients are small.
-    """
+    """M = ReLU(sum_k w_k A_k), with w_k = sum_p alpha_kp ReLU(g_kp), Eqs. 5 and 6, and g = dy/dA. For Y = exp(y), whose
+    second and third derivatives are g^2 Y and g^3 Y, Eq. 19 is alpha_kp = g_kp^2 / (2 g_kp^2 + g_kp^3 sum_q A_kq) = 1 /
+    (2 + g_kp sum_q A_kq), and nothing need be added to keep the quotient finite where gradients are small."""
     gradient = look.gradient(*score_of(aim))  # B,k,P
     needed = 2 + gradient * look.cells.sum(2, keepdim=True)  # B,k,P
     weights = (gradient.relu() / needed.where(needed != 0, 1.0)).sum(2)  # B,k

@@ -18,11 +18,8 @@ from fovea.heatmaps.targets import Aim
 )
 class GuidedBackprop:
     """dy/dx, where the backward pass of every ReLU is R_l = [f_l > 0] [R_(l+1) > 0] R_(l+1); a pixel's value is the sum
-    of the sizes over its channels.
-
-    It draws the edges of what is seen, and hardly changes with the class or the weights (Adebayo et al. 2018): see
-    `fovea sanity`.
-    """
+    of the sizes over its channels. It draws the edges of what is seen, and hardly changes with the class or the weights
+    (Adebayo et al. 2018): see `fovea sanity`."""
 
     name = "guided-backprop"
 

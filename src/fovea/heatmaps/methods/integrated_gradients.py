@@ -24,10 +24,8 @@ from fovea.heatmaps.targets import Aim
 @dataclass(frozen=True)
 class IntegratedGradients:
     """IG_i = (x_i - x'_i) times the integral over a in [0, 1] of dy(x' + a (x - x')) / dx_i (Eq. 1), in `steps` steps
-    by Gauss-Legendre; a pixel's value is the sum over its channels.
-
-    The baseline x' is 0 after normalization, the mean gray. All pixels together make up y(x) - y(x').
-    """
+    by Gauss-Legendre; a pixel's value is the sum over its channels. The baseline x' is 0 after normalization, the mean
+    gray. All pixels together make up y(x) - y(x')."""
 
     steps: Annotated[int, Bound(1, 10_000)] = 32
 

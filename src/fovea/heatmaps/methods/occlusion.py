@@ -29,12 +29,10 @@ Window = tuple[slice, ...]  # of N,*space
 )
 @dataclass(frozen=True)
 class Occlusion:
-    """S(p) = the mean of f(I) - f(I hidden in w) over the windows w that hold pixel p.
-
-    `window` and `stride` are in pixels of the network's input: a sixth of its shorter side, and half a window, if not
-    given. What is hidden is 0 after normalization, the mean gray. f is a class's probability; of an embedding, the
-    cosine to that of the whole picture.
-    """
+    """S(p) = the mean of f(I) - f(I hidden in w) over the windows w that hold pixel p. `window` and `stride` are in
+    pixels of the network's input: a sixth of its shorter side, and half a window, if not given. What is hidden is 0
+    after normalization, the mean gray. f is a class's probability; of an embedding, the cosine to that of the whole
+    picture."""
 
     window: Annotated[int, Bound(1, 10_000)] | None = None
     stride: Annotated[int, Bound(1, 10_000)] | None = None

@@ -20,11 +20,9 @@ from fovea.heatmaps.targets import Aim
     needs="self-attention over all patches",
 )
 class Rollout:
-    """R = Ã_L ... Ã_2 Ã_1 with Ã_l = (mean over heads of A_l + I) / 2 (Eq. 1); the map is what the head reads
-    of the patches: the class token's row, or the mean of the patches' rows.
-
-    Of whatever class: attention tells what is passed on, not what for.
-    """
+    """R = Ã_L ... Ã_2 Ã_1 with Ã_l = (mean over heads of A_l + I) / 2 (Eq. 1); the map is what the head reads of the
+    patches: the class token's row, or the mean of the patches' rows. Of whatever class: attention tells what is passed
+    on, not what for."""
 
     name = "rollout"
 
@@ -48,8 +46,7 @@ class Rollout:
 )
 class GradientRollout:
     """R <- R + Ā_l R, first to last layer, from R = I, with Ā_l = mean over heads of (∇A_l ⊙ A_l)+ (Chefer et al. 2021,
-    "Generic Attention-model Explainability", Eqs. 5 and 6); the map is read off R - I as in `rollout`.
-    """
+    "Generic Attention-model Explainability", Eqs. 5 and 6); the map is read off R - I as in `rollout`."""
 
     name = "rollout-gradient"
 

@@ -25,10 +25,8 @@ from fovea.heatmaps.targets import Aim
 @dataclass(frozen=True)
 class SmoothGrad:
     """1/n sum_1^n dy(x + g)/dx with g ~ N(0, σ²), over `samples` copies; a pixel's value is the sum of the sizes over
-    its channels.
-
-    σ is `noise` times the range of the picture's values. The same noise, drawn from `seed`, is added to every picture.
-    """
+    its channels. σ is `noise` times the range of the picture's values. The same noise, drawn from `seed`, is added to
+    every picture."""
 
     samples: Annotated[int, Bound(1, 100_000)] = 32
     noise: Annotated[float, Bound(0, 10, real=True)] = 0.15

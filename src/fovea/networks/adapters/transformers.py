@@ -1,15 +1,15 @@
 """Models of transformers that take pictures: classifiers, segmentation, detection by queries, and plain encoders."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fovea.networks.adapters import Adapted, adapter
+from fovea.networks.adapters import Adapted, adapter, last_layer
 from fovea.networks.adapters.boxes import Boxes, Candidates, best_of_classes
 from fovea.networks.adapters.processors import from_config
-from fovea.networks.adapters.segmentation import class_means
 
 
 @adapter("transformers", about="models of transformers that take pixel_values, their classes by config.id2label")
@@ -59,3 +59,19 @@ def by_queries(out: Any, classes: int) -> list[Candidates]:
     labels = torch.arange(classes, device=boxes.device).repeat(scores.shape[1])
     each = zip(boxes, scores, strict=True)
     return [Candidates.of(own.repeat_interleave(classes, 0), labels, score.flatten()) for own, score in each]
+
+
+@adapter("segmentation", about="segmentation networks of torchvision: the mean logit of a class over the picture")
+def segmentation(given: Adapted) -> Adapted | None:
+    model: Any = given.module
+    if given.output is not None or not (hasattr(model, "backbone") and hasattr(model, "classifier")):
+        return None
+    layer = given.layer or last_layer(model.backbone)
+    return replace(given, output=class_means, layer=layer, abilities=given.abilities | {"pixels"})
+
+
+def class_means(out: Any) -> Tensor:
+    """N,C,H,W of logits, alone or as `out` or `logits` of what a network returns, to N,C; other tensors as they are."""
+    out = out.get("out", out) if isinstance(out, Mapping) else out
+    logits: Tensor = getattr(out, "logits", out)
+    return logits.mean((2, 3)) if isinstance(logits, Tensor) and logits.ndim == 4 else logits

@@ -16,9 +16,7 @@ POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.Dr
 
 def choose(steps: Sequence[tuple[Any, Any, bool]], output: Tensor, batch: Tensor, narrow: bool = False) -> Any | None:
     """The last map still read; when the output is itself spatial (`narrow`: a segmentation), the last of the narrowest.
-
-    A step is (name, value, is a projection); a projection's output is no token stream (queries, keys, hidden units).
-    """
+    A step is (name, value, is a projection); a projection's output is no token stream (queries, keys, hidden units)."""
     names, maps, grids, lengths, patches = [], [], [tuple(batch.shape[-2:])], set(), set()
     samples = {len(batch), len(batch) * batch.shape[1]} if batch.ndim == 5 else {len(batch)}
     for name, value, projection in steps:

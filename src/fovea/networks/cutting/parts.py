@@ -70,8 +70,8 @@ class Opened:
 
     def folded(self) -> "Opened":
         """Made ready for many filters: where the head begins with an affine layer that is costly, such as VGG's first
-        linear one, it is run once for every cell, and no more. The same elsewhere, and where gradients reach the trunk.
-        """
+        linear one, it is run once for every cell, and no more. The same elsewhere, and where gradients reach the
+        trunk."""
         head = self.head
         if not isinstance(head, SecondPart) or not self.separable or self.frames or not self.features.is_leaf:
             return self

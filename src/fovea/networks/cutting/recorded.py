@@ -42,12 +42,10 @@ class Recording:
 
 
 class Recorder:
-    """Runs the first batches of a shape as they are, records one, and plays what was recorded for every other.
-
-    Weights that are written in place count from the next batch on; where they are moved or replaced, or torch is set
-    otherwise, another recording is made. What cannot be recorded, since it waits for the device, runs as it is, and so
-    does a batch that is not SMALL, unless `always`.
-    """
+    """Runs the first batches of a shape as they are, records one, and plays what was recorded for every other. Weights
+    that are written in place count from the next batch on; where they are moved or replaced, or torch is set otherwise,
+    another recording is made. What cannot be recorded, since it waits for the device, runs as it is, and so does a
+    batch that is not SMALL, unless `always`."""
 
     def __init__(self, run: First, parts: Sequence[nn.Module], always: bool) -> None:
         self.run, self.parts, self.always = run, parts, always

@@ -34,9 +34,7 @@ def split(
     network: Runnable, traced: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], batch: Tensor
 ) -> tuple[Enter, fx.GraphModule] | None:
     """How to enter the graph at a node, and the graph after it; None where it takes another branch than the network.
-
-    `values` are what the nodes give for the batch of one picture.
-    """
+    `values` are what the nodes give for the batch of one picture."""
     nodes = list(traced.graph.nodes)
     place = nodes.index(node)
     before = set(nodes[: place + 1])

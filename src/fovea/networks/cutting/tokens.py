@@ -21,10 +21,8 @@ Node: TypeAlias = Any  # fx.Node, whose arguments may be anything
 
 
 def read_rows_alone(module: nn.Module, graph: fx.Graph, values: dict[fx.Node, Any]) -> bool:
-    """Rewrite a graph that reads only the first rows of its tokens; False where it reads them otherwise.
-
-    `values` are what its nodes give for one picture.
-    """
+    """Rewrite a graph that reads only the first rows of its tokens; False where it reads them otherwise. `values` are
+    what its nodes give for one picture."""
     push = _Push(module, graph, values)
     for node in list(graph.nodes):
         stops = [_rows_read(user) for user in node.users]

@@ -41,11 +41,9 @@ def of(
     channels: int | None = None,
     output: Callable[[Any], Tensor] | None = None,
 ) -> Geometry:
-    """What the cells of a layer, or of what the module returns, can see of an input of `size` (height, width).
-
-    `output` picks the tensor where there are several. A layer that runs more than once is taken at its last run.
-    Without `size` it is that of the network's transform, or 224; channels and axes are those of the first convolution.
-    """
+    """What the cells of a layer, or of what the module returns, can see of an input of `size` (height, width). `output`
+    picks the tensor where there are several. A layer that runs more than once is taken at its last run. Without `size`
+    it is that of the network's transform, or 224; channels and axes are those of the first convolution."""
     network, inputs = _asked(module, size, channels)
     return _run(network, inputs, layer, _one(network, layer, output))[0]
 

@@ -18,10 +18,8 @@ Box = tuple[int, ...]  # starts, then stops, the last axis first: x0 y0 x1 y1
 
 @dataclass(frozen=True)
 class Field:
-    """One axis: cell i sees input positions i * stride + start up to, without, i * stride + stop.
-
-    Where all cells see the same, or there is one cell only, the stride is 0.
-    """
+    """One axis: cell i sees input positions i * stride + start up to, without, i * stride + stop. Where all cells see
+    the same, or there is one cell only, the stride is 0."""
 
     stride: float
     start: float

@@ -21,10 +21,8 @@ VIEWED = "writing through a view"
 @dataclass(frozen=True)
 class Sight:
     """What the elements of a tensor can see, and which operations on the way were taken to read all they were given.
-
     Two arrays an axis: how far towards its start, negated, and towards its stop. Then these again, with padding
-    followed as if the map went on. No arrays at all: nothing of the input.
-    """
+    followed as if the map went on. No arrays at all: nothing of the input."""
 
     reach: tuple[Tensor, ...] = ()
     assumed: frozenset[str] = frozenset()

@@ -16,10 +16,8 @@ from fovea.pictures import FINE, Placement, enlarged, on_pixels
 
 
 def boxes_of_map(method: str) -> Opening:
-    """The map of an explaining method for the class that the network itself predicts: one box per threshold.
-
-    In the order of the thresholds; a low one is coarse. The score is the share of the map's evidence in the box.
-    """
+    """The map of an explaining method for the class that the network itself predicts: one box per threshold. In the
+    order of the thresholds; a low one is coarse. The score is the share of the map's evidence in the box."""
     explaining = find(method)
 
     def opening(network: Network, thresholds: Annotated[tuple[float, ...], SHARE] = (regions.THRESHOLD,)) -> Finder:

@@ -36,11 +36,8 @@ READS = ("logits", "embedding", "output")
 
 
 class Loss(Part):
-    """A loss with its settings as fields.
-
-    Calling it with what the network says of a batch and the classes (N, or N,classes as shares after mixing) gives one
-    number.
-    """
+    """A loss with its settings as fields. Calling it with what the network says of a batch and the classes (N, or
+    N,classes as shares after mixing) gives one number."""
 
     name: str = ""  # in a recipe
     weights: dict[str, NotNegative] = {}  # of a network's several outputs by their names; 1 each unless given

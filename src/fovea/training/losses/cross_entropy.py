@@ -18,11 +18,9 @@ class DistilPart(Part):
 
 @loss("cross_entropy", about="with the classes, smoothed where asked, beside a teacher's answer where there is one")
 class CrossEntropy(Loss):
-    """Cross-entropy with the classes, given as numbers or, after mixing, as shares; smoothed where asked.
-
-    With a teacher (Hinton et al. 2015): (1 - w) * loss + w * T² * KL(teacher || student), both softened by the
-    temperature T.
-    """
+    """Cross-entropy with the classes, given as numbers or, after mixing, as shares; smoothed where asked. With a
+    teacher (Hinton et al. 2015): (1 - w) * loss + w * T² * KL(teacher || student), both softened by the temperature
+    T."""
 
     smoothing: Smoothing = 0.0
     distil: DistilPart | None = None

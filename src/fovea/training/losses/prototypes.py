@@ -17,11 +17,9 @@ from fovea.training.parts import NotNegative, Smoothing
     such_as="protopnet/NAME",
 )
 class Prototypes(Loss):
-    """Cross-entropy + cluster * Clst - separation * Sep + l1 * |weights of other classes' prototypes|_1.
-
-    Clst is the mean over pictures of the smallest squared distance between a cell and a prototype of the picture's own
-    class, Sep that of the smallest one between a cell and any other class's.
-    """
+    """Cross-entropy + cluster * Clst - separation * Sep + l1 * |weights of other classes' prototypes|_1. Clst is the
+    mean over pictures of the smallest squared distance between a cell and a prototype of the picture's own class, Sep
+    that of the smallest one between a cell and any other class's."""
 
     smoothing: Smoothing = 0.0
     cluster: NotNegative = 0.8  # how much it counts that each picture is near a prototype of its class

@@ -31,7 +31,7 @@ class Region(NamedTuple):
 
 
 @dataclass
-class Descent:
+class Frontier:
     """One picture. With `steps`, pairs of a thing read and the rank of a cell in it, what comes next is known
     beforehand (the paper's plan); without, it is the most promising region of any level that was not read yet.
 
