@@ -344,10 +344,12 @@ def test_one_zooms_into_a_picture_of_tiles(opened: Any, tmp_path: Path, beside: 
         at = [round((side - start) / home[2] * frame["width"]) for side, start in zip((x, y), home[:2], strict=True)]
         assert values[at[1], at[0]].argmax() == ink
     page.locator("input[name=boxes]").check()
-    page.locator("[role=tab]").nth(3).click()
-    page.wait_for_function(
-        "document.querySelector('.part.chosen').getBoundingClientRect().width > 250"
-    )  # it flies there
+    page.locator(".part", has_text="3").click()
+    assert page.locator(".closer figcaption").inner_text() == "about #0000ff"
+    wide = "limit => document.querySelector('.part.chosen').getBoundingClientRect().width > limit"
+    page.wait_for_function(wide, arg=250)  # it flies there
+    page.keyboard.press("0")
+    page.wait_for_function(f"!({wide})(150)")
     own = [url for url in shown.asked if not url.startswith("data:")]
     assert all(url.startswith(tmp_path.as_uri()) for url in own)
     assert any("openseadragon" in url for url in own) == beside

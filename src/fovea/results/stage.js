@@ -146,6 +146,10 @@ function stage(article, content, make) {
       event.preventDefault = zooms;
       event.preventDefaultAction = !zooms;
     });
+    viewer.addHandler("canvas-click", (event) => {
+      const box = event.originalTarget.closest?.(".part"); // it gets no click of its own there
+      if (event.quick && box) choose(boxes.indexOf(box));
+    });
     viewer.addHandler("open", () => {
       const images = layers.map((_, place) => viewer.world.getItemAt(place));
       raise = (part) => {
