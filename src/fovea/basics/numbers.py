@@ -79,6 +79,7 @@ BOUNDS = {
     "rate": Bound(1000, 768_000),  # of sounds, in Hz
     "seed": SEED,
     "side": Bound(1, 16_384),
+    "sides": Bound(1024, 1 << 20),
     "size": Bound(1, 8192),
     "steps": Bound(2, 10_000),
     "until": SHARE,

@@ -198,6 +198,10 @@ OPTIONS = {
     "counts": numbers("Pictures of a folder: memory is told for each number."),
     "dtype": names("Precision of the network: fp32, bf16, fp16."),
     "adam": number("Also compare iterated L2-CAF with so many iterations of Adam on the head."),
+    "sides": numbers("Of made pictures, in pixels: powers of two."),
+    "into": Option(
+        "Make files in this folder, and use those that are there; else a temporary one.", Path, None, "FOLDER"
+    ),
     "size": number("Side of the input; the network's own if not given."),
     "picture": Option("A picture file, to tell its pixels and bytes as well.", Path, metavar="FILE"),
     "steps": number("Of each curve."),
