@@ -86,7 +86,7 @@ class Tiles:
 
     def counts(self) -> Counts:
         with self._lock:
-            return Counts(self.pixels, self.count, self.source.bytes)
+            return Counts(self.pixels + self.source.passed, self.count, self.source.bytes)
 
 
 class BigPicture:

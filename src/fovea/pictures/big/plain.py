@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from fovea.basics import BadPicture
-from fovea.pictures.big.source import CountedFile, Georeference, Level, Pixels, advice, as_eight_bits
+from fovea.pictures.big.source import CountedFile, Georeference, Level, Metered, Pixels, advice, as_eight_bits
 from fovea.pictures.decoding import ORIENTATION
 
 MOST = 4_000_000_000  # pixels: half a minute for one window
@@ -32,62 +32,46 @@ def refuse_plain(path: Path, image: Image.Image) -> None:
         raise BadPicture(f"{path} {size} {reason}; {advice(path)}")
 
 
-class PlainSource:
+class PlainSource(Metered):
     def __init__(self, file: CountedFile, image: Image.Image) -> None:
+        super().__init__()
         refuse_plain(file.path, image)
         self._file, self._lock = file, threading.Lock()
         self.orientation = image.getexif().get(ORIENTATION, 1)
         self._jpeg = image.format != "PNG"
         self._open = dict[int, tuple[Any, int]]()  # by level: what is being decoded, and its next strip
-        first = self._image(0)
+        with self.metered():
+            first, *others = [self._image(level) for level in range(len(REDUCED) if self._jpeg else 1)]
         self.bands, self.bits = first.bands, 16 if first.format == "ushort" else 8
-        sizes = [(first.width, first.height)]
-        if self._jpeg:
-            sizes += [(image.width, image.height) for image in map(self._image, range(1, len(REDUCED)))]
         self.levels = tuple(
-            Level(width, height, width, max(min(STRIP // width, height), 1), scale=(REDUCED[k], REDUCED[k]))
-            for k, (width, height) in enumerate(sizes)
+            Level(each.width, each.height, each.width, max(min(STRIP // each.width, each.height), 1), (times, times))
+            for times, each in zip(REDUCED, (first, *others), strict=False)
         )
-
-    @property
-    def bytes(self) -> int:
-        return self._file.count
 
     def _image(self, level: int) -> Any:
         import pyvips
 
-        source, place = pyvips.SourceCustom(), 0
-
-        def read(length: int) -> bytes:
-            nonlocal place
-            data = self._file.read(place, min(length, self._file.size - place))
-            place += len(data)
-            return data
-
-        def seek(offset: int, whence: int) -> int:
-            nonlocal place
-            place = offset + (0, place, self._file.size)[whence]
-            return place
-
-        source.on_read(read)
-        source.on_seek(seek)
+        source = pyvips.Source.new_from_file(self._file.alias)
+        options = {"access": "sequential", "fail_on": "truncated"}
         if self._jpeg:
-            return pyvips.Image.jpegload_source(source, shrink=REDUCED[level], access="sequential", fail_on="truncated")
-        return pyvips.Image.pngload_source(source, access="sequential", fail_on="truncated")
+            return pyvips.Image.jpegload_source(source, shrink=REDUCED[level], **options)
+        return pyvips.Image.pngload_source(source, **options)
 
     def tile(self, level: int, column: int, row: int) -> Pixels:
-        """A strip; those before it are decoded on the way if the last one asked for came after it."""
+        """A strip; those before it are decoded on the way, all of them if the last one asked for came after it."""
         import pyvips
 
         stored = self.levels[level]
-        with self._lock:
+        top = row * stored.tile_height
+        rows = min(stored.tile_height, stored.height - top)
+        with self._lock, self.metered():
             region, upcoming = self._open.pop(level, (None, 0))
             if region is None or upcoming > row:
-                region = pyvips.Region.new(self._image(level))
-            top = row * stored.tile_height
-            rows = min(stored.tile_height, stored.height - top)
+                region, upcoming = pyvips.Region.new(self._image(level)), 0
+            self.passed += (row - upcoming) * stored.tile_height * stored.width
             data = region.fetch(0, top, stored.width, rows)
             self._open[level] = region, row + 1
+        self._file.refuse_changed()
         values = np.frombuffer(data, np.uint16 if self.bits == 16 else np.uint8)
         return as_eight_bits(values.reshape(rows, stored.width, self.bands))
 

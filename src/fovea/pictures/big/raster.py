@@ -73,10 +73,9 @@ def _open(file: CountedFile, driver: str, closing: ExitStack, **options: Any) ->
 
     import rasterio
 
-    path = Path(f"/proc/self/fd/{file.handle}")  # the file that is open, whatever its name means to GDAL
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-        dataset = rasterio.open(path if path.exists() else file.path.resolve(), driver=driver, sharing=False, **options)
+        dataset = rasterio.open(file.alias, driver=driver, sharing=False, **options)
     return closing.enter_context(dataset)
 
 

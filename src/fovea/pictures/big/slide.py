@@ -11,7 +11,8 @@ from fovea.pictures.big.source import CountedFile, Georeference, Level, Metered,
 SUFFIXES = frozenset((".svs", ".ndpi", ".scn", ".mrxs", ".vms", ".vmu", ".bif", ".svslide", ".czi"))
 # TIFF files whose pictures are not what the first of their directories says: by their descriptions and makers
 VENDORS = re.compile(r"leica-microsystems|hamamatsu|philips|iscan|ventana|trestle", re.IGNORECASE)
-TILE, CACHE = 256, 16 << 20  # of a level that tells no tiles; bytes that OpenSlide keeps for itself
+TILE, LARGEST = 256, 4096  # sides of tiles: where a slide tells none, and from which on they are not read whole
+CACHE = 16 << 20  # bytes that OpenSlide keeps for itself
 
 
 class SlideSource(Metered):
@@ -29,7 +30,7 @@ class SlideSource(Metered):
                 raise BadPicture(f"{path} is no slide in a format that can be read") from None
         slide.set_cache(openslide.OpenSlideCache(CACHE))
         tiles = [
-            [int(slide.properties.get(f"openslide.level[{k}].tile-{side}", TILE)) for side in ("width", "height")]
+            [_tile(slide.properties.get(f"openslide.level[{k}].tile-{side}", "")) for side in ("width", "height")]
             for k in range(slide.level_count)
         ]
         self._scales = slide.level_downsamples
@@ -49,3 +50,9 @@ class SlideSource(Metered):
 
     def georeference(self) -> Georeference:
         return None, None
+
+
+def _tile(given: str) -> int:
+    """The side of what is read at once: stored tiles, several of them where they are small."""
+    side = int(given) if given.isdecimal() else TILE
+    return -(-TILE // side) * side if 0 < side <= LARGEST else TILE

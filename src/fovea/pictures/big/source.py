@@ -41,6 +41,7 @@ class Source(Protocol):
     bands: int
     bits: int
     orientation: int  # EXIF's: 1 is upright
+    passed: int  # pixels decoded on the way to those that were asked for
 
     def tile(self, level: int, column: int, row: int) -> Pixels:
         """Decoded, without what of it reaches over the level's right and lower edge."""
@@ -61,6 +62,13 @@ class CountedFile:
         self.path, self.handle = path, file.fileno()
         self.stamp = stamp(path, os.fstat(self.handle))
         self.size, self.count, self._lock = self.stamp[2], 0, threading.Lock()
+
+    @property
+    def alias(self) -> str:
+        """A name for libraries that open files themselves: of the file that is open, whatever the path leads to by now
+        and whatever its letters mean to them."""
+        name = Path(f"/proc/self/fd/{self.handle}")
+        return str(name if name.exists() else self.path.resolve())
 
     def read(self, offset: int, length: int) -> bytes:
         """All of it, or BadPicture."""
@@ -93,6 +101,8 @@ def counted(path: Path, stamps: list[Stamp] | None = None) -> Iterator[CountedFi
 class Metered:
     """Counts the bytes that a library reads by itself, as the system counts them for the thread that calls it; None on
     systems that do not."""
+
+    passed = 0
 
     def __init__(self) -> None:
         self._count: int | None = 0

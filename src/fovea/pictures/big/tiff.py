@@ -51,6 +51,8 @@ def _is_level(directory: Directory, first: Directory) -> bool:
 class TiffSource:
     """A TIFF's full-resolution picture and its smaller copies, in the chain of directories or below the first."""
 
+    passed = 0
+
     def __init__(self, file: CountedFile) -> None:
         self._file, stored = file, stored_levels(file)
         _refuse(stored[0])
