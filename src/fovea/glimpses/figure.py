@@ -1,6 +1,7 @@
 """A picture of a descent: where the network looked, what it saw there, and how its answer came about."""
 
 import math
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageDraw
 
 from fovea.basics import whole_pixels
+from fovea.glimpses.reading import Box
 from fovea.pictures import Windows, fitting
 from fovea.results import Panel, Part, View, drawing, marks, spaced
 
@@ -22,9 +24,11 @@ COLORS = ("#bbbbbb", *marks.INKS)  # of the levels
 
 
 def draw(answer: "ZoomAnswer") -> Image.Image:
-    overview = _overview(answer)
+    with answer.shown.windows() as source:
+        overview = _overview(answer, _fitted(source, (0, 0, *source.size), PICTURE, LEAST))
+        crops = [_fitted(source, whole_pixels(box, source.size), CROP, LEAST_CROP) for box in answer.boxes]
     left = drawing.grid([[overview], [_chart(answer, max(overview.width, NARROWEST))]], GAP)
-    whole = drawing.grid([[left, _glimpses(answer, left.height)]], GAP) if answer.glimpses else left
+    whole = drawing.grid([[left, _glimpses(answer, crops, left.height)]], GAP) if answer.glimpses else left
     count = len(answer.glimpses)
     below = [
         f"{count} glimpse{'' if count == 1 else 's'}" if count else "the overview alone",
@@ -131,9 +135,13 @@ def _about(glimpse: "Glimpse") -> str:
     )
 
 
-def _overview(answer: "ZoomAnswer") -> Image.Image:
+def _fitted(source: Windows, box: Box, room: tuple[int, int], least: int) -> Image.Image:
+    size = drawing.fitted_size((box[2] - box[0], box[3] - box[1]), room, least)
+    return source.read(box, size, Image.Resampling.LANCZOS)
+
+
+def _overview(answer: "ZoomAnswer", drawn: Image.Image) -> Image.Image:
     """The picture with the boxes, the deeper ones thinner and on top, and their numbers."""
-    drawn = drawing.fitted(answer.shown.image(), PICTURE, LEAST)
     glimpses = sorted(answer.glimpses, key=lambda glimpse: -glimpse.level)
     boxes = [marks.scaled(whole_pixels(glimpse.visible, answer.size), answer.size, drawn.size) for glimpse in glimpses]
     marks.mark(
@@ -150,17 +158,16 @@ def _ink(level: int) -> str:
     return COLORS[(level - 1) % len(COLORS)]
 
 
-def _glimpses(answer: "ZoomAnswer", height: int) -> Image.Image:
+def _glimpses(answer: "ZoomAnswer", crops: Sequence[Image.Image], height: int) -> Image.Image:
     """In order, column by column, in as many columns as their height allows."""
-    cells = list(map(_cell, answer.crops(), answer.glimpses))
+    cells = list(map(_cell, crops, answer.glimpses))
     rows = max((height + GAP) // (max(cell.height for cell in cells) + GAP), 1)
     rows = -(-len(cells) // -(-len(cells) // rows))  # as even as can be
     return drawing.grid([cells[row::rows] for row in range(rows)], GAP)
 
 
-def _cell(crop: Image.Image, glimpse: "Glimpse") -> Image.Image:
+def _cell(drawn: Image.Image, glimpse: "Glimpse") -> Image.Image:
     """A glimpse with its number, level and parent, and what it says alone."""
-    drawn = drawing.fitted(crop, CROP, LEAST_CROP)
     canvas = drawing.padded(drawn, (CROP[0], drawn.height + 42))
     width, height = marks.tag_size(str(glimpse.number), 14)
     place = (0, drawn.height + 3, width, drawn.height + 3 + height)

@@ -189,9 +189,12 @@ def headed(
 
 def fitted(image: Image.Image, room: tuple[int, int], least: int = 1) -> Image.Image:
     """As large as there is room, in its own proportions, unless they would leave less than `least` pixels of a side."""
-    zoom = min(room[0] / image.width, room[1] / image.height)
-    width, height = (max(round(side * zoom), least) for side in image.size)
-    return image.resize((width, height), Image.Resampling.LANCZOS)
+    return image.resize(fitted_size(image.size, room, least), Image.Resampling.LANCZOS)
+
+
+def fitted_size(size: tuple[int, int], room: tuple[int, int], least: int = 1) -> tuple[int, int]:
+    zoom = min(room[0] / size[0], room[1] / size[1])
+    return max(round(size[0] * zoom), least), max(round(size[1] * zoom), least)
 
 
 def shortened(text: str, size: int, width: float, after: str = "") -> str:
