@@ -54,10 +54,11 @@ def of(module: nn.Module, size: tuple[int, int]) -> Tiling:
     return found
 
 
-def put_together(module: nn.Module, picture: Tensor, side: int) -> Tensor:
+def put_together(module: nn.Module, picture: Tensor, side: int, least: int) -> Tensor:
     made = of(module, (picture.shape[2], picture.shape[3]))
     parts, whole = [], None
-    for tile in made.tiles(side):
+    for tile in made.tiles(side, least):
+        assert min(stop - start for start, stop in (tile.rows, tile.columns)) >= least
         cells = module(picture[:, :, slice(*tile.rows), slice(*tile.columns)])
         parts.append((tile.outer(0), cells[(..., *tile.inner(0))]))
     whole = torch.full((1, parts[0][1].shape[1], *made.grids[0]), torch.nan)
@@ -73,7 +74,7 @@ def test_tiles_together_are_the_whole(seed: int) -> None:
     picture = torch.randn(1, 3, draw.randint(97, 211), draw.randint(97, 211))
     with torch.no_grad():
         torch.testing.assert_close(
-            put_together(module, picture, draw.randint(8, 90)), module(picture), rtol=0, atol=1e-5
+            put_together(module, picture, draw.randint(8, 90), draw.randint(1, 60)), module(picture), rtol=0, atol=1e-5
         )
 
 

@@ -77,6 +77,7 @@ BOUNDS = {
     "max_pixels": Bound(1, 10**10),
     "quality": Bound(1, 100),  # of JPEGs
     "rate": Bound(1000, 768_000),  # of sounds, in Hz
+    "resolution": Bound(0.0001, 1, real=True),
     "seed": SEED,
     "side": Bound(1, 16_384),
     "sides": Bound(1024, 1 << 20),

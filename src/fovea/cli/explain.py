@@ -26,7 +26,7 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     arguments=("pictures",),
     options=(
         "net", "method", "target", "layer", "fit", "frames", "every", "truth", "batch", "max_pixels", "weights",
-        "untrained", "device", "out", "files", "full_size",
+        "untrained", "device", "out", "files", "full_size", "all", "resolution",
     ),
     usual={"out": Path("out/explain")},
     help={
@@ -60,13 +60,14 @@ def explain(asked: Asked) -> None:
 
 
 def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path]) -> None:
-    from fovea.heatmaps import explain_batches
+    from fovea.heatmaps import Closer, explain_batches
     from fovea.heatmaps.methods import ALL, chosen
     from fovea.networks import input_of
     from fovea.pictures import gather
     from fovea.results import Step
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
+    closer = Closer(asked.all, asked.resolution)
     methods = chosen(list(asked.method) if "method" in asked.typed else [DEFAULT])
     if not methods:
         raise BadChoice(f"no method was named (there are: {', '.join(names())})")
@@ -81,7 +82,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
             yield Step([], [(name, f"{name}: {net} takes clips, not pictures") for name in stills], 0, len(clips))
         elif pictures:
             batch = asked.batch if "batch" in asked.typed else None
-            yield from explain_batches(network, pictures, methods, target, layer, batch, max_pixels=asked.max_pixels)
+            yield from explain_batches(network, pictures, methods, target, layer, batch, asked.max_pixels, closer)
         if moving:
             how = Watching(asked.frames, asked.every, layer=layer, batch=asked.batch, max_pixels=asked.max_pixels)
             for step in watch_batches(network, moving, methods, target, how):

@@ -232,6 +232,10 @@ OPTIONS = {
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),
+    "all": flag("Of a file too large to load: everywhere, not only in the regions that its overview finds."),
+    "resolution": Option(
+        "Of a file too large to load: how closely, as a share of its own; 1 is every pixel.", float, None, "SHARE"
+    ),
     "full_size": flag("As --files, with overlays at the pictures' own size."),
     "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
     "tile": number("Side of the tiles, a multiple of 16.", 256),

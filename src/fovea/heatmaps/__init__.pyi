@@ -1,3 +1,5 @@
+from .big import OVERVIEW as OVERVIEW
+from .big import Closer as Closer
 from .constraints import CONSTRAINTS as CONSTRAINTS
 from .constraints import gaussian as gaussian
 from .exact import by_power as by_power

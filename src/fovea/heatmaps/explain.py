@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -12,13 +13,14 @@ from fovea import networks
 from fovea.basics import BadChoice, BadPicture, announce, bounded, demand_kinds
 from fovea.data import DataSet
 from fovea.heatmaps import targets as targeting
+from fovea.heatmaps.big import OVERVIEW, Closer, Viewed, explain_big
 from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
 from fovea.heatmaps.looking import ByMethod, Layer, Target, look_at, refuse_streams
 from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Each
 from fovea.networks import Group, Inputs, Network, NetworkLike, groups
-from fovea.pictures import MAX_PIXELS, tell_skipped
-from fovea.results import Step
+from fovea.pictures import MAX_PIXELS, BigPicture, Picture, tell_skipped
+from fovea.results import Step, gathered, in_turn, opened
 
 __all__ = ["Method", "MethodLike", "explain", "explain_batches", "find", "look_at"]
 
@@ -39,6 +41,8 @@ def explain(
     differentiable: bool = ...,
     max_pixels: int = ...,
     fit: str | None = ...,
+    all: bool = ...,
+    resolution: float | None = ...,
 ) -> HeatMaps: ...
 
 
@@ -55,6 +59,8 @@ def explain(
     differentiable: bool = ...,
     max_pixels: int = ...,
     fit: str | None = ...,
+    all: bool = ...,
+    resolution: float | None = ...,
 ) -> ByMethod: ...
 
 
@@ -70,6 +76,8 @@ def explain(  # a public door: what may be asked for is all here
     differentiable: bool = False,
     max_pixels: int = MAX_PIXELS,
     fit: str | None = None,
+    all: bool = False,
+    resolution: float | None = None,
 ) -> HeatMaps | ByMethod:
     """Where the network looks for a target: one HeatMap per picture; by method name when several methods are given.
 
@@ -83,6 +91,9 @@ def explain(  # a public door: what may be asked for is all here
     'squash' or 'whole' (Network.fitted says what is usual). `batch`: so many pictures at once; by default 16, on a GPU
     64, or 256 of a tensor, and fewer where its memory does not suffice. A picture that cannot be read is left out, with
     a warning and an entry in `.skipped`; if none can, the error is raised.
+
+    A file too large to load is looked at as an overview, then in the regions that this finds, as closely as they fit
+    into the network's input or at a `resolution` (1: every pixel); `all`: everywhere, at full resolution unless given.
     """
     demand_kinds(explain, locals(), but="method")
     network = networks.as_network(net, device)
@@ -91,7 +102,10 @@ def explain(  # a public door: what may be asked for is all here
     alone = not isinstance(method, (list, tuple)) and method != ALL
     methods = chosen(method)
     parts, places, skipped = list[ByMethod](), list[int](), list[tuple[str, str]]()
-    asked = Asked(network, methods, target, layer, differentiable)
+    asked = Asked(network, methods, target, layer, differentiable, Closer(all, resolution))
+    named, large = gathered(pictures, max_pixels)
+    if any(large):
+        return _joined(asked, _one_by_one(asked, named, large, batch), alone)
     found = asked.groups(pictures, batch, max_pixels)
 
     def looked(group: Group) -> ByMethod | None:
@@ -104,13 +118,42 @@ def explain(  # a public door: what may be asked for is all here
         if part is not None:
             parts.append(part)
             places += group.places
-    tell_skipped(bool(parts), skipped)
-    joined = ByMethod(asked.refused)
-    for name in (found.name for found in methods if found.name not in joined.refused):
+    return _joined(asked, (parts, places, skipped), alone)
+
+
+Found = tuple[list[ByMethod], list[int], list[tuple[str, str]]]  # maps, the places of their pictures, what was skipped
+
+
+def _joined(asked: "Asked", found: Found, alone: bool) -> HeatMaps | ByMethod:
+    """All maps by method; where one was asked for, its."""
+    parts, places, skipped = found
+    tell_skipped(bool(parts), skipped, stacklevel=4)
+    joined, network = ByMethod(asked.refused), asked.network
+    for name in (found.name for found in asked.methods if found.name not in joined.refused):
         maps = concat([part[name] for part in parts], places)
         settings = network.settings(method=name, layer=maps.layer, input=networks.input_of(network))
         joined[name] = replace(maps, skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
+
+
+def _one_by_one(asked: "Asked", pictures: Sequence[Picture], large: Sequence[bool], batch: int | None) -> Found:
+    """Where some are too large to load."""
+    parts, places, skipped = list[ByMethod](), list[int](), list[tuple[str, str]]()
+    for place, (picture, big) in enumerate(zip(pictures, large, strict=True)):
+        one = replace(asked, target=_rows(asked.target, [place], len(pictures)))
+        try:
+            if big:
+                with opened(picture) as source:
+                    parts.append(one.closely(picture, source, batch))
+            else:
+                (group,) = one.groups([picture], batch, picture.limit)
+                if group.batch is None:
+                    raise BadPicture(group.skipped[0][1])
+                parts.append(one.maps(group, group.batch))
+            places.append(place)
+        except BadPicture as reason:
+            skipped.append((picture.name, str(reason)))
+    return parts, places, skipped
 
 
 @dataclass(frozen=True)
@@ -122,15 +165,28 @@ class Asked:
     target: Target
     layer: Layer
     differentiable: bool = False
+    closer: Closer = OVERVIEW
     refused: dict[str, str] = field(default_factory=dict)
 
-    @bounded
-    def groups(self, pictures: Inputs | DataSet, batch: int | None, max_pixels: int) -> Iterator[Group]:
-        """The pictures, so many at a time."""
+    def closely(self, picture: Picture, big: BigPicture, batch: int | None) -> ByMethod:
+        """The maps of a file too large to load."""
+        self.check()
+        if self.differentiable:
+            raise BadChoice(f"{picture.name} is read window by window, so its maps carry no gradient")
+        left = [each for each in self.methods if each.name not in self.refused]
+        seen = Viewed(self.network, picture, big)
+        return self._noted(explain_big(seen, left, self.target, self.layer, self.closer, batch or BATCH["cpu"]))
+
+    def check(self) -> None:
         refuse_streams(self.network)
         targeting.check(self.target, self.network)
         if not self.methods:
             raise BadChoice(f"no method was named (there are: {', '.join(names())})")
+
+    @bounded
+    def groups(self, pictures: Inputs | DataSet, batch: int | None, max_pixels: int) -> Iterator[Group]:
+        """The pictures, so many at a time."""
+        self.check()
         kind = "tensor" if isinstance(pictures, Tensor) else "pictures"
         size = batch if batch is not None else BATCH["cpu" if self.network.device.type == "cpu" else kind]
         if not self.pairs:
@@ -163,6 +219,9 @@ class Asked:
             ]
             maps = ByMethod(sides[1].refused)
             maps.update({name: concat([side[name] for side in sides]) for name in sides[1]})
+        return self._noted(maps)
+
+    def _noted(self, maps: ByMethod) -> ByMethod:
         self.refused.update(maps.refused)
         for name, reason in maps.refused.items():
             announce(f"{name} is left out: {reason}")
@@ -184,17 +243,24 @@ def explain_batches(
     target: Target = None,
     layer: Layer = None,
     batch: int | None = None,
-    differentiable: bool = False,
     max_pixels: int = MAX_PIXELS,
+    closer: Closer = OVERVIEW,
 ) -> Iterator[ExplainStep]:
-    """Batch after batch, so that a folder of any size needs the memory of one."""
-    asked = Asked(network, methods, target, layer, differentiable)
+    """Batch after batch, so that a folder of any size needs the memory of one; files too large to load one by one."""
+    asked = Asked(network, methods, target, layer, closer=closer)
 
     def explained(group: Group, tensors: Tensor) -> list[Explained]:
         return [Explained(heatmaps) for heatmaps in zip(*asked.maps(group, tensors).values(), strict=True)]
 
-    for step in networks.in_order(network, asked.groups(pictures, batch, max_pixels), explained, asked.given):
-        yield ExplainStep(*step, dict(asked.refused))
+    def closely(picture: Picture, big: BigPicture) -> Explained:
+        return Explained(tuple(heatmaps[0] for heatmaps in asked.closely(picture, big, batch).values()))
+
+    def others(given: Inputs | DataSet) -> Iterator[Step[Explained]]:
+        found = asked.groups(given, batch, max_pixels)
+        return starmap(Step, networks.in_order(network, found, explained, asked.given))
+
+    for step in in_turn(pictures, max_pixels, closely, others):
+        yield ExplainStep(step.results, step.skipped, step.done, step.total, dict(asked.refused))
 
 
 def _in_pairs(found: Iterable[Group]) -> Iterator[Group]:

@@ -16,8 +16,9 @@ from torch import Tensor
 from fovea.basics import BadChoice, Later, Names, finite, plain
 from fovea.basics import boxes as regions
 from fovea.heatmaps import sheet
-from fovea.pictures import Shown, box_on_pixels, facts, on_pixels
+from fovea.pictures import DRAWN, FINE, BigFacts, Shown, box_on_pixels, facts, on_pixels, regions_on
 from fovea.results import (
+    Beside,
     Overlay,
     Panel,
     Result,
@@ -27,10 +28,13 @@ from fovea.results import (
     drawing,
     marks,
     write_picture,
+    write_raster,
+    write_regions,
     write_values,
 )
 
 T = TypeVar("T")
+Box = tuple[float, float, float, float]
 FRAMES = 12  # of a clip given as a tensor, on a page
 
 
@@ -133,7 +137,8 @@ class HeatMaps(Results["HeatMap"]):
 
     def smoothed(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
         """The part of a map that speaks for the target, cell by cell; one of pixels is blurred (regions.BLUR)."""
-        return regions.blurred(self.map(picture, target, frame).clip(0))
+        values = self.map(picture, target, frame).clip(0)
+        return regions.blurred(values) if self.shown[picture].big is None else values
 
     def _placed(self, cells: NDArray[np.float32], picture: int) -> NDArray[np.float32]:
         placement = self.shown[picture].placement
@@ -156,7 +161,8 @@ class HeatMaps(Results["HeatMap"]):
         cells, placement = self.smoothed(picture, target, frame), self.shown[picture].placement
         if placement is None or cells.ndim != 2:
             return regions.box_of(cells, threshold)
-        return box_on_pixels(cells, placement, lambda values: regions.box_of(values, threshold))
+        most = FINE if self.shown[picture].big is None else DRAWN
+        return box_on_pixels(cells, placement, lambda values: regions.box_of(values, threshold), most)
 
     def title(self, picture: int = 0, target: int = 0) -> str:
         name = self.targets[picture][target]
@@ -289,9 +295,10 @@ class HeatMap(Shows):
         """
         sides = self.maps.box(self.place, target, frame) if box else np.zeros(4)
         image, placement = self.shown.image(frame), self.shown.placement
-        drawn = drawing.blend(image, self.seen(target, frame), placement.window if placement else None, size)
+        window = placement.at_size(image.size).window if placement else None  # of a big picture, the image is smaller
+        drawn = drawing.blend(image, self.seen(target, frame), window, size)
         if sides.any():
-            marks.draw_box(drawn, sides.tolist(), image.size)
+            marks.draw_box(drawn, sides.tolist(), placement.picture if placement else image.size)
         return drawn
 
     def draw(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
@@ -347,7 +354,38 @@ class HeatMap(Shows):
             for target in range(len(self.targets))
             for panel, frame in enumerate(frames)
         ]
-        return View(tuple(panels), tuple(overlays), self.shown.predictions)
+        big = self.shown.big
+        if big is None:
+            return View(tuple(panels), tuple(overlays), self.shown.predictions)
+        view = View((Panel(self.shown.image),), tuple(overlays), self.shown.predictions, big.size, deep=True)
+        return replace(view, words=big.reading(), beside=self._beside(big))
+
+    def _beside(self, big: BigFacts) -> tuple[Beside, ...]:
+        """The maps and their regions as files with coordinates."""
+        placement, names, called = self.shown.placement, Names(), plain(self.method)
+        assert placement is not None  # of a picture that was read window by window
+        extent = placement.extent
+
+        def raster(target: int, path: Path) -> None:
+            values = self.map(target)
+            ends = {"minimum": f"{values.min():g}", "maximum": f"{values.max():g}"}
+            write_raster(path, values, extent, big, {"method": self.method, "target": self.targets[target], **ends})
+
+        rasters = (
+            Beside("heatmaps", f"{called}.{names.take(name, str(target))}.tif", partial(raster, target))
+            for target, name in enumerate(self.targets)
+        )
+        return *rasters, Beside("regions", f"{called}.geojson", lambda path: write_regions(path, big, self.regions()))
+
+    def regions(self) -> list[tuple[Box, dict[str, Any]]]:
+        """The boxes of each target's segments, those with most of its evidence first, and what to say of each."""
+        found, shares = list[tuple[Box, dict[str, Any]]](), dict(self.shown.predictions)
+        for target, name in enumerate(self.targets):
+            about = {"label": name, "probability": shares.get(name), "method": self.method}
+            placement = self.shown.placement
+            boxes = [] if placement is None else regions_on(self.maps.smoothed(self.place, target), placement)
+            found += [(box, {**about, "evidence": share}) for box, share in boxes]
+        return found
 
     def files(self, folder: Path, stem: str, size: drawing.Size = None) -> dict[str, Any]:
         """The values and the picture of every map, in the order of `rows`."""
@@ -408,7 +446,8 @@ class Explained(Shows):
         """All maps over the same photograph; of a clip, a figure per method."""
         views = [part.view() for part in self.parts]
         if views[0].overlays:
-            return replace(views[0], overlays=tuple(chain(*(view.overlays for view in views))))
+            overlays, beside = (chain(*(getattr(view, name) for view in views)) for name in ("overlays", "beside"))
+            return replace(views[0], overlays=tuple(overlays), beside=tuple(beside))
         return replace(views[0], panels=tuple(chain(*(view.panels for view in views))))
 
     def files(self, folder: Path, stem: str, size: drawing.Size = None) -> dict[str, Any]:

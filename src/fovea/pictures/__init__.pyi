@@ -1,3 +1,4 @@
+from .big import BigFacts as BigFacts
 from .big import BigPicture as BigPicture
 from .big import Counts as Counts
 from .big import is_big as is_big
@@ -35,6 +36,7 @@ from .gathering import is_picture_name as is_picture_name
 from .gathering import read as read
 from .gathering import recent as recent
 from .gathering import tell_skipped as tell_skipped
+from .placement import DRAWN as DRAWN
 from .placement import FINE as FINE
 from .placement import Placement as Placement
 from .placement import box_on_pixels as box_on_pixels
@@ -43,6 +45,7 @@ from .placement import enlarged as enlarged
 from .placement import inwards as inwards
 from .placement import middles as middles
 from .placement import on_pixels as on_pixels
+from .placement import regions_on as regions_on
 from .reading import Readable as Readable
 from .reading import batched as batched
 from .reading import decoded as decoded

@@ -9,9 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fovea.basics import boxes
+
 NEAR = 1e-6  # of a cell, which is none of it
 # pixels: on a larger picture a map is as fine as this where boxes are found, and as that where it is only drawn
 FINE, DRAWN = 32_000_000, 1_440_000
+REGIONS = 16  # of one map, at most
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ class Placement:
         return max(xs[0], 0.0), max(ys[0], 0.0), min(xs[1], self.picture[0]), min(ys[1], self.picture[1])
 
     @property
+    def extent(self) -> tuple[float, float, float, float]:
+        """The box of the whole input, which may reach over the picture."""
+        (sx, sy), (ox, oy), (w, h) = self.scale, self.offset, self.input
+        return ox, oy, ox + sx * w, oy + sy * h
+
+    @property
     def to_draw(self) -> "Placement":
         return self.at_most(DRAWN)
 
@@ -51,11 +60,33 @@ class Placement:
 
 
 def box_on_pixels(
-    cells: NDArray[np.float32], placement: Placement, box_of: Callable[[NDArray[np.float32]], NDArray[np.int64]]
+    cells: NDArray[np.float32],
+    placement: Placement,
+    box_of: Callable[[NDArray[np.float32]], NDArray[np.int64]],
+    most: int = FINE,
 ) -> NDArray[np.int64]:
-    """The box that a rule draws around a map on the user's pixels; on a picture of more than FINE, to within a few."""
-    fine = placement.at_most(FINE)
+    """The box that a rule draws around a map on the user's pixels; on one of more than `most`, to within a few."""
+    fine = placement.at_most(most)
     return enlarged(box_of(on_pixels(cells, fine)), fine, placement)
+
+
+def regions_on(
+    cells: NDArray[np.float32], placement: Placement, most: int = REGIONS
+) -> list[tuple[tuple[float, float, float, float], float]]:
+    """The boxes of a map's segments (boxes.THRESHOLD_RULE) on the user's pixels, each with its share of the map's
+    evidence; those with most first."""
+    fine = placement.to_draw
+    values = on_pixels(np.maximum(cells, 0), fine)
+    scaled = boxes.normalized(values)
+    if not scaled.max() > 0:
+        return []
+    found, _ = boxes.segments(scaled >= boxes.THRESHOLD)
+    total = float(values.sum(dtype=np.float64))
+    shares = np.array([values[y0:y1, x0:x1].sum(dtype=np.float64) / total for x0, y0, x1, y1 in found.tolist()])
+    across, down = np.divide(placement.picture, fine.picture)
+    order = np.argsort(-shares, kind="stable")[:most]
+    sides = (found[order] * [across, down, across, down]).tolist()
+    return [((x0, y0, x1, y1), float(share)) for (x0, y0, x1, y1), share in zip(sides, shares[order], strict=True)]
 
 
 def enlarged(box: NDArray[np.int64], fine: Placement, placement: Placement) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice, finite, whole_pixels
+from fovea.pictures.big import BigFacts
 from fovea.pictures.gathering import Decoded, Picture, Windows
 from fovea.pictures.placement import Placement
 
@@ -42,6 +43,7 @@ class Shown:
     placement: Placement | None  # None when the input has no pixels to go back to (1-D and 3-D inputs)
     picture: Picture | Tensor | Moving
     predictions: tuple[tuple[str, float], ...] = ()  # label, probability; the best first
+    big: BigFacts | None = None  # of one that was read window by window
 
     def image(self, frame: int = 0) -> Image.Image:
         """All of it; of a big file, which is not loaded, a smaller copy."""
@@ -99,4 +101,5 @@ def facts(shown: Shown) -> dict[str, Any]:
         "size": list(shown.placement.picture) if shown.placement else None,
         "seen": [round(side, 2) for side in shown.placement.window] if shown.placement else None,
         "predictions": [{"label": label, "probability": finite(share)} for label, share in shown.predictions],
+        **(shown.big.to_dict() if shown.big is not None else {}),
     }

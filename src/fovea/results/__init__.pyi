@@ -1,6 +1,8 @@
 from .drawing import COLORS as COLORS
 from .drawing import Size as Size
 from .drawing import spaced as spaced
+from .georaster import write_raster as write_raster
+from .georaster import write_regions as write_regions
 from .pages import breaking as breaking
 from .pages import figure as figure
 from .pages import inside as inside
@@ -13,6 +15,10 @@ from .results import ShowsBoxes as ShowsBoxes
 from .results import Step as Step
 from .results import T as T
 from .results import said as said
+from .turns import gathered as gathered
+from .turns import in_turn as in_turn
+from .turns import opened as opened
+from .views import Beside as Beside
 from .views import Overlay as Overlay
 from .views import Panel as Panel
 from .views import Part as Part

@@ -38,6 +38,15 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A file that is written beside the page whatever else is asked for: what it is, how its name ends."""
+
+    kind: str
+    end: str
+    write: Callable[[Path], None]
+
+
+@dataclass(frozen=True)
 class Overlay:
     """A map over a photograph."""
 
@@ -102,6 +111,7 @@ class View:
     table: tuple[tuple[str, ...], ...] = ()  # rows, the first of them its heading
     deep: bool = False  # one zooms into it: a picture too large to be loaded
     words: str = ""  # what there is to say beside the label and its probability
+    beside: tuple[Beside, ...] = ()
     text: tuple[tuple[str, str], ...] = ()  # parts of a text, each after what it is: "", "mark" or "unread"
 
     def pictures(self) -> list[Image.Image]:
@@ -169,6 +179,15 @@ def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
     others = [f"{base}.jpg" for base in bases[1:]] + [name for name in films if name]
     more = {"more": [f"{FOLDER}/{name}" for name in others]} if others else {}
     return names | {"data": f"{FOLDER}/{stem}.js", **more}
+
+
+def write_beside(view: View, folder: Path, stem: str) -> dict[str, list[str]]:
+    """Names by what the files are."""
+    names = dict[str, list[str]]()
+    for file in view.beside:
+        file.write(folder / f"{stem}.{file.end}")
+        names.setdefault(file.kind, []).append(f"{stem}.{file.end}")
+    return names
 
 
 def script_json(content: Any) -> str:

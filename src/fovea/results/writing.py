@@ -256,7 +256,9 @@ class Writer:
             raise CancelledError
         size: Size = "full" if self.files == "full" else None
         try:
-            files: dict[str, Any] = {"view": views.write(result.view(), self.folder, row["stem"])}
+            view = result.view()
+            files: dict[str, Any] = {"view": views.write(view, self.folder, row["stem"])}
+            files |= views.write_beside(view, self.folder, row["stem"])
             files |= result.files(self.folder, row["stem"], size) if self.files else {}
             if self._journal is not None and (stamp := self._stamps.get(result.name)):
                 self._journal.add({"stamp": stamp, "row": {**row, "files": files}})

@@ -30,20 +30,21 @@ class Axis:
     def stride(self) -> int:
         return int(self.fields[0].stride)
 
-    def spans(self, side: int) -> Iterator[tuple[Span, list[Span]]]:
-        """Stretches of about `side` pixels, each with the cells of every map that are taken from it: all of them once,
-        in order."""
+    def spans(self, side: int, least: int = 1) -> Iterator[tuple[Span, list[Span]]]:
+        """Stretches of about `side` pixels, of `least` at least where there are so many, each with the cells of every
+        map that are taken from it: all of them once, in order."""
         stride, length, done = self.stride, self.length, [0] * len(self.cells)
         first, last = min(field.start for field in self.fields), max(field.stop for field in self.fields)
         more = max(int(side - (last - first)) // stride, 1) * stride
         while done != [*self.cells]:
             start = max(int(min(done) * stride + first) // stride * stride, 0)
-            stop = int(min(done) * stride + last) + more
+            stop = max(int(min(done) * stride + last) + more, least)
             stop = min(stop + (length - stop) % stride, length)
             ends = [int(stop - field.stop) // stride + 1 for field in self.fields]
             if any(map(ge, ends, self.cells)):  # too little would be left of the input for a tile of its own
                 stop = length
             ends = [*self.cells] if stop == length else ends
+            start = min(start, max(stop - least, 0) // stride * stride)
             yield (start, stop), [*zip(done, ends, strict=True)]
             done = ends
 
@@ -83,8 +84,8 @@ class Tiling:
         rows, columns = self.axes
         return [*zip(rows.cells, columns.cells, strict=True)]
 
-    def tiles(self, side: int) -> list[Tile]:
-        rows, columns = (list(axis.spans(side)) for axis in self.axes)
+    def tiles(self, side: int, least: int = 1) -> list[Tile]:
+        rows, columns = (list(axis.spans(side, least)) for axis in self.axes)
         stride = self.axes[0].stride, self.axes[1].stride
         return [
             Tile(down, across, tuple(zip(taken, taken_across, strict=True)), stride)
@@ -125,7 +126,7 @@ def tiling(find: Find, size: tuple[int, int], usual: tuple[int, int]) -> Tiling 
         return None
     for geometry, larger in zip(here, there, strict=True):
         grown = tuple(cells + 1 for cells in geometry.grid)
-        if geometry.everything or geometry.axes != larger.axes or grown != larger.grid:
+        if geometry.axes != larger.axes or grown != larger.grid:
             return None
     axes = [
         Axis(

@@ -1,3 +1,4 @@
+from .facts import BigFacts as BigFacts
 from .opening import big_of as big_of
 from .opening import is_big as is_big
 from .opening import open_big as open_big
