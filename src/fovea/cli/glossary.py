@@ -82,6 +82,9 @@ class Option:
         if self.check is not None:
             self.check(spelled(name), given)
         words = [word for text in given for word in _words(text, self.commas)] if self.many else [given]
+        if wrong := [word for word in words if self.choices and word not in self.choices]:
+            known = " or ".join(map(repr, self.choices))
+            raise BadChoice(f"{spelled(name)} takes {known}; got {wrong[0]!r}")
         if self.type in ANY:
             bound = BOUNDS.get(name, ANY[self.type])
             words = [bound.read(spelled(name), word) for word in words]
@@ -172,12 +175,15 @@ OPTIONS = {
     "frames": number("Of a clip: explain so many frames, evenly spread."),
     "every": number("Of a clip: explain every k-th frame instead."),
     "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int),
-    "until": Option("Read no more once the answer is this certain, as 0.95.", float, metavar="CERTAINTY"),
+    "until": Option("Read no more once the answer is this certain, as 0.95.", float, None, "CERTAINTY", True, True),
     "budget_ms": Option("Read no more once so many milliseconds per picture would be spent.", float, metavar="MS"),
     "budget_macs": Option("Likewise of multiplications, as 2e9.", float, metavar="MACS"),
     "order": Option(
         "What is read next. best: the most promising region of any level (with --until, --levels and budgets if not "
         "given); levels: so many of each level, as planned.",
+        metavar="best|levels",
+        many=True,
+        commas=True,
         choices=("best", "levels"),
     ),
     "levels": number("How deep; as the network was trained if not given. Big pictures have more detail below."),

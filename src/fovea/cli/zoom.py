@@ -36,7 +36,8 @@ def zoom(asked: Asked) -> None:
     from fovea.pictures import gather
 
     name = asked.one("net")
-    route = Route(asked.one("glimpses"), **{option: asked.values[option] for option in ROUTE})
+    asked_for = asked.one("glimpses"), asked.one("until"), asked.one("order")
+    route = Route(*asked_for, asked.levels, asked.budget_ms, asked.budget_macs)
     demand_route(route)
     if "net" not in asked.typed and USUAL not in ours():
         raise BadChoice(

@@ -1,10 +1,14 @@
 from .calibration import calibration_error as calibration_error
+from .calibration import certain as certain
 from .calibration import reliability as reliability
+from .calibration import walks_of as walks_of
+from .counting import work as work
 from .reading import Blank as Blank
 from .reading import Box as Box
 from .reading import Counted as Counted
 from .reading import PictureScene as PictureScene
 from .routes import followed as followed
+from .routes import stepping as stepping
 from .walks import at_level as at_level
 from .walks import covered as covered
 from .walks import overview_alone as overview_alone

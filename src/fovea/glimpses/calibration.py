@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from fovea.basics import BadChoice, BadPicture, bounded, demand_kinds
 from fovea.data import DataSet, open_data
 from fovea.glimpses.routes import stepping
-from fovea.models.glimpsing import Certainty, Pixels, Route
+from fovea.models.glimpsing import Certainty, Pixels, Route, Stepping, Walk
 from fovea.networks import Network, NetworkLike, as_found, as_network, groups, match
 
 BINS = 15
@@ -61,7 +61,8 @@ def calibrate(
     for group in groups(network, given, batch):
         skipped += group.skipped
         if group.batch is not None:
-            logits.append(_after(network, group.batch, route))
+            walks = walks_of(network, group.batch, route)
+            logits.append(torch.cat([walk.after for walk in walks]).double().cpu())
             labels.append(match(network, given, logits[0].shape[2]).of(group.of(given.samples)).cpu())
         progress(group.done, group.total)
     if not logits:
@@ -75,15 +76,27 @@ def calibrate(
     return Calibrated(len(truth), after.shape[1] - 1, *errors, temperatures, tuple(skipped))
 
 
-def _after(network: Network, batch: Tensor, route: Route) -> Tensor:
-    """Logits after each thing read on a whole route: N,V,classes."""
-    module, antialias = stepping(network, route)[0], bool(getattr(network.module, "antialias", True))
+def walks_of(network: Network, batch: Tensor, route: Route) -> list[Walk]:
+    """The walks of pictures, N,C,H,W, along a route to its last glimpse; of each picture one."""
+    (module, route), antialias = stepping(network, route), bool(getattr(network.module, "antialias", True))
     with as_found(network), torch.no_grad():
         walks = [module.descend(Pixels(picture, antialias), route) for picture in batch.unsqueeze(1)]
         module.advance(walks)
-        while walks[0].pending is not None and walks[0].walk.glimpses < (route.glimpses or 0):
-            module.advance(walks)
-        return torch.cat([walk.walk.after for walk in walks]).double().cpu()
+        while going := [
+            walk for walk in walks if walk.pending is not None and walk.walk.glimpses < (route.glimpses or 0)
+        ]:
+            module.advance(going)
+    return [walk.walk for walk in walks]
+
+
+def certain(network: Network, walk: Walk, certainty: Certainty | None = None) -> Tensor:
+    """Calibrated probabilities after each thing read: N,V,classes; by another calibration than the network's, maybe."""
+    known = cast(Stepping, network.module).certainty if certainty is None else certainty
+    return _shares(walk.after, known)
+
+
+def _shares(after: Tensor, certainty: Certainty) -> Tensor:
+    return torch.stack([certainty(logits, things) for things, logits in enumerate(after.unbind(1), 1)], 1)
 
 
 def fit(after: Tensor, labels: Tensor) -> list[float]:
@@ -105,7 +118,7 @@ def fit(after: Tensor, labels: Tensor) -> list[float]:
 
 def scored(after: Tensor, labels: Tensor, certainty: Certainty) -> tuple[float, float]:
     """Negative log-likelihood and expected calibration error, over pictures and things read."""
-    shares = torch.stack([certainty(logits, things) for things, logits in enumerate(after.unbind(1), 1)], 1)
+    shares = _shares(after, certainty)
     best, answer = shares.max(2)  # N,V  N,V
     of_truth = shares.gather(2, labels.view(-1, 1, 1).expand(-1, shares.shape[1], 1))
     right = answer == labels[:, None]

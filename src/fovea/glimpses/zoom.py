@@ -13,10 +13,11 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, bounded, clipped, demand_bounds, demand_kinds
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
+from fovea.glimpses.calibration import certain
 from fovea.glimpses.counting import work
 from fovea.glimpses.reading import Counted, PictureScene
 from fovea.glimpses.routes import followed, stepping
-from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Stepping, Walk
+from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.models.glimpsing import Route as Route
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
 from fovea.pictures import MAX_PIXELS, Counts, Given, Picture, Placement, Prepare, Shown, decoded, gather
@@ -229,9 +230,7 @@ def _certain(network: Network, walk: Walk) -> list[list[float | None]]:
     """The certainty of each picture's answer after each thing read, of a network that tells it."""
     if not network.can("steps"):
         return [[None] * len(walk.levels)] * len(walk.logits)
-    module = cast(Stepping, network.module)
-    shares = [module.certainty(logits, things).amax(1) for things, logits in enumerate(walk.after.unbind(1), 1)]
-    rows: list[list[float | None]] = torch.stack(shares, 1).tolist()
+    rows: list[list[float | None]] = certain(network, walk).amax(2).tolist()
     return rows
 
 

@@ -339,6 +339,12 @@ class TNet(nn.Module):
         assert self.weigh is not None
         return self.weigh(features)[..., 0].float()
 
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+        """A network that was trained with the plain mean goes on with a learned one from there."""
+        if self.weigh is not None and f"{prefix}classifier.weight" in state:
+            state.setdefault(f"{prefix}weigh.weight", torch.zeros_like(self.weigh.weight))
+        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
+
     def routed(self, route: Route) -> Route:
         """Best first unless another order is asked for; as many glimpses as usual, unless a budget says when to end."""
         order, levels = route.order or "best", self.levels if route.levels is None else route.levels
