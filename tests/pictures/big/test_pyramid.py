@@ -81,6 +81,13 @@ def test_coordinates_are_kept(tmp_path: Path) -> None:
         assert (file.read() == SHADES.transpose(2, 0, 1)).all()
 
 
+def test_a_fifth_band_is_no_transparency(tmp_path: Path) -> None:
+    values = np.arange(5, dtype=np.uint8) + np.zeros((512, 512, 1), np.uint8)
+    tifffile.imwrite(tmp_path / "five.tif", values, photometric="minisblack", planarconfig="contig")
+    to = fovea.pyramid(tmp_path / "five.tif", tmp_path / "out.tif")
+    assert (tifffile.imread(to, series=None, key=0) == values).all()
+
+
 def test_what_cannot_be_a_pyramid_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     source = saved(tmp_path / "a.png", COLOR.resize((700, 700)))
     short, other = tmp_path / "short.png", tmp_path / "note.tif"

@@ -122,19 +122,22 @@ def test_tiles_that_were_never_written(tmp_path, drawing, pyramid):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda values: {"photometric": "palette", "colormap": np.zeros((3, 256), np.uint16)}, "palette"),
+        (
+            lambda values: {"photometric": "palette", "colormap": np.zeros((3, 256), np.uint16)},
+            "palette.*pyramid",
+        ),
         (
             lambda values: {"values": values.repeat(5, 2), "photometric": "minisblack", "planarconfig": "contig"},
-            "5 bands",
+            "5 bands.*gdal_translate -b",
         ),
-        (lambda values: {"values": values.astype(np.float32)}, "32 bits"),
-        (lambda values: {"values": values.astype(np.int16)}, "16 bits"),
+        (lambda values: {"values": values.astype(np.float32)}, "32 bits.*gdal_translate -ot"),
+        (lambda values: {"values": values.astype(np.int16)}, "16 bits.*gdal_translate -ot"),
     ],
 )
 def test_what_is_no_picture_of_colors_is_refused_with_advice(tmp_path, drawing, pyramid, change, words):
     options = change(drawing(200, 300, 1))
     path = pyramid(tmp_path / "a.tif", options.pop("values", drawing(200, 300, 1)), 1, **options)
-    with pytest.raises(BadPicture, match=f"{words}.*fovea pyramid"):
+    with pytest.raises(BadPicture, match=words):
         open_big(path)
 
 

@@ -97,7 +97,7 @@ def _prepared(path: Path, lossless: bool) -> Any:
         image = pyvips.Operation.call(load, str(path), fail_on="truncated").autorot()  # takes a file, not memory
     if image.interpretation not in PLAIN:
         image = image.colourspace("srgb")
-    if image.hasalpha() and image.format == "uchar" and not lossless:
+    if image.hasalpha() and image.bands in (2, 4) and image.format == "uchar" and not lossless:
         image = image.flatten(background=255)
     return image
 

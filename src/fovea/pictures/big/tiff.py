@@ -79,17 +79,19 @@ def _refuse(directory: Directory) -> None:
     bands, bits = get(Tag.SAMPLES, 1), set(directory.values(Tag.BITS)) or {1}
     photometric, compression = get(Tag.PHOTOMETRIC, BLACK_IS_ZERO), get(Tag.COMPRESSION, RAW)
     channels = OME.search(directory.text(Tag.DESCRIPTION))
-    reason = ""
+    reason, remedy = "", advice(path)
     if min(directory.size) < 2:
         reason = f"is {directory.size[0]} x {directory.size[1]} pixels: at least 2 x 2 are needed"
     elif photometric == PALETTE:
         reason = "has a palette, and its smaller levels are averages of numbers of colors, not of colors"
     elif bands not in (1, 2, 3, 4):
         reason = f"has {bands} bands: 1 (gray) and 3 (RGB) can be read, and either with alpha"
+        remedy = f"choose some, as gdal_translate -b 1 -b 2 -b 3 {path.name} out.tif"
     elif channels and int(channels[1]) > bands:
         reason = f"holds {channels[1]} channels as pictures of their own: gray and RGB can be read"
     elif bits not in ({8}, {16}) or get(Tag.SAMPLE_FORMAT, 1) != 1:
         reason = f"has values of {max(bits)} bits: whole numbers of 8 or 16 bits, from 0 on, can be read"
+        remedy = f"scale them, as gdal_translate -ot Byte -scale {path.name} out.tif"
     elif photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, CMYK, YCBCR) or (photometric == CMYK and bands != 4):
         reason = f"has colors of a kind that cannot be read (TIFF's photometric interpretation {photometric})"
     elif photometric == YCBCR and compression not in PICTURES:
@@ -100,7 +102,7 @@ def _refuse(directory: Directory) -> None:
         reason = f"is compressed in a way that cannot be read (TIFF's compression {compression})"
         raise Packed(f"{path} {reason}; {advice(path)}")
     if reason:
-        raise BadPicture(f"{path} {reason}; {advice(path)}")
+        raise BadPicture(f"{path} {reason}; {remedy}")
 
 
 class _Stored:
