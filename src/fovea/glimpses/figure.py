@@ -1,7 +1,7 @@
 """A picture of a descent: where the network looked, what it saw there, and how its answer came about."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from fovea.pictures import Windows, fitting
 from fovea.results import Panel, Part, View, drawing, marks, spaced
 
 if TYPE_CHECKING:
-    from fovea.glimpses.answer import Glimpse, ZoomAnswer
+    from fovea.glimpses.answer import After, Glimpse, ZoomAnswer
 
 PICTURE, CROP, GAP = (720, 480), (160, 160), 8  # pixels: that a picture fits in, that a glimpse does, between things
 OVERVIEW = 1024, 1024  # pixels of the picture on a page, at most
@@ -44,16 +44,14 @@ def view(answer: "ZoomAnswer", words: str) -> View:
     """The same for a page: the picture, and each thing read of it as it was read."""
     read = (*([answer.overview] if answer.overview else []), *answer.glimpses)
 
-    @cache
-    def pictures() -> list[Image.Image]:  # opened once for all of them
-        with answer.shown.windows() as source:
-            overview = source.read((0, 0, *source.size), fitting(source.size, OVERVIEW))
-            return [overview, *(_as_read(source, glimpse) for glimpse in read)]
+    pictures = cache(partial(_pictures, answer, read))  # opened once for all of them
 
     def picture(place: int) -> Image.Image:
         return pictures()[place]
 
-    panels = [Panel(partial(picture, place), caption) for place, caption in enumerate(["", *map(_about, read)])]
+    panels = [
+        Panel(partial(picture, place), caption) for place, caption in enumerate(["", *map(_about, read, answer.after)])
+    ]
     parts = [
         Part(
             str(glimpse.number) if glimpse.number else "overview",
@@ -75,6 +73,13 @@ def view(answer: "ZoomAnswer", words: str) -> View:
         deep=answer.cost.tiles is not None,
         words=words,
     )
+
+
+def _pictures(answer: "ZoomAnswer", read: Iterable["Glimpse"]) -> list[Image.Image]:
+    """The whole, small, and each of these as it was read: a big file is not loaded for it."""
+    with answer.shown.windows() as source:
+        overview = source.read((0, 0, *source.size), fitting(source.size, OVERVIEW))
+        return [overview, *(_as_read(source, glimpse) for glimpse in read)]
 
 
 def _as_read(source: Windows, glimpse: "Glimpse") -> Image.Image:
@@ -123,15 +128,17 @@ def _short(count: float) -> str:
     return f"{count / unit:,.3g}{name}"
 
 
-def _about(glimpse: "Glimpse") -> str:
-    """Where it is, how it was read, and what it says alone."""
+def _about(glimpse: "Glimpse", after: "After") -> str:
+    """Where it is, how it was read, what it says alone, and what all so far say together."""
     (x0, y0, x1, y1), (width, height) = glimpse.visible, glimpse.pixels
     where = f"glimpse {glimpse.number}, level {glimpse.level}" if glimpse.number else "overview"
     inside = f", in {glimpse.parent}" if glimpse.parent else ""
     chosen = "" if glimpse.chosen is None else f", chosen with probability {glimpse.chosen:.2f}"
+    certain = "" if after.certainty is None else f", {after.certainty:.2f} certain"
     return (
         f"{where}{inside}{chosen}: {x1 - x0:,} x {y1 - y0:,} pixels at {x0:,}, {y0:,}, read at {width} x {height}. "
-        f"Alone it says {spaced(glimpse.label)} {glimpse.probability:.2f}."
+        f"Alone it says {spaced(glimpse.label)} {glimpse.probability:.2f}; after it the answer is "
+        f"{spaced(after.label)} {after.probability:.2f}{certain}."
     )
 
 
