@@ -155,6 +155,20 @@ def test_channels_that_are_pages_are_refused(tmp_path, drawing):
         open_big(path)
 
 
+def test_a_slide_in_tiff_has_pages_that_are_no_levels(tmp_path, drawing, agree):
+    """As Aperio writes them: a thumbnail without tiles, levels not called so, a label called a smaller copy."""
+    values, path = drawing(400, 600, 3), tmp_path / "a.svs"
+    with tifffile.TiffWriter(path) as file:
+        file.write(values, tile=(64, 64), photometric="rgb", description="Aperio Image Library v12", metadata=None)
+        file.write(values[::8, ::8], rowsperstrip=16, photometric="rgb", metadata=None)
+        file.write(values[::4, ::4], tile=(64, 64), photometric="rgb", metadata=None)
+        file.write(drawing(90, 80, 3), subfiletype=1, rowsperstrip=90, photometric="rgb", metadata=None)
+        file.write(drawing(90, 200, 3), subfiletype=9, rowsperstrip=90, photometric="rgb", metadata=None)
+    with open_big(path) as big:
+        assert big.levels == ((600, 400), (150, 100))
+        agree(big, values, 1, 20)
+
+
 def test_a_file_cut_short_anywhere_is_reported(tmp_path, drawing, pyramid):
     whole = pyramid(tmp_path / "a.tif", drawing(200, 300, 3), 2, compression="jpeg").read_bytes()
     path = tmp_path / "b.tif"

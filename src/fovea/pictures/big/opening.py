@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from contextlib import ExitStack, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from fovea.basics import BadPicture
@@ -28,7 +29,7 @@ def is_big(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> bool:
 def big_of(path: Path, max_pixels: int, stamps: list[Stamp]) -> BigPicture | None:
     """Opened, where it is read window by window; without the packages for it, only what cannot be decoded whole."""
     kind = _kind(path, max_pixels)
-    if kind is None or (kind == "tiles" and _missing()):
+    if kind is None or (kind == "tiles" and missing()):
         return None
     return open_big(path, stamps=stamps)
 
@@ -38,13 +39,15 @@ def open_big(path: str | os.PathLike[str], cache: int = CACHE, stamps: list[Stam
     path = Path(path)
     with ExitStack() as stack, as_bad_picture(str(path)):
         file = stack.enter_context(counted(path, stamps))
-        if _missing():
+        if missing():
             raise BadPicture(f"{path} is read in parts by packages that are not installed: pip install 'fovea[big]'")
         source = _source(file, stack)
         return BigPicture(str(path), source, cache, stack.pop_all())
 
 
-def _missing() -> bool:
+@lru_cache
+def missing() -> bool:
+    """Whether any of the packages of the extra `big` is not installed."""
     return any(importlib.util.find_spec(name) is None for name in NEEDS)
 
 
@@ -69,12 +72,12 @@ def _kind(path: Path, max_pixels: int) -> str | None:
 def _source(file: CountedFile, stack: ExitStack) -> Source:
     path, head = file.path, file.read(0, min(16, file.size))
     if head[:4] in MAGIC:
-        first = stored_levels(file)[0]
-        if path.suffix.lower() in SUFFIXES - {".svs"} or _by_vendor(first):
+        stored = stored_levels(file)
+        if path.suffix.lower() in SUFFIXES - {".svs"} or _by_vendor(stored[0]):
             with suppress(BadPicture):
                 return SlideSource(file)
         try:
-            return TiffSource(file)
+            return TiffSource(file, stored)
         except Packed:
             with suppress(Exception):
                 return RasterSource(file, "GTiff", stack)

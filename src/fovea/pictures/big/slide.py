@@ -26,8 +26,11 @@ class SlideSource(Metered):
         with self.metered():
             try:
                 self._slide = slide = openslide.OpenSlide(path)
+                plain = slide.properties[openslide.PROPERTY_NAME_VENDOR] == "generic-tiff"
             except openslide.OpenSlideUnsupportedFormatError:
-                raise BadPicture(f"{path} is no slide in a format that can be read") from None
+                plain = True
+        if plain:
+            raise BadPicture(f"{path} is no slide in a format that can be read")
         slide.set_cache(openslide.OpenSlideCache(CACHE))
         tiles = [
             [_tile(slide.properties.get(f"openslide.level[{k}].tile-{side}", "")) for side in ("width", "height")]

@@ -53,10 +53,9 @@ class TiffSource:
 
     passed = 0
 
-    def __init__(self, file: CountedFile) -> None:
-        self._file, stored = file, stored_levels(file)
+    def __init__(self, file: CountedFile, stored: list[Directory]) -> None:
         _refuse(stored[0])
-        self._first, self._stored = stored[0], [_Stored(directory) for directory in stored]
+        self._file, self._first, self._stored = file, stored[0], [_Stored(directory) for directory in stored]
         self.levels = tuple(each.level for each in self._stored)
         self.bands, self.bits = self._first.number(Tag.SAMPLES, 1), self._first.number(Tag.BITS, 1)
         self.orientation = self._first.number(Tag.ORIENTATION, 1)
