@@ -2,14 +2,14 @@
 decoder."""
 
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from fovea.basics import BadPicture
-from fovea.pictures.big.source import CountedFile, Georeference, Level, Metered, Pixels, advice, as_eight_bits
+from fovea.pictures.big.source import CountedFile, Georeference, Level, Pixels, advice, as_eight_bits
 from fovea.pictures.decoding import ORIENTATION
 
 MOST = 4_000_000_000  # pixels: half a minute for one window
@@ -32,48 +32,78 @@ def refuse_plain(path: Path, image: Image.Image) -> None:
         raise BadPicture(f"{path} {size} {reason}; {advice(path)}")
 
 
-class PlainSource(Metered):
+class PlainSource:
     def __init__(self, file: CountedFile, image: Image.Image) -> None:
-        super().__init__()
         refuse_plain(file.path, image)
-        self._file, self._lock = file, threading.Lock()
+        self._file, self._lock, self.passed = file, threading.Lock(), 0
         self.orientation = image.getexif().get(ORIENTATION, 1)
-        self._jpeg = image.format != "PNG"
-        self._open = dict[int, tuple[Any, int]]()  # by level: what is being decoded, and its next strip
-        with self.metered():
-            first, *others = [self._image(level) for level in range(len(REDUCED) if self._jpeg else 1)]
-        self.bands, self.bits = first.bands, 16 if first.format == "ushort" else 8
-        self.levels = tuple(
-            Level(each.width, each.height, each.width, max(min(STRIP // each.width, each.height), 1), (times, times))
-            for times, each in zip(REDUCED, (first, *others), strict=False)
-        )
+        self._png = image.format == "PNG"
+        self._times = (1,) if self._png else REDUCED
+        self._open = dict[int, tuple[_Strips, int]]()  # by level: what is being decoded, and its next strip
+        strips = [_Strips(file, self._png, times) for times in self._times]
+        self.bands, self.bits = strips[0].image.bands, 16 if strips[0].image.format == "ushort" else 8
+        self.levels = tuple(map(_level, strips, self._times))
 
-    def _image(self, level: int) -> Any:
-        import pyvips
-
-        source = pyvips.Source.new_from_file(self._file.alias)
-        options = {"access": "sequential", "fail_on": "truncated"}
-        if self._jpeg:
-            return pyvips.Image.jpegload_source(source, shrink=REDUCED[level], **options)
-        return pyvips.Image.pngload_source(source, **options)
+    @property
+    def bytes(self) -> int:
+        return self._file.count
 
     def tile(self, level: int, column: int, row: int) -> Pixels:
         """A strip; those before it are decoded on the way, all of them if the last one asked for came after it."""
-        import pyvips
-
         stored = self.levels[level]
         top = row * stored.tile_height
         rows = min(stored.tile_height, stored.height - top)
-        with self._lock, self.metered():
-            region, upcoming = self._open.pop(level, (None, 0))
-            if region is None or upcoming > row:
-                region, upcoming = pyvips.Region.new(self._image(level)), 0
+        with self._lock:
+            strips, upcoming = self._open.pop(level, (None, 0))
+            if strips is None or upcoming > row:
+                strips, upcoming = _Strips(self._file, self._png, self._times[level]), 0
             self.passed += (row - upcoming) * stored.tile_height * stored.width
-            data = region.fetch(0, top, stored.width, rows)
-            self._open[level] = region, row + 1
+            data = strips.region.fetch(0, top, stored.width, rows)
+            self._open[level] = strips, row + 1
         self._file.refuse_changed()
         values = np.frombuffer(data, np.uint16 if self.bits == 16 else np.uint8)
         return as_eight_bits(values.reshape(rows, stored.width, self.bands))
 
     def georeference(self) -> Georeference:
         return None, None
+
+
+def _level(strips: "_Strips", times: int) -> Level:
+    width, height = strips.image.width, strips.image.height
+    return Level(width, height, width, max(min(STRIP // width, height), 1), (times, times))
+
+
+class _Strips:
+    """A decoder on its way through the file. It reads by functions of ours: libvips would map the file into memory, and
+    whoever cuts the file then ends the process."""
+
+    def __init__(self, file: CountedFile, png: bool, times: int) -> None:
+        import pyvips
+
+        self.source = pyvips.SourceCustom()  # as long as anything reads from it
+        self.source.on_read(partial(_read, file, place := [0]))
+        self.source.on_seek(partial(_seek, file, place))
+        options = {"access": "sequential", "fail_on": "truncated"}
+        if png:
+            self.image = pyvips.Image.pngload_source(self.source, **options)
+        else:
+            self.image = pyvips.Image.jpegload_source(self.source, shrink=times, **options)
+        self.region = pyvips.Region.new(self.image)
+
+    def __del__(self) -> None:
+        for name in ("region", "image"):  # what may still read, before what it reads from
+            self.__dict__.pop(name, None)
+
+
+def _read(file: CountedFile, place: list[int], length: int) -> bytes | None:
+    try:
+        data = file.read(place[0], max(min(length, file.size - place[0]), 0))
+    except (BadPicture, OSError):  # which nobody catches in there; for the decoder the file ends here
+        return None
+    place[0] += len(data)
+    return data or None
+
+
+def _seek(file: CountedFile, place: list[int], offset: int, whence: int) -> int:
+    place[0] = max(offset + (0, place[0], file.size)[whence], 0)
+    return place[0]
