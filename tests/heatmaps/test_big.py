@@ -132,6 +132,9 @@ def test_regions_are_looked_into_and_drawn_over_an_overview(scene: Path) -> None
     assert found.draw().width > 300
     view = found.view()
     assert (view.size, view.deep) == (SIZE, True)
+    assert [part.box for part in view.parts] == list(found.shown.big.regions)
+    for part, image in zip(view.parts, view.pictures()[1:], strict=True):  # as closely as they were looked into
+        assert image.width == pytest.approx((part.box[2] - part.box[0]) * found.shown.big.resolution, abs=1)
 
 
 def test_big_and_ordinary_files_are_explained_together(scene: Path, tmp_path: Path, pixels: np.ndarray) -> None:

@@ -1,8 +1,7 @@
 """A picture of a descent: where the network looked, what it saw there, and how its answer came about."""
 
 import math
-from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,14 +9,13 @@ from PIL import Image, ImageDraw
 
 from fovea.basics import whole_pixels
 from fovea.glimpses.reading import Box
-from fovea.pictures import Windows, fitting
-from fovea.results import Panel, Part, View, drawing, marks, spaced
+from fovea.pictures import Windows
+from fovea.results import Part, View, drawing, marks, spaced, windows_of
 
 if TYPE_CHECKING:
     from fovea.glimpses.answer import After, Glimpse, ZoomAnswer
 
 PICTURE, CROP, GAP = (720, 480), (160, 160), 8  # pixels: that a picture fits in, that a glimpse does, between things
-OVERVIEW = 1024, 1024  # pixels of the picture on a page, at most
 LEAST, LEAST_CROP = 48, 24  # pixels of the shorter side of a very long glimpse
 NARROWEST = 380  # pixels for the chart, however narrow the picture
 COLORS = ("#bbbbbb", *marks.INKS)  # of the levels
@@ -44,14 +42,8 @@ def view(answer: "ZoomAnswer", words: str) -> View:
     """The same for a page: the picture, and each thing read of it as it was read."""
     read = (*([answer.overview] if answer.overview else []), *answer.glimpses)
 
-    pictures = cache(partial(_pictures, answer, read))  # opened once for all of them
-
-    def picture(place: int) -> Image.Image:
-        return pictures()[place]
-
-    panels = [
-        Panel(partial(picture, place), caption) for place, caption in enumerate(["", *map(_about, read, answer.after)])
-    ]
+    windows = [(glimpse.visible, glimpse.pixels) for glimpse in read]
+    panels = windows_of(answer.shown, windows, list(map(_about, read, answer.after)))
     parts = [
         Part(
             str(glimpse.number) if glimpse.number else "overview",
@@ -65,7 +57,7 @@ def view(answer: "ZoomAnswer", words: str) -> View:
         for place, (glimpse, after) in enumerate(zip(read, answer.after, strict=True), 1)
     ]
     return View(
-        tuple(panels),
+        panels,
         predictions=answer.shown.predictions,
         size=answer.size,
         parts=tuple(parts),
@@ -73,22 +65,6 @@ def view(answer: "ZoomAnswer", words: str) -> View:
         deep=answer.cost.tiles is not None,
         words=words,
     )
-
-
-def _pictures(answer: "ZoomAnswer", read: Iterable["Glimpse"]) -> list[Image.Image]:
-    """The whole, small, and each of these as it was read: a big file is not loaded for it."""
-    with answer.shown.windows() as source:
-        overview = source.read((0, 0, *source.size), fitting(source.size, OVERVIEW))
-        return [overview, *(_as_read(source, glimpse) for glimpse in read)]
-
-
-def _as_read(source: Windows, glimpse: "Glimpse") -> Image.Image:
-    """With the detail that the network was shown, in the proportions that it has in the picture."""
-    box = whole_pixels(glimpse.visible, source.size)
-    width, height = box[2] - box[0], box[3] - box[1]
-    scale = max(glimpse.pixels[0] / width, glimpse.pixels[1] / height)
-    shrunk = source.read(box, glimpse.pixels, Image.Resampling.BOX)
-    return shrunk.resize((max(round(width * scale), 1), max(round(height * scale), 1)))
 
 
 def _costs(answer: "ZoomAnswer") -> tuple[tuple[str, ...], ...]:

@@ -27,6 +27,7 @@ from fovea.results import (
     View,
     drawing,
     marks,
+    view_of_big,
     write_picture,
     write_raster,
     write_regions,
@@ -357,8 +358,8 @@ class HeatMap(Shows):
         big = self.shown.big
         if big is None:
             return View(tuple(panels), tuple(overlays), self.shown.predictions)
-        view = View((Panel(self.shown.image),), tuple(overlays), self.shown.predictions, big.size, deep=True)
-        return replace(view, words=big.reading(), beside=self._beside(big))
+        view = view_of_big(self.shown, big)
+        return replace(view, overlays=tuple(overlays), predictions=self.shown.predictions, beside=self._beside(big))
 
     def _beside(self, big: BigFacts) -> tuple[Beside, ...]:
         """The maps and their regions as files with coordinates."""

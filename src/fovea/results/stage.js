@@ -48,7 +48,8 @@ function stage(article, content, make) {
     if (part.ahead) tab.append(make("small", "ahead", part.ahead));
     Object.assign(tab, { type: "button", role: "tab", id: `${id}-${number}`, title: part.ahead });
     tab.setAttribute("aria-controls", closer.id);
-    const said = [part.level < 2 ? part.name : `glimpse ${part.name}, level ${part.level}`, value, part.ahead && `ahead: ${part.ahead}`];
+    const glimpse = part.share === null ? `region ${part.name}` : `glimpse ${part.name}, level ${part.level}`;
+    const said = [part.level < 2 ? part.name : glimpse, value, part.ahead && `ahead: ${part.ahead}`];
     tab.ariaLabel = said.filter(Boolean).join(", ");
     tab.style.setProperty("--hue", part.ink);
     return tab;
@@ -100,7 +101,7 @@ function stage(article, content, make) {
   }
   if (article.maps.length > 1) {
     const which = make("select", "", ...article.maps.map(({ map }) => make("option", "", `${map.method}: ${map.target}`)));
-    const show = () => article.maps.forEach(({ placed }, number) => (placed.hidden = number !== which.selectedIndex));
+    const show = () => article.maps.forEach(({ placed }, number) => placed.classList.toggle("off", number !== which.selectedIndex));
     which.ariaLabel = "map";
     which.addEventListener("change", show);
     tools.append(which);

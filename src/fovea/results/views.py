@@ -8,6 +8,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import finite, whole, write_text
-from fovea.pictures import PHOTOGRAPH, Placement, on_pixels, smaller
+from fovea.basics import finite, whole, whole_pixels, write_text
+from fovea.pictures import PHOTOGRAPH, BigFacts, Placement, Shown, Windows, fitting, on_pixels, smaller
 from fovea.results import pages
+from fovea.results.marks import INKS
 
 FOLDER = "index_files"  # beside index.html, as browsers call what they save with a page
+OVERVIEW, REGION = (1024, 1024), 640  # pixels at most of a picture that parts of are shown with, and of their sides
 FIGURE = 1600, 6000  # pixels, at most; a tall figure is read by scrolling
 QUALITIES = 82, 65, 45, 30  # of JPEG: the first that keeps a photograph
 BYTES = 64_000  # below this
 CELLS, COARSE = 16_000, 400  # values of all fine maps of a result together, and of one that is kept as it is
-DEEP = 160_000  # such values of a picture that is zoomed into
+DEEP = 360_000  # such values of a picture that is zoomed into
+
+Window = tuple[Sequence[float], tuple[float, float]]  # x0 y0 x1 y1 in the user's pixels; width and height it is read at
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,50 @@ class View:
             "words": self.words,
             "text": [list(part) for part in self.text],
         }
+
+
+def view_of_big(shown: Shown, big: BigFacts) -> View:
+    """A picture too large to load, with the regions of it that were looked into."""
+    near = [box for box in big.regions if box[2] - box[0] < big.size[0] or box[3] - box[1] < big.size[1]]
+    sizes = [((x1 - x0) * big.resolution, (y1 - y0) * big.resolution) for x0, y0, x1, y1 in near]
+    detail = [
+        (width * shrink, height * shrink)
+        for width, height in sizes
+        if (shrink := min(1.0, REGION / max(width, height)))
+    ]
+    captions = [
+        f"region {number}: {x1 - x0:,.0f} x {y1 - y0:,.0f} pixels at {x0:,.0f}, {y0:,.0f}, looked into at "
+        f"{width:,.0f} x {height:,.0f}"
+        for number, ((x0, y0, x1, y1), (width, height)) in enumerate(zip(near, sizes, strict=True), 1)
+    ]
+    panels = windows_of(shown, list(zip(near, detail, strict=True)), captions)
+    parts = tuple(Part(str(number), box, number, ink=INKS[0]) for number, box in enumerate(near, 1))
+    return View(panels, size=big.size, parts=parts, deep=True, words=big.reading())
+
+
+def windows_of(shown: Shown, windows: Sequence[Window], captions: Sequence[str]) -> tuple[Panel, ...]:
+    """The picture, small, and windows of it in the detail of so many pixels, each in the picture's proportions. It is
+    opened once, when the first is drawn; a big file is not loaded."""
+
+    @cache
+    def pictures() -> list[Image.Image]:
+        with shown.windows() as source:
+            whole = source.read((0, 0, *source.size), fitting(source.size, OVERVIEW))
+            return [whole, *(_window(source, *window) for window in windows)]
+
+    def picture(place: int) -> Image.Image:
+        return pictures()[place]
+
+    return tuple(Panel(partial(picture, place), caption) for place, caption in enumerate(["", *captions]))
+
+
+def _window(source: Windows, box: Sequence[float], detail: tuple[float, float]) -> Image.Image:
+    sides = whole_pixels(box, source.size)
+    width, height = sides[2] - sides[0], sides[3] - sides[1]
+    read = max(round(detail[0]), 1), max(round(detail[1]), 1)
+    scale = max(read[0] / width, read[1] / height)
+    shrunk = source.read(sides, read, Image.Resampling.BOX)
+    return shrunk.resize((max(round(width * scale), 1), max(round(height * scale), 1)))
 
 
 def _coarser(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
