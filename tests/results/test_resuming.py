@@ -21,7 +21,7 @@ from fovea.results import FILE, Shows, Writer, read
 NAMES = ["a.png", "b.png", "c.png", "d.png", "e.png"]
 STOPPED = """
 import json, os, signal, sys
-import timm, torch
+import torch
 from fovea import cli, explain, load, localize, zoom  # before they are needed by every child
 from fovea.results import resuming
 from fovea.video import watch
