@@ -23,26 +23,37 @@ NEEDS = ("imagecodecs", "openslide", "rasterio", "pyvips")
 def is_big(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> bool:
     """Whether a file is read window by window, by its header alone: a slide, tiles, stored levels, or more pixels than
     are decoded whole."""
-    return _kind(Path(path), max_pixels) is not None
+    path = Path(path)
+    with suppress(BadPicture), as_bad_picture(str(path)), counted(path) as file:
+        return _kind(file, max_pixels) is not None
+    return False
 
 
 def big_of(path: Path, max_pixels: int, stamps: list[Stamp]) -> BigPicture | None:
     """Opened, where it is read window by window; without the packages for it, only what cannot be decoded whole."""
-    kind = _kind(path, max_pixels)
-    if kind is None or (kind == "tiles" and missing()):
-        return None
-    return open_big(path, stamps=stamps)
+    with ExitStack() as stack, as_bad_picture(str(path)):
+        try:
+            file = stack.enter_context(counted(path, stamps))
+        except (BadPicture, OSError) as reason:  # whoever decodes it says why, unless it has changed meanwhile
+            if getattr(reason, "passing", False):
+                raise
+            return None
+        kind = _kind(file, max_pixels)
+        return None if kind is None or (kind == "tiles" and missing()) else _opened(file, CACHE, stack)
 
 
 def open_big(path: str | os.PathLike[str], cache: int = CACHE, stamps: list[Stamp] | None = None) -> BigPicture:
     """A picture that is read window by window; BadPicture says why not, and what to do."""
     path = Path(path)
     with ExitStack() as stack, as_bad_picture(str(path)):
-        file = stack.enter_context(counted(path, stamps))
-        if missing():
-            raise BadPicture(f"{path} is read in parts by packages that are not installed: pip install 'fovea[big]'")
-        source = _source(file, stack)
-        return BigPicture(str(path), source, cache, stack.pop_all())
+        return _opened(stack.enter_context(counted(path, stamps)), cache, stack)
+
+
+def _opened(file: CountedFile, cache: int, stack: ExitStack) -> BigPicture:
+    if missing():
+        raise BadPicture(f"{file.path} is read in parts by packages that are not installed: pip install 'fovea[big]'")
+    source = _source(file, stack)
+    return BigPicture(str(file.path), source, cache, stack.pop_all())
 
 
 @lru_cache
@@ -51,22 +62,21 @@ def missing() -> bool:
     return any(importlib.util.find_spec(name) is None for name in NEEDS)
 
 
-def _kind(path: Path, max_pixels: int) -> str | None:
+def _kind(file: CountedFile, max_pixels: int) -> str | None:
     """`large`: it cannot be decoded whole; `tiles`: it need not; None: it is an ordinary picture, or none at all."""
+    path, head = file.path, file.read(0, min(16, file.size))
     if path.suffix.lower() in SUFFIXES:
         return "large"
-    with suppress(BadPicture), as_bad_picture(str(path)), opened(path) as plain:
-        head = plain.read(16)
-        plain.seek(0)
-        if head[:4] in MAGIC:
-            stored = stored_levels(CountedFile(path, plain))
+    if head[:4] in MAGIC:
+        with suppress(BadPicture):
+            stored = stored_levels(file)
             width, height = stored[0].size
             tiles = "tiles" if len(stored) > 1 or stored[0].tiled else None
             return "large" if width * height > max_pixels else tiles
-        with suppress(BadPicture), as_bad_picture(str(path)), open_lazily(plain) as image:
-            return "large" if image.width * image.height > max_pixels else None
-        return "large" if driver_of(head) else None
-    return None
+        return None
+    with suppress(BadPicture), as_bad_picture(str(path)), opened(path) as plain, open_lazily(plain) as image:
+        return "large" if image.width * image.height > max_pixels else None
+    return "large" if driver_of(head) else None
 
 
 def _source(file: CountedFile, stack: ExitStack) -> Source:
