@@ -356,6 +356,24 @@ def test_one_zooms_into_a_picture_of_tiles(opened: Any, tmp_path: Path, beside: 
     assert shown.said == []
 
 
+def test_maps_that_another_run_made_of_a_big_picture_lie_over_its_descent(opened: Any, tmp_path: Path) -> None:
+    folder(tmp_path, Descent("a.png", deep=True, maps=True), Descent("b.png", deep=True, maps=True))
+    Results([Descent("a.png", deep=True)], what="zoom").save(tmp_path)
+    shown = opened(tmp_path / "index.html")
+    zoom = shown.page.locator("article").first
+    zoom.locator("select").wait_for()
+    assert zoom.locator("option").all_inner_texts() == ["no map", "cam: ox 0.50"]
+    assert not zoom.locator(".layer").is_visible()
+    zoom.locator("select").select_option("cam: ox 0.50")
+    assert zoom.locator(".layer canvas").is_visible()
+    frame, layer = (zoom.locator(which).bounding_box() for which in (".viewer", ".layer"))
+    assert layer["width"] == pytest.approx(4 / 3 * layer["height"], rel=0.01)
+    assert layer["height"] == pytest.approx(frame["height"], rel=0.02) or layer["width"] == pytest.approx(
+        frame["width"]
+    )
+    assert shown.said == []
+
+
 def test_without_a_script_there_are_photographs_and_labels(browser: Any, tmp_path: Path) -> None:
     file = folder(tmp_path, Made("a.png"), Made("b.png", "cat"))
     context = browser.new_context(java_script_enabled=False)

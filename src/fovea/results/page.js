@@ -59,7 +59,8 @@
   // What belongs to an article: inside it, or in a file beside the page, which from file:// can only be a script.
   const waiting = new Map();
   window.fovea = (stem, content) => waiting.get(stem)?.(content);
-  function load(article) {
+  const load = (article) => (article.loaded ??= asked(article));
+  function asked(article) {
     const inside = article.querySelector("script");
     if (inside) return Promise.resolve(JSON.parse(inside.textContent));
     return new Promise((done, failed) => {
@@ -135,7 +136,14 @@
     return make("figure", "", ...parts, make("figcaption", "", panel.caption));
   }
 
-  function fill(article, content) {
+  // Maps of the same big picture that another run left on the page.
+  async function borrowed(article, content) {
+    const others = content.viewer ? articles.filter((other) => other !== article && other.dataset.name === article.dataset.name) : [];
+    const found = await Promise.all(others.map((other) => load(other).catch(() => null)));
+    return found.filter((other) => String(other?.size) === String(content.size)).flatMap((other) => other.maps);
+  }
+
+  async function fill(article, content) {
     const folder = (article.dataset.src ?? "").replace(/[^/]*$/, "");
     const shown = article.querySelector("img");
     content.panels.forEach((panel, number) => {
@@ -150,8 +158,10 @@
       article.querySelector("h3").replaceChildren(...content.text.map(part));
     }
     if (content.size) {
+      const size = content.panels[0].size;
       const finest = content.viewer ? DEEP : FINEST;
-      article.maps = content.maps.map((map) => ({ ...layer(map), map, size: content.panels[map.panel].size, finest }));
+      const maps = content.maps.length ? content.maps : await borrowed(article, content);
+      article.maps = maps.map((map) => ({ ...layer(map), map, size, finest }));
       article.stage = stage(article, content, make);
       if (content.predictions.length) body.querySelector(".photo").append(...guesses(content.predictions));
       if (content.viewer && !window.OpenSeadragon) return once(folder + content.viewer);

@@ -99,9 +99,12 @@ function stage(article, content, make) {
     photo.after(make("div", "reading", make("h4", "", title), steps), closer);
     choose(Math.max(parts.findLastIndex((part) => part.level > 1), 0), false);
   }
-  if (article.maps.length > 1) {
-    const which = make("select", "", ...article.maps.map(({ map }) => make("option", "", `${map.method}: ${map.target}`)));
-    const show = () => article.maps.forEach(({ placed }, number) => placed.classList.toggle("off", number !== which.selectedIndex));
+  const none = content.maps.length ? [] : ["no map"]; // those of another run are there to be asked for
+  if (article.maps.length + none.length > 1) {
+    const names = [...none, ...article.maps.map(({ map }) => `${map.method}: ${map.target}`)];
+    const which = make("select", "", ...names.map((name) => make("option", "", name)));
+    const show = () =>
+      article.maps.forEach(({ placed }, number) => placed.classList.toggle("off", number !== which.selectedIndex - none.length));
     which.ariaLabel = "map";
     which.addEventListener("change", show);
     tools.append(which);
