@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fovea import networks, patches
+from fovea import heatmaps, networks, patches
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import Lines, bar, finish, say, show, warn
@@ -30,7 +30,7 @@ AROUND = 300  # characters shown on either side of the span of a long text
     arguments=("given?",),
     options=(
         "net", *CHOICES, "out", "files", "full_size", "json", "why", "data", "split", "class_", "limit", "batch", "fit",
-        "device", "max_pixels", "weights", "untrained",
+        "all", "resolution", "device", "max_pixels", "weights", "untrained",
     ),
     usual={"net": None, "out": "out/localize"},
     help={
@@ -111,7 +111,8 @@ def _steps(
         return patches.text_steps(network, given, options.target, options.branch)
     if medium == "sounds":
         return patches.sound_steps(network, given, 1 if options.count is None else options.count)
-    return patches.localize_steps(network, given, options, asked.batch, asked.max_pixels)
+    closer = heatmaps.Closer(asked.all, asked.resolution)
+    return patches.localize_steps(network, given, options, asked.batch, asked.max_pixels, closer)
 
 
 def _marked(result: Any) -> "Sequence[str | RichText]":

@@ -1,3 +1,4 @@
+from .big import BLENDED as BLENDED
 from .big import OVERVIEW as OVERVIEW
 from .big import Closer as Closer
 from .constraints import CONSTRAINTS as CONSTRAINTS
@@ -42,7 +43,18 @@ from .sanity import randomized as randomized
 from .sanity import randomized_copy as randomized_copy
 from .sanity import rank_correlation as rank_correlation
 from .sanity import ssim as ssim
+from .stitching import Level as Level
+from .stitching import level_of as level_of
+from .stitching import of_the_whole as of_the_whole
+from .stitching import side_of as side_of
 from .targets import Aim as Aim
 from .targets import Each as Each
 from .targets import aims as aims
 from .targets import check as check
+from .windows import Box as Box
+from .windows import Part as Part
+from .windows import Viewed as Viewed
+from .windows import apart as apart
+from .windows import blended as blended
+from .windows import closer_regions as closer_regions
+from .windows import on_extent as on_extent

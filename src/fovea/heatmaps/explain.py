@@ -13,11 +13,12 @@ from fovea import networks
 from fovea.basics import BadChoice, BadPicture, announce, bounded, demand_kinds
 from fovea.data import DataSet
 from fovea.heatmaps import targets as targeting
-from fovea.heatmaps.big import OVERVIEW, Closer, Viewed, explain_big
+from fovea.heatmaps.big import OVERVIEW, Closer, explain_big
 from fovea.heatmaps.heatmap import Explained, HeatMaps, concat
 from fovea.heatmaps.looking import ByMethod, Layer, Target, look_at, refuse_streams
 from fovea.heatmaps.methods import ALL, DEFAULT, Method, MethodLike, chosen, find, names
 from fovea.heatmaps.targets import Each
+from fovea.heatmaps.windows import Viewed
 from fovea.networks import Group, Inputs, Network, NetworkLike, groups
 from fovea.pictures import MAX_PIXELS, BigPicture, Picture, tell_skipped
 from fovea.results import Step, gathered, in_turn, opened

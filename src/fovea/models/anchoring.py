@@ -84,11 +84,19 @@ class Attention(nn.Module):
         self.compact = conv(channels, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        cells = x.flatten(2)  # N,C,P
-        g = self.compact(x).flatten(1).softmax(1)  # N,P  Eq. 6
-        c = (cells * g.unsqueeze(1)).sum(2).softmax(1)  # N,C  Eqs. 7, 8
-        s: Tensor = (cells * c.unsqueeze(2)).sum(1).softmax(1)  # N,P  Eqs. 9, 10
-        return s.view(len(x), *x.shape[2:])
+        g = self.scores(x).softmax(1)  # N,P  Eq. 6
+        c = (x.flatten(2) * g.unsqueeze(1)).sum(2).softmax(1)  # N,C  Eqs. 7, 8
+        return self.weighed(x, c).softmax(1).view(len(x), *x.shape[2:])  # Eq. 10
+
+    def scores(self, x: Tensor) -> Tensor:
+        """N,P, whose softmax over all cells is Eq. 6."""
+        compact: Tensor = self.compact(x)
+        return compact.flatten(1)
+
+    @staticmethod
+    def weighed(x: Tensor, c: Tensor) -> Tensor:
+        """Eq. 9: cells by the channels' weights, N,P."""
+        return (x.flatten(2) * c.unsqueeze(2)).sum(1)
 
 
 @dataclass(frozen=True)
@@ -126,11 +134,9 @@ class Branch(nn.Module):
         self.auxiliary = nn.Linear(attended_channels, classes) if has_auxiliary else None
 
     def forward(self, x: Tensor) -> BranchOutput:
-        features = self.features(x)
-        evidence = self.classify(features)  # N,classes,*grid
-        if self.attended is None or self.attention is None:
+        evidence, attended = self.cells(x)
+        if attended is None or self.attention is None:
             return BranchOutput(evidence, None, evidence.flatten(2).mean(2), None)
-        attended = self.attended(features)
         attention = self.attention(attended)
         cells = attention[0].numel()
         scale = float(cells) if self.rescale else 1.0
@@ -139,6 +145,11 @@ class Branch(nn.Module):
         if self.training and self.auxiliary is not None:
             auxiliary = self.auxiliary(attended.flatten(2).mean(2))
         return BranchOutput(evidence, attention, logits, auxiliary, scale)
+
+    def cells(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What each cell has by itself: evidence, N,classes,*grid, and the attention's features, N,C,*grid."""
+        features = self.features(x)
+        return self.classify(features), None if self.attended is None else self.attended(features)
 
     def reset_classifier(self, classes: int) -> None:
         """New, untrained layers for so many classes."""

@@ -130,6 +130,11 @@ class AnchorNet(Branched):
         features = self.head(x)
         return output_of([branch(features) for branch in self.branches])
 
+    def cells(self, x: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+        """What each cell of every branch has by itself."""
+        features = self.head(x)
+        return [branch.cells(features) for branch in self.branches]  # type: ignore[operator]
+
     @property
     def proven(self) -> bool:
         """Whether a cell's evidence comes from its own patch alone: not where the excitation sees everything."""

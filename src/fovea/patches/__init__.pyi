@@ -14,8 +14,6 @@ from .lip import Settings as Settings
 from .lip import for_test as for_test
 from .lip import for_training as for_training
 from .lip import pick as pick
-from .localize import LocalizeOptions as LocalizeOptions
-from .localize import choice as choice
 from .localize import localize_steps as localize_steps
 from .media import Media as Media
 from .media import Medium as Medium
@@ -26,6 +24,8 @@ from .opening import Opened as Opened
 from .opening import Patches as Patches
 from .opening import Shape as Shape
 from .opening import open_source as open_source
+from .options import LocalizeOptions as LocalizeOptions
+from .options import choice as choice
 from .scales import SIDE as SIDE
 from .scales import Anchored as Anchored
 from .scales import Choice as Choice

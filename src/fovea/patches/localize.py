@@ -1,7 +1,7 @@
 """fovea.localize: the informative patches of pictures, by AnchorNet or by any network's attention map."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import starmap
 from typing import Any
 
@@ -9,48 +9,20 @@ import torch
 from torch import Tensor
 
 from fovea import networks
-from fovea.basics import BadChoice, bounded, demand_bounds, demand_kinds
-from fovea.heatmaps.methods import find
+from fovea.basics import BadChoice, bounded, demand_kinds
+from fovea.heatmaps import OVERVIEW, Closer, Viewed
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order, input_of
-from fovea.patches.lip import Settings, for_test
+from fovea.patches.big import AskedClosely, localize_big
 from fovea.patches.localized import BranchAnswer, LocalizedPicture, Patch, on_picture
 from fovea.patches.media import medium_of, refuse_unused
-from fovea.patches.scales import Choice, Look, Scale, look
+from fovea.patches.options import LocalizeOptions
+from fovea.patches.scales import Look, Scale, look
 from fovea.patches.sound import localize_sounds
 from fovea.patches.text import localize_texts
-from fovea.pictures import MAX_PIXELS, Shown
-from fovea.results import Results, Step
+from fovea.pictures import MAX_PIXELS, BigPicture, Picture, Shown
+from fovea.results import Results, Step, in_turn
 
 NOTE = "squares around cells that may see the whole picture"
-
-
-@dataclass(frozen=True)
-class LocalizeOptions:
-    """How patches are chosen; None is as the paper tests. See `localize`."""
-
-    count: int | None = None
-    overlap: float | None = None
-    share: float | None = None
-    branch: int | None = None
-    target: str | int | None = None
-    method: str | None = None
-    side: int | None = None
-
-    def __post_init__(self) -> None:
-        demand_bounds(vars(self))
-        self.settings(1, (1, 1))  # which refuses what is out of range
-        if self.method is not None:
-            find(self.method)
-
-    def settings(self, side: int, size: Sequence[int]) -> Settings:
-        """LIP's, for patches of this side in an input of this size."""
-        given: dict[str, Any] = {"count": self.count, "overlap": self.overlap, "share": self.share}
-        return replace(for_test(side, size), **{key: value for key, value in given.items() if value is not None})
-
-
-def choice(count: int | None, overlap: float | None, share: float | None) -> Choice:
-    """LIP's settings as asked for, and as in the paper where nothing was."""
-    return LocalizeOptions(count, overlap, share).settings
 
 
 def localize(  # a public door: what may be asked for is all here, by name
@@ -68,6 +40,8 @@ def localize(  # a public door: what may be asked for is all here, by name
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
     fit: str | None = None,
+    all: bool = False,
+    resolution: float | None = None,
 ) -> Results[Any]:  # a public door: every option by its name
     """The patches that speak for what a picture is taken for, or for a class `target`: LIP on its heatmap.
 
@@ -75,7 +49,7 @@ def localize(  # a public door: what may be asked for is all here, by name
     cells (P); unless given, as the paper tests: patches that together are no larger than the picture, 0.5, 0.05.
     `branch` has AnchorNet localize by the branch with that side. For other networks `method` names the heatmap, l2caf
     unless given, and `side` is the patches' side in pixels of the network's input. `fit` is as for
-    `explain`. One LocalizedPicture per picture.
+    `explain`, as are `all` and `resolution`, of files too large to load. One LocalizedPicture per picture.
 
     A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
     `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans.
@@ -91,14 +65,20 @@ def localize(  # a public door: what may be asked for is all here, by name
         return localize_texts(network, given, target, branch)
     if medium == "sounds":
         return localize_sounds(network, given, 1 if count is None else count)
-    return Results.of(localize_steps(network, pictures, options, batch, max_pixels), "localize", about)
+    steps = localize_steps(network, pictures, options, batch, max_pixels, Closer(all, resolution))
+    return Results.of(steps, "localize", about)
 
 
 @bounded
 def localize_steps(
-    network: Network, pictures: Inputs, options: LocalizeOptions, batch: int = 16, max_pixels: int = MAX_PIXELS
+    network: Network,
+    pictures: Inputs,
+    options: LocalizeOptions,
+    batch: int = 16,
+    max_pixels: int = MAX_PIXELS,
+    closer: Closer = OVERVIEW,
 ) -> Iterator[Step[LocalizedPicture]]:
-    """Batch after batch, so that a folder of any size needs the memory of one."""
+    """Batch after batch, so that a folder of any size needs the memory of one; files too large to load one by one."""
     if options.method is not None and network.can("branches"):
         raise BadChoice(f"method is for networks without branches; {network.name or 'this one'} has its own evidence")
 
@@ -110,7 +90,16 @@ def localize_steps(
         seen = look(network, tensors, label, options.branch, options.method or "l2caf", options.side, group.shown)
         return _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
 
-    yield from starmap(Step, in_order(network, groups(network, pictures, batch, max_pixels), found))
+    def closely(picture: Picture, big: BigPicture) -> LocalizedPicture:
+        seen, label = Viewed(network, picture, big), None
+        if options.target is not None:
+            label = network.index(options.target, outputs_of(network, networks.blank(network)))
+        return localize_big(AskedClosely(seen, options, closer, batch, label))
+
+    def others(given: Inputs) -> Iterator[Step[LocalizedPicture]]:
+        return starmap(Step, in_order(network, groups(network, given, batch, max_pixels), found))
+
+    yield from in_turn(pictures, max_pixels, closely, others)
 
 
 def outputs_of(network: Network, batch: Tensor) -> int:

@@ -1,7 +1,8 @@
 """What localizing in a picture gives: its patches with their evidence, as crops, a picture, JSON."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, finite, whole_pixels
-from fovea.pictures import Placement, Shown, about, by_centers, middles
-from fovea.results import Panel, ShowsBoxes, View, drawing, marks, write_picture, write_values
+from fovea.basics import BadChoice, finite
+from fovea.pictures import Placement, Shown, about, by_centers, middles, on_pixels
+from fovea.results import (
+    Beside,
+    Overlay,
+    Panel,
+    ShowsBoxes,
+    View,
+    drawing,
+    marks,
+    write_picture,
+    write_raster,
+    write_regions,
+    write_values,
+)
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the user's own pixels
 
@@ -66,7 +79,13 @@ class LocalizedPicture(ShowsBoxes):
 
         `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at.
         """
-        drawn = marks.with_boxes(self.shown.image(), self.boxes, [patch.evidence for patch in self.patches], size)
+        image, evidence, boxes = self.shown.image(), [patch.evidence for patch in self.patches], self.boxes
+        if self.shown.big is not None and self.shown.placement is not None:  # shown smaller, with the map over it
+            boxes = [marks.scaled(box, self.shown.big.size, image.size) for box in boxes]
+            drawn = drawing.blend(image, on_pixels(self.heatmap, self.shown.placement.to_draw), size=size)
+            marks.number(drawn, boxes, image.size, evidence)
+        else:
+            drawn = marks.with_boxes(image, boxes, evidence, size)
         if not titled:
             return drawn
         words = [marks.counted(len(self.patches), self.side)]
@@ -92,7 +111,24 @@ class LocalizedPicture(ShowsBoxes):
     def view(self) -> View:
         count = len(self.patches)
         words = f"{marks.counted(count, self.side, count)} of the network's pixels"
-        return View((Panel(self.draw),), words=words)
+        big, placement = self.shown.big, self.shown.placement
+        if big is None or placement is None:
+            return View((Panel(self.draw),), words=words)
+        title = f"{self.label} {self.probability:.2f}"
+        first = self.boxes[0] if self.patches else ()
+        maps = (Overlay("evidence", title, self.heatmap, placement, first, self.note),)
+        raster = partial(
+            write_raster, values=self.heatmap, extent=placement.extent, big=big, tags={"target": self.label}
+        )
+        regions = partial(write_regions, big=big, regions=self._regions())
+        beside = Beside("heatmaps", "evidence.tif", raster), Beside("regions", "patches.geojson", regions)
+        view = View((Panel(self.shown.image),), maps, self.shown.predictions, big.size, deep=True)
+        return replace(view, words=f"{words}; {big.reading()}", beside=beside)
+
+    def _regions(self) -> list[tuple[Box, dict[str, Any]]]:
+        """The patches, and what there is to say of each."""
+        about = {"label": self.label, "probability": self.probability}
+        return [(patch.box, {**about, "evidence": patch.evidence}) for patch in self.patches]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -110,10 +146,8 @@ class LocalizedPicture(ShowsBoxes):
         write_picture(folder / names["overlay"], self.draw(size=size))
         write_values(folder / names["evidence"], self.heatmap)
         names["crops"] = [f"{stem}.patch{number}.png" for number in range(1, len(self.patches) + 1)]
-        image = self.shown.image()
-        for name, box in zip(names["crops"], self.boxes, strict=True):
-            write_picture(folder / name, image.crop(whole_pixels(box, image.size)))
-        del image  # which is read again for the maps
+        for name, crop in zip(names["crops"], self.shown.parts(self.boxes), strict=True):
+            write_picture(folder / name, crop)
         if self.attention:
             names["attention"] = f"{stem}.attention.png"
             write_picture(folder / names["attention"], self.attentions())

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, BadNetwork
 from fovea.heatmaps import find, look_at
-from fovea.models.anchoring import AnchorNetOutput
+from fovea.models.anchoring import AnchorNetOutput, Branch
 from fovea.networks import Network, as_found, geometry
 from fovea.networks.geometry.cells import Geometry
 from fovea.patches.lip import Picks, Settings, pick
@@ -31,6 +31,13 @@ class Anchored(Protocol):
     def geometries(self, size: tuple[int, int]) -> tuple[Geometry, ...]:
         """What the cells of every branch stand for, for an input of this height and width."""
         ...
+
+    def cells(self, x: Tensor) -> Sequence[tuple[Tensor, Tensor | None]]:
+        """Of every branch, what each cell has by itself: evidence and the attention's features."""
+        ...
+
+    @property
+    def branches(self) -> Sequence[Branch]: ...
 
     @property
     def proven(self) -> bool:

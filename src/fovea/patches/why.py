@@ -14,8 +14,9 @@ from torch import Tensor
 from fovea.basics import BadChoice, BadPicture, Progress, bounded, quiet
 from fovea.data import DataSet, Sample, pictures_of
 from fovea.networks import Matching, Network, groups, match
-from fovea.patches.localize import NOTE, LocalizeOptions
+from fovea.patches.localize import NOTE
 from fovea.patches.localized import on_picture
+from fovea.patches.options import LocalizeOptions
 from fovea.patches.reasons import BranchWhy, ClassReport, PatchOf, PictureReport
 from fovea.patches.scales import branches_of, look, seen_by_branches
 from fovea.pictures import Given, Shown

@@ -7,7 +7,8 @@ from PIL import Image
 
 from fovea.basics import SHARE, BadChoice
 from fovea.networks import Network
-from fovea.patches.localize import LocalizeOptions, localize_steps
+from fovea.patches.localize import localize_steps
+from fovea.patches.options import LocalizeOptions
 from fovea.patches.sources import Finder, PatchCount, Scored, patch_source
 
 

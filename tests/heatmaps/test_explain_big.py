@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fovea
 from fovea.basics import BadChoice
-from fovea.heatmaps import big
+from fovea.heatmaps import stitching
 from fovea.pictures import Prepare
 
 SIZE = 331, 257  # width, height: multiples of nothing
@@ -67,7 +67,7 @@ def written(path: Path, pixels: np.ndarray, **options: object) -> Path:
 def test_everywhere_is_the_map_of_the_whole(
     method: str, scene: Path, pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(big, "TILE", 48)
+    monkeypatch.setattr(stitching, "TILE", 48)
     net = network()
     assert isinstance(net.transform, Prepare)
     whole = net.transform.normalize(torch.from_numpy(pixels).permute(2, 0, 1))
