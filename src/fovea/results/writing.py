@@ -225,7 +225,7 @@ class Writer:
             return False
         self._claims.add(claim)
         self.names.given[key] = stem
-        return all((self.folder / name).is_file() for name in names_in(row.get("files", {})))
+        return all(os.path.isfile(self.folder / name) for name in names_in(row.get("files", {})))
 
     def add(self, results: "Iterable[Result]", skipped: Skipped = ()) -> None:
         """Drawn in a thread, while what comes next is looked at; a few at most wait for it.
