@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import cast
 
@@ -20,7 +19,7 @@ from fovea.glimpses.routes import followed, stepping
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.models.glimpsing import Route as Route
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
-from fovea.pictures import MAX_PIXELS, Counts, Given, Picture, Placement, Prepare, Shown, decoded, gather
+from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Shown, Windows, decoded, gather
 from fovea.results import Results, Step
 
 ROUTE = Route()
@@ -101,7 +100,7 @@ def zoom_steps(
             scene = PictureScene(source, prepare, network.device, network.dtype, _antialias(network))
             shown = Shown(picture.name, Placement.identity(*source.size), picture)
             (answer,) = _walked(network, [scene], len(prepare.mean), [shown], route, started)
-            return replace(answer, cost=_read(answer.cost, source.counts, picture))
+            return replace(answer, cost=_read(answer.cost, source))
 
     for place, answer in decoded(given, walked, skipped, read=lambda picture: picture):
         yield Step([answer], skipped[:], place + 1, len(given))
@@ -110,11 +109,12 @@ def zoom_steps(
         yield Step([], skipped, len(given), len(given))
 
 
-def _read(cost: WalkCost, counts: Counts | None, picture: Picture) -> WalkCost:
+def _read(cost: WalkCost, source: Windows) -> WalkCost:
     """What was decoded of a big file, beside what reading all of it would have been."""
-    if counts is None or not isinstance(picture.source, Path):
+    counts = source.counts
+    if counts is None:
         return cost
-    size = picture.source.stat().st_size
+    size = source.file_bytes
     return replace(cost, pixels_read=counts.pixels, tiles=counts.tiles, bytes_read=counts.bytes, bytes=size)
 
 

@@ -70,6 +70,9 @@ class Windows(Protocol):
     @property
     def counts(self) -> Counts | None: ...  # of what was read so far, where that is not all
 
+    @property
+    def file_bytes(self) -> int | None: ...  # of the file, where that is not all
+
     def read(self, box: Box, size: tuple[int, int], resample: Image.Resampling = ...) -> Image.Image: ...
 
 
@@ -79,6 +82,7 @@ class Decoded:
 
     image: Image.Image
     counts: None = None
+    file_bytes: None = None
 
     @property
     def size(self) -> tuple[int, int]:

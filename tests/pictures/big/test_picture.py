@@ -107,7 +107,7 @@ def test_windows_outside_are_refused(tmp_path, drawing, pyramid, box):
 class Endless:
     """A source of any size that is made when asked for."""
 
-    bands, bits, orientation, bytes, passed = 3, 8, 1, 0, 0
+    bands, bits, orientation, bytes, passed, file_bytes = 3, 8, 1, 0, 0, 0
 
     def __init__(self, side):
         self.levels = (Level(side, side, 512, 512),)

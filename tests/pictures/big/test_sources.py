@@ -83,6 +83,7 @@ def test_slides(slide, agree):
         assert len(big.levels) > 1
         agree(big, image.convert("RGB"), 3, 24)
         assert big.counts.bytes > slide.with_name("a.jpg").stat().st_size / 2
+        assert big.file_bytes == sum(slide.with_name(name).stat().st_size for name in ("a.vms", "a.jpg", "map.jpg"))
     assert is_big(slide)
     assert any(picture.name.endswith("a.vms") for picture in gather(slide.parent))
     slide.write_text("[Something else]")

@@ -75,7 +75,8 @@ def _kind(file: CountedFile, max_pixels: int) -> str | None:
             return "large" if width * height > max_pixels else tiles
         return None
     with suppress(BadPicture), as_bad_picture(str(path)), opened(path) as plain, open_lazily(plain) as image:
-        return "large" if image.width * image.height > max_pixels else None
+        tiles = "tiles" if driver_of(head) else None  # JPEG 2000 has levels always
+        return "large" if image.width * image.height > max_pixels else tiles
     return "large" if driver_of(head) else None
 
 
@@ -85,7 +86,7 @@ def _source(file: CountedFile, stack: ExitStack) -> Source:
         stored = stored_levels(file)
         if path.suffix.lower() in SUFFIXES - {".svs"} or _by_vendor(stored[0]):
             with suppress(BadPicture):
-                return SlideSource(file)
+                return SlideSource(file, stack)
         try:
             return TiffSource(file, stored)
         except Packed:
@@ -93,7 +94,7 @@ def _source(file: CountedFile, stack: ExitStack) -> Source:
                 return RasterSource(file, "GTiff", stack)
             raise
     if path.suffix.lower() in SUFFIXES:
-        return SlideSource(file)
+        return SlideSource(file, stack)
     if driver := driver_of(head):
         return RasterSource(file, driver, stack)
     with opened(path) as plain, open_lazily(plain) as image:

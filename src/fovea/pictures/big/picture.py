@@ -96,7 +96,7 @@ class BigPicture:
     def __init__(self, name: str, source: Source, cache: int, closing: ExitStack | None = None) -> None:
         self.name, self._source, self._closing = name, source, closing or ExitStack()
         self._tiles, self._turn = Tiles(source, cache), TURNS.get(source.orientation)
-        self.bands, self.bits = source.bands, source.bits
+        self.bands, self.bits, self.file_bytes = source.bands, source.bits, source.file_bytes
         full = source.levels[0]
         self._scales = [
             level.scale or (_factor(full.width, level.width), _factor(full.height, level.height))

@@ -35,7 +35,7 @@ def refuse_plain(path: Path, image: Image.Image) -> None:
 class PlainSource:
     def __init__(self, file: CountedFile, image: Image.Image) -> None:
         refuse_plain(file.path, image)
-        self._file, self._lock, self.passed = file, threading.Lock(), 0
+        self._file, self._lock, self.passed, self.file_bytes = file, threading.Lock(), 0, file.size
         self.orientation = image.getexif().get(ORIENTATION, 1)
         self._png = image.format == "PNG"
         self._times = (1,) if self._png else REDUCED

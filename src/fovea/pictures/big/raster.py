@@ -26,7 +26,7 @@ class RasterSource(Metered):
 
     def __init__(self, file: CountedFile, driver: str, closing: ExitStack) -> None:
         super().__init__()
-        self._file, self._lock, path = file, threading.Lock(), file.path
+        self._file, self._lock, self.file_bytes, path = file, threading.Lock(), file.size, file.path
         with self.metered(), _settings():
             first = _open(file, driver, closing)
             factors = first.overviews(1)

@@ -1,6 +1,9 @@
 """Whole-slide formats that are no plain TIFF, read by OpenSlide."""
 
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -18,11 +21,12 @@ CACHE = 16 << 20  # bytes that OpenSlide keeps for itself
 class SlideSource(Metered):
     orientation, bands, bits = 1, 3, 8
 
-    def __init__(self, file: CountedFile) -> None:
+    def __init__(self, file: CountedFile, closing: ExitStack) -> None:
         import openslide
 
         super().__init__()
         self._file, path = file, file.path
+        self.file_bytes = file.size + sum(part.stat().st_size for part in _others(path))
         with self.metered():
             try:
                 self._slide = slide = openslide.OpenSlide(path)
@@ -31,6 +35,7 @@ class SlideSource(Metered):
                 plain = True
         if plain:
             raise BadPicture(f"{path} is no slide in a format that can be read")
+        closing.enter_context(slide)
         slide.set_cache(openslide.OpenSlideCache(CACHE))
         tiles = [
             [_tile(slide.properties.get(f"openslide.level[{k}].tile-{side}", "")) for side in ("width", "height")]
@@ -53,6 +58,15 @@ class SlideSource(Metered):
 
     def georeference(self) -> Georeference:
         return None, None
+
+
+def _others(path: Path) -> Iterator[Path]:
+    """The files beside one that only names them (Hamamatsu's), or in a folder of its name (MIRAX)."""
+    named = path.read_text("utf-8", "replace").splitlines() if path.suffix.lower() in (".vms", ".vmu") else []
+    beside = (path.with_name(Path(line.partition("=")[2].strip()).name or path.name) for line in named)
+    folder = path.with_suffix("")
+    inside = folder.iterdir() if path.suffix.lower() == ".mrxs" and folder.is_dir() else ()
+    return (part for part in {*beside, *inside} - {path} if part.is_file())
 
 
 def _tile(given: str) -> int:

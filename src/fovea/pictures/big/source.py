@@ -42,6 +42,7 @@ class Source(Protocol):
     bits: int
     orientation: int  # EXIF's: 1 is upright
     passed: int  # pixels decoded on the way to those that were asked for
+    file_bytes: int  # of all its files
 
     def tile(self, level: int, column: int, row: int) -> Pixels:
         """Decoded, without what of it reaches over the level's right and lower edge."""

@@ -58,7 +58,7 @@ class TiffSource:
         self._file, self._first, self._stored = file, stored[0], [_Stored(directory) for directory in stored]
         self.levels = tuple(each.level for each in self._stored)
         self.bands, self.bits = self._first.number(Tag.SAMPLES, 1), self._first.number(Tag.BITS, 1)
-        self.orientation = self._first.number(Tag.ORIENTATION, 1)
+        self.file_bytes, self.orientation = file.size, self._first.number(Tag.ORIENTATION, 1)
 
     @property
     def bytes(self) -> int:
