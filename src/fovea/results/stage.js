@@ -37,20 +37,20 @@ function stage(article, content, make) {
   place();
 
   const view = make("img");
-  const words = make("figcaption");
-  const closer = make("figure", "closer", view, words);
+  const words = make("p", "dim");
+  const closer = make("div", "closer", view, words);
   Object.assign(closer, { id: `${id}-closer`, role: "tabpanel", tabIndex: 0 });
   const tabs = parts.map((part, number) => {
     const bar = make("i");
     const value = part.share === null ? "" : part.share.toFixed(2);
     bar.style.height = percent(part.share ?? 0);
-    const tab = make("button", "", make("span", "bar", make("small", "", value), bar), make("b", "", part.name));
-    if (part.ahead) tab.append(make("small", "ahead", part.ahead));
+    const unseen = (words) => make("span", "unseen", words); // but heard
+    const around = part.level < 2 ? ["", ""] : part.share === null ? ["region ", ""] : ["glimpse ", `, level ${part.level}`];
+    const name = make("b", "", unseen(around[0]), part.name, unseen(around[1]));
+    const tab = make("button", "", make("span", "bar", make("small", "", value), bar), name);
+    if (part.ahead) tab.append(make("small", "ahead", unseen("ahead: "), part.ahead));
     Object.assign(tab, { type: "button", role: "tab", id: `${id}-${number}`, title: part.ahead });
     tab.setAttribute("aria-controls", closer.id);
-    const glimpse = part.share === null ? `region ${part.name}` : `glimpse ${part.name}, level ${part.level}`;
-    const said = [part.level < 2 ? part.name : glimpse, value, part.ahead && `ahead: ${part.ahead}`];
-    tab.ariaLabel = said.filter(Boolean).join(", ");
     tab.style.setProperty("--hue", part.ink);
     return tab;
   });
@@ -65,7 +65,7 @@ function stage(article, content, make) {
     });
     const { panel, box: [x0, y0, x1, y1] } = parts[number];
     closer.setAttribute("aria-labelledby", tabs[number].id);
-    Object.assign(view, { src: content.panels[panel].src, alt: tabs[number].ariaLabel });
+    Object.assign(view, { src: content.panels[panel].src, alt: tabs[number].querySelector("b").textContent });
     view.style.aspectRatio = `${x1 - x0} / ${y1 - y0}`;
     view.style.setProperty("--proportion", (x1 - x0) / (y1 - y0));
     words.textContent = content.panels[panel].caption;
@@ -113,7 +113,7 @@ function stage(article, content, make) {
   if (content.table?.length) article.querySelector(".body").append(table(content.table));
 
   function table([heading, ...rows]) {
-    const cells = (kind, row) => row.map((words, place) => make(place === 0 ? "th" : kind, "", words));
+    const cells = (kind, row) => row.map((words, place) => make(!words ? "td" : place ? kind : "th", "", words));
     const body = make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row))));
     return make("table", "costs", make("thead", "", make("tr", "", ...cells("th", heading))), body);
   }
