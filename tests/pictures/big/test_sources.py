@@ -126,6 +126,27 @@ def test_plain_files(tmp_path, drawing, agree, monkeypatch, name, bands, bits):
         assert big.counts.pixels >= (0 if name == "a.jpg" else 601 * 400)  # those above were decoded, too
 
 
+@pytest.mark.parametrize(("name", "bands", "bits"), [("a.jpg", 3, 8), ("a.png", 4, 8), ("a.png", 1, 16)])
+def test_coarse_windows_of_plain_files_take_one_way_through_the_file(
+    tmp_path, drawing, agree, monkeypatch, name, bands, bits
+):
+    monkeypatch.setattr("fovea.pictures.big.plain.REDUCED", (1, 2))
+    monkeypatch.setattr("fovea.pictures.big.plain.KEPT", 433 * 601 / 20)  # a fifth of a side, so a copy of an eighth
+    path = tmp_path / name
+    Image.fromarray(drawing(433, 601, bands, bits).squeeze()).save(path, **({"quality": 98} if name == "a.jpg" else {}))
+    with open_big(path, cache=0) as big:
+        assert big.levels[-1] == (75, 54)
+        agree(big, Picture("a", path).read(), 1, 8)
+    with open_big(path, cache=0) as big:
+        big.read((0, 0, 601, 433), (60, 43))
+        once = big.counts
+        assert once.bytes < 1.5 * path.stat().st_size  # and its header again
+        for left in (0, 300, 100):
+            big.read((left, 20, left + 300, 420), (30, 40))
+        assert big.counts.bytes == once.bytes
+        assert big.counts.pixels - once.pixels < 3 * 75 * 54
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [("a.jpg", {"progressive": True}, "progressive"), ("a.bmp", {}, "BMP"), ("a.webp", {}, "WEBP")],

@@ -1,9 +1,11 @@
 """Huge JPEG and PNG files, which have no tiles: decoded from the top, strip by strip, by libvips; a JPEG reduced by its
 decoder."""
 
+import math
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,6 +17,7 @@ from fovea.pictures.decoding import ORIENTATION
 MOST = 4_000_000_000  # pixels: half a minute for one window
 STRIP = 1 << 20  # pixels of a strip
 REDUCED = (1, 2, 4, 8)  # times that JPEG's decoder makes a picture smaller
+KEPT = 8_000_000  # pixels of a smaller copy, made on one way through the file and kept for all coarse windows
 
 
 def refuse_plain(path: Path, image: Image.Image) -> None:
@@ -42,7 +45,10 @@ class PlainSource:
         self._open = dict[int, tuple[_Strips, int]]()  # by level: what is being decoded, and its next strip
         strips = [_Strips(file, self._png, times) for times in self._times]
         self.bands, self.bits = strips[0].image.bands, 16 if strips[0].image.format == "ushort" else 8
-        self.levels = tuple(map(_level, strips, self._times))
+        self.levels = tuple(_level(each.image, times) for each, times in zip(strips, self._times, strict=True))
+        self._copied: Pixels | None = None
+        if small := _small(strips[-1].image):
+            self.levels += (_level(small[0], small[1] * self._times[-1]),)
 
     @property
     def bytes(self) -> int:
@@ -53,6 +59,8 @@ class PlainSource:
         stored = self.levels[level]
         top = row * stored.tile_height
         rows = min(stored.tile_height, stored.height - top)
+        if level == len(self._times):
+            return self._copy[top : top + rows]
         with self._lock:
             strips, upcoming = self._open.pop(level, (None, 0))
             if strips is None or upcoming > row:
@@ -64,12 +72,35 @@ class PlainSource:
         values = np.frombuffer(data, np.uint16 if self.bits == 16 else np.uint8)
         return as_eight_bits(values.reshape(rows, stored.width, self.bands))
 
+    @property
+    def _copy(self) -> Pixels:
+        with self._lock:
+            if self._copied is None:
+                strips = _Strips(self._file, self._png, self._times[-1])
+                image, _ = _small(strips.image) or (strips.image, 1)
+                self.passed += strips.image.width * strips.image.height
+                values = np.frombuffer(image.write_to_memory(), np.uint16 if self.bits == 16 else np.uint8)
+                self._file.refuse_changed()
+                self._copied = as_eight_bits(values.reshape(image.height, image.width, image.bands))
+            return self._copied
+
     def georeference(self) -> Georeference:
         return None, None
 
 
-def _level(strips: "_Strips", times: int) -> Level:
-    width, height = strips.image.width, strips.image.height
+def _small(image: Any) -> tuple[Any, int] | None:
+    """A copy of at most so many pixels, and how many times smaller it is; None where the picture is no larger."""
+    times = 1 << max(math.ceil(math.log2(image.width * image.height / KEPT) / 2), 0)
+    if times == 1 or min(image.width, image.height) < times:
+        return None
+    if image.hasalpha():
+        image = image.flatten(background=65535 if image.format == "ushort" else 255)
+    small = image.shrink(times, times)
+    return small.crop(0, 0, image.width // times, image.height // times), times
+
+
+def _level(image: Any, times: int) -> Level:
+    width, height = image.width, image.height
     return Level(width, height, width, max(min(STRIP // width, height), 1), (times, times))
 
 
