@@ -75,7 +75,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
     net, layer = asked.one("net"), asked.layer
     called = list(dict.fromkeys(ALL if found.optional else found.name for found in methods))
     settings = network.settings(layer=layer, methods=called, target=asked.target)
-    settings |= {"net": net, "input": input_of(network)}  # the network as it was typed
+    settings |= {"net": net, "input": input_of(network), **closer.asked}  # the network as it was typed
 
     def steps() -> "Sequence[Step[Any]] | Any":
         if takes_clips(network) and stills:

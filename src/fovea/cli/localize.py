@@ -67,7 +67,8 @@ def localize(asked: Asked) -> None:
     nets = {medium: network.name for medium, network in loaded.items()}
     seen = networks.input_of(loaded["pictures"]) if "pictures" in loaded else None
     notes = "; ".join(filter(None, (network.knows for network in loaded.values())))
-    about = {"net": nets, **single, "input": seen, **({"note": notes} if notes else {})}
+    closely = heatmaps.Closer(asked.all, asked.resolution).asked
+    about = {"net": nets, **single, **closely, "input": seen, **({"note": notes} if notes else {})}
     writer = asked.writer("localize", about)
     given = (gather(media.pictures) if medium == "pictures" else getattr(media, medium) for medium in loaded)
     left = zip(loaded.items(), asked.left(writer, [*loaded.values()], *given), strict=True)

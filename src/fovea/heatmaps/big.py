@@ -8,6 +8,7 @@ and fades towards the window's edges into its neighbors', or into the overview's
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,11 @@ class Closer:
 
     def __post_init__(self) -> None:
         demand_bounds({"resolution": self.resolution})
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What differs from an overview and its regions, for settings."""
+        return {name: value for name, value in vars(self).items() if value}
 
 
 OVERVIEW = Closer()

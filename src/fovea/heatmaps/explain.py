@@ -132,7 +132,9 @@ def _joined(asked: "Asked", found: Found, alone: bool) -> HeatMaps | ByMethod:
     joined, network = ByMethod(asked.refused), asked.network
     for name in (found.name for found in asked.methods if found.name not in joined.refused):
         maps = concat([part[name] for part in parts], places)
-        settings = network.settings(method=name, layer=maps.layer, input=networks.input_of(network))
+        settings = network.settings(
+            method=name, layer=maps.layer, input=networks.input_of(network), **asked.closer.asked
+        )
         joined[name] = replace(maps, skipped=tuple(skipped), settings=settings)
     return next(iter(joined.values())) if alone else joined
 

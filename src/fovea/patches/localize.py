@@ -59,13 +59,14 @@ def localize(  # a public door: what may be asked for is all here, by name
     options = LocalizeOptions(count, overlap, share, branch, target, method, side)
     medium = medium_of(network)
     refuse_unused([medium], asdict(options))
-    about = network.settings(**asdict(options), input=input_of(network))
+    closer = Closer(all, resolution)
+    about = network.settings(**asdict(options), input=input_of(network), **closer.asked)
     given: Any = pictures
     if medium == "texts":
         return localize_texts(network, given, target, branch)
     if medium == "sounds":
         return localize_sounds(network, given, 1 if count is None else count)
-    steps = localize_steps(network, pictures, options, batch, max_pixels, Closer(all, resolution))
+    steps = localize_steps(network, pictures, options, batch, max_pixels, closer)
     return Results.of(steps, "localize", about)
 
 
