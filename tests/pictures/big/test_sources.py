@@ -144,7 +144,7 @@ def test_coarse_windows_of_plain_files_take_one_way_through_the_file(
         for left in (0, 300, 100):
             big.read((left, 20, left + 300, 420), (30, 40))
         assert big.counts.bytes == once.bytes
-        assert big.counts.pixels - once.pixels < 3 * 75 * 54
+        assert big.counts.pixels - once.pixels <= 3 * 75 * 54  # of the copy
 
 
 @pytest.mark.parametrize(
