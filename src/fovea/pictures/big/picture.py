@@ -16,7 +16,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice
 from fovea.pictures.big.source import Pixels, Source
-from fovea.pictures.decoding import SIDEWAYS, TURNS, as_bad_picture
+from fovea.pictures.decoding import SIDEWAYS, STRIP, TURNS, as_bad_picture
 
 T = Image.Transpose
 FLIPS = {T.FLIP_LEFT_RIGHT: (1, 0), T.ROTATE_180: (1, 1), T.FLIP_TOP_BOTTOM: (0, 1), T.TRANSPOSE: (0, 0),
@@ -193,9 +193,11 @@ class BigPicture:
         start, end = math.floor(span[0]), math.ceil(span[1])
         narrow = Image.new("RGB", (width, rows[1] - rows[0]))
         for top, band in self._bands(level, (start, end), rows):
-            image = Image.fromarray(band)
-            box = (span[0] - start, 0, span[1] - start, image.height)
-            narrow.paste(image.resize((width, image.height), resample, box), (0, top - rows[0]))
+            step = max(STRIP // (end - start), 1)
+            for first in range(0, len(band), step):  # Pillow copies what it shrinks
+                image = Image.fromarray(band[first : first + step])
+                box = (span[0] - start, 0, span[1] - start, image.height)
+                narrow.paste(image.resize((width, image.height), resample, box), (0, top - rows[0] + first))
         return narrow
 
     def _bands(self, level: int, columns: tuple[int, int], rows: tuple[int, int]) -> Iterator[tuple[int, Pixels]]:

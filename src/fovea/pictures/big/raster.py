@@ -27,7 +27,7 @@ class RasterSource(Metered):
     def __init__(self, file: CountedFile, driver: str, closing: ExitStack) -> None:
         super().__init__()
         self._file, self._lock, self.file_bytes, path = file, threading.Lock(), file.size, file.path
-        with self.metered(), _settings():
+        with _settings(), self.metered():
             first = _open(file, driver, closing)
             factors = first.overviews(1)
             self._datasets = [first, *(_open(file, driver, closing, overview_level=k) for k in range(len(factors)))]
@@ -44,7 +44,7 @@ class RasterSource(Metered):
         stored = self.levels[level]
         left, top = column * stored.tile_width, row * stored.tile_height
         right, bottom = min(left + stored.tile_width, stored.width), min(top + stored.tile_height, stored.height)
-        with self._lock, self.metered(), _settings():  # GDAL's data sets are of one thread at a time
+        with self._lock, _settings(), self.metered():  # GDAL's data sets are of one thread at a time
             values = self._datasets[level].read(window=((top, bottom), (left, right)))
         self._file.refuse_changed()
         return as_eight_bits(np.moveaxis(values, 0, -1), self._extra)
