@@ -92,6 +92,10 @@ def test_patches_have_the_files_coordinates(scene: Path, tmp_path: Path) -> None
     assert {"label", "probability", "evidence"} <= content["features"][0]["properties"].keys()
     with Image.open(tmp_path / "out" / row["files"]["crops"][0]) as crop:
         assert crop.size == (found[0].side, found[0].side)
+    view = found[0].view()
+    assert view.deep
+    assert [part.box for part in view.parts] == found[0].boxes
+    assert {image.size for image in view.pictures()[1:]} == {(found[0].side, found[0].side)}
 
 
 @pytest.mark.parametrize("everywhere", [False, True])

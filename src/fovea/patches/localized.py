@@ -20,6 +20,7 @@ from fovea.results import (
     View,
     drawing,
     marks,
+    view_of_big,
     write_picture,
     write_raster,
     write_regions,
@@ -115,15 +116,17 @@ class LocalizedPicture(ShowsBoxes):
         if big is None or placement is None:
             return View((Panel(self.draw),), words=words)
         title = f"{self.label} {self.probability:.2f}"
-        first = self.boxes[0] if self.patches else ()
-        maps = (Overlay("evidence", title, self.heatmap, placement, first, self.note),)
+        maps = (Overlay("evidence", title, self.heatmap, placement, note=self.note),)
         raster = partial(
             write_raster, values=self.heatmap, extent=placement.extent, big=big, tags={"target": self.label}
         )
         regions = partial(write_regions, big=big, regions=self._regions())
         beside = Beside("heatmaps", "evidence.tif", raster), Beside("regions", "patches.geojson", regions)
-        view = View((Panel(self.shown.image),), maps, self.shown.predictions, big.size, deep=True)
-        return replace(view, words=f"{words}; {big.reading()}", beside=beside)
+        near = [(patch.box, (self.side, self.side)) for patch in self.patches]
+        said = [f"patch {number}, evidence {patch.evidence:.3g}" for number, patch in enumerate(self.patches, 1)]
+        view = view_of_big(self.shown, big, near, said)
+        words = f"{words}; {view.words}"
+        return replace(view, overlays=maps, predictions=self.shown.predictions, words=words, beside=beside)
 
     def _regions(self) -> list[tuple[Box, dict[str, Any]]]:
         """The patches, and what there is to say of each."""

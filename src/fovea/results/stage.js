@@ -97,7 +97,7 @@ function stage(article, content, make) {
     const title = parts[0].share === null ? "read closely" : parts.some((part) => part.ahead) ? `${answer}; in gray what was ahead` : answer;
     steps.ariaLabel = title;
     photo.after(make("div", "reading", make("h4", "", title), steps), closer);
-    choose(Math.max(parts.findLastIndex((part) => part.level > 1), 0), false);
+    choose(parts[0].share === null ? 0 : parts.length - 1, false); // of regions the best, of a descent where it ended
   }
   const none = content.maps.length ? [] : ["no map"]; // those of another run are there to be asked for
   if (article.maps.length + none.length > 1) {

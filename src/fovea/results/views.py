@@ -145,22 +145,20 @@ class View:
         }
 
 
-def view_of_big(shown: Shown, big: BigFacts) -> View:
-    """A picture too large to load, with the regions of it that were looked into."""
-    near = [box for box in big.regions if box[2] - box[0] < big.size[0] or box[3] - box[1] < big.size[1]]
-    sizes = [((x1 - x0) * big.resolution, (y1 - y0) * big.resolution) for x0, y0, x1, y1 in near]
-    detail = [
-        (width * shrink, height * shrink)
-        for width, height in sizes
-        if (shrink := min(1.0, REGION / max(width, height)))
-    ]
-    captions = [
-        f"region {number}: {x1 - x0:,.0f} x {y1 - y0:,.0f} pixels at {x0:,.0f}, {y0:,.0f}, looked into at "
-        f"{width:,.0f} x {height:,.0f}"
-        for number, ((x0, y0, x1, y1), (width, height)) in enumerate(zip(near, sizes, strict=True), 1)
-    ]
-    panels = windows_of(shown, list(zip(near, detail, strict=True)), captions)
-    parts = tuple(Part(str(number), box, number, ink=INKS[0]) for number, box in enumerate(near, 1))
+def view_of_big(shown: Shown, big: BigFacts, near: Sequence[Window] = (), said: Sequence[str] = ()) -> View:
+    """A picture too large to load, with the regions of it that were looked into, or others that there are words for."""
+    if not near:
+        regions = [box for box in big.regions if box[2] - box[0] < big.size[0] or box[3] - box[1] < big.size[1]]
+        near = [(box, ((box[2] - box[0]) * big.resolution, (box[3] - box[1]) * big.resolution)) for box in regions]
+        said = [f"region {number}" for number in range(1, len(near) + 1)]
+    captions, windows = list[str](), list[Window]()
+    for ((x0, y0, x1, y1), (width, height)), words in zip(near, said, strict=True):
+        where = f"{x1 - x0:,.0f} x {y1 - y0:,.0f} pixels at {x0:,.0f}, {y0:,.0f}"
+        captions.append(f"{words}: {where}, looked into at {width:,.0f} x {height:,.0f}")
+        shrink = min(1.0, REGION / max(width, height))
+        windows.append(((x0, y0, x1, y1), (width * shrink, height * shrink)))
+    parts = tuple(Part(str(number), box, number, ink=INKS[0]) for number, (box, _) in enumerate(windows, 1))
+    panels = windows_of(shown, windows, captions)
     return View(panels, size=big.size, parts=parts, deep=True, words=big.reading())
 
 
