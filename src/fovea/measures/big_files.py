@@ -29,6 +29,7 @@ APERIO = (
     "Aperio Image Library v12.0.15\r\n{side}x{side} [0,0 {side}x{side}] (256x256) JPEG/RGB Q=75|AppMag = 20|MPP = 0.5"
 )
 PLACE = {"crs": "EPSG:32633", "left": 500_000.0, "top": 5_600_000.0, "pixel": 0.5}  # of the GeoTIFF, in meters
+CACHE = 128  # MB that GDAL may hold of a picture
 Tell = Callable[[str], None]
 
 
@@ -162,7 +163,8 @@ def write_cog(canvas: Canvas, path: Path, tell: Tell) -> None:
             "bigtiff": "IF_SAFER",
             "num_threads": "ALL_CPUS",
         }
-        copy(str(pages), str(path), driver="COG", overviews="FORCE_USE_EXISTING", **how)
+        with rasterio.Env(GDAL_CACHEMAX=CACHE):
+            copy(str(pages), str(path), driver="COG", overviews="FORCE_USE_EXISTING", **how)
 
 
 def _writer(path: Path) -> Any:
