@@ -91,7 +91,15 @@ def _prepared(path: Path, lossless: bool) -> Any:
     loader = LOADER.fullmatch(pyvips.ffi.string(kind).decode() if kind else "")
     if loader is None:
         raise BadPicture(f"{path} is not a picture in a format that can be read")
-    load = LOADERS.get(loader[1], f"{loader[1].lower()}load")
+    try:
+        return _upright(path, LOADERS.get(loader[1], f"{loader[1].lower()}load"), lossless)
+    except pyvips.Error as error:
+        raise ValueError(_reason(error)) from None
+
+
+def _upright(path: Path, load: str, lossless: bool) -> Any:
+    import pyvips
+
     image = pyvips.Operation.call(load, str(path), access="sequential", fail_on="truncated")  # whatever is in its name
     if image.get_typeof("orientation") and image.get("orientation") in TURNS:  # rows are needed in another order, which
         image = pyvips.Operation.call(load, str(path), fail_on="truncated").autorot()  # takes a file, not memory
@@ -124,11 +132,16 @@ def _failed(image: Any, progress: Progress, write: Callable[[], None]) -> str:
             del percent[:-1]
         work.result()
     except pyvips.Error as error:
-        return str(error).strip().splitlines()[-1].strip()
+        return _reason(error)
     finally:
         image.set_kill(True)
         done.shutdown()
     return ""
+
+
+def _reason(error: Exception) -> str:
+    """The last of the lines that libvips says."""
+    return str(error).strip().splitlines()[-1].strip()
 
 
 def _place_on_earth(source: Path, target: Path) -> None:
