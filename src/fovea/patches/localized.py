@@ -126,7 +126,7 @@ class LocalizedPicture(ShowsBoxes):
         said = [f"patch {number}, evidence {patch.evidence:.3g}" for number, patch in enumerate(self.patches, 1)]
         view = view_of_big(self.shown, big, near, said)
         words = f"{words}; {view.words}"
-        return replace(view, overlays=maps, predictions=self.shown.predictions, words=words, beside=beside)
+        return replace(view, overlays=maps, words=words, beside=beside)
 
     def _regions(self) -> list[tuple[Box, dict[str, Any]]]:
         """The patches, and what there is to say of each."""

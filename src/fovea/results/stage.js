@@ -70,7 +70,9 @@ function stage(article, content, make) {
     view.style.setProperty("--proportion", (x1 - x0) / (y1 - y0));
     words.textContent = content.panels[panel].caption;
     raise?.(parts[number]); // as it was read, also where the picture is drawn finer
-    if (fly) article.fly?.([x0, y0, x1, y1]);
+    if (!fly) return;
+    steps.scrollLeft = tabs[number].offsetLeft - steps.clientWidth / 2;
+    article.fly?.([x0, y0, x1, y1]);
   }
   [...boxes.entries(), ...tabs.entries()].forEach(([number, element]) => {
     const light = (on) => [boxes[number], tabs[number]].forEach((one) => one.classList.toggle("lit", on));
