@@ -2,6 +2,7 @@
 
 import math
 import re
+import struct
 from functools import cached_property
 from io import BytesIO
 from typing import Any
@@ -136,8 +137,8 @@ class _Stored:
         if offset + length > self.file.size:
             raise BadPicture(f"{self.path} is cut short: {self.file.size:,} bytes of at least {offset + length:,}")
         self.decode = _codec({**STREAMS, **PICTURES}.get(self.compression))
-        if self.compression in PICTURES:
-            Image.preinit() if self.compression == JPEG else Image.init()
+        if self.compression in PICTURES and self.compression != JPEG:
+            Image.init()
 
     def _place(self, index: int) -> tuple[int, int]:
         (offset,), (length,) = (self.directory.values(tag, index, 1) for tag in self.tags)
@@ -197,14 +198,13 @@ class _Stored:
 
     def _picture(self, data: bytes, shape: tuple[int, int, int]) -> NDArray[np.generic]:
         """A tile that is a file of its own, no larger than it should be."""
-        with Image.open(BytesIO(data), formats=("JPEG", "JPEG2000", "WEBP")) as image:
-            width, height = image.size
+        width, height = _jpeg_size(data) if self.compression == JPEG else _size(data)
         if width > shape[1] or height > shape[0]:
             raise BadPicture(f"{self.path} is damaged: a tile of {width} x {height}, not {shape[1]} x {shape[0]}")
         options: dict[str, Any] = {}
         if self.compression == JPEG:
-            color = {RGB: "RGB", YCBCR: "YCBCR", CMYK: "CMYK"}.get(self.photometric) if shape[2] > 1 else None
-            shown = "RGB" if color == "YCBCR" else color
+            mixed = self.photometric == YCBCR and shape[2] == 3
+            color, shown = ("YCBCR", "RGB") if mixed else ("UNKNOWN", "UNKNOWN")  # the latter: as it is stored
             options = {"tables": self.tables, "colorspace": color, "outcolorspace": shown}
         elif self.compression in WEBP:
             options = {"hasalpha": shape[2] == 4}
@@ -220,6 +220,26 @@ class _Stored:
     def _nodata(self) -> int:
         match = re.match(r"\s*(\d+)", self.directory.text(Tag.NODATA))
         return min(int(match[1]), int(np.iinfo(self.type).max)) if match else 0
+
+
+def _size(data: bytes) -> tuple[int, int]:
+    with Image.open(BytesIO(data), formats=("JPEG2000", "WEBP")) as image:
+        return image.size
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    """Of a JPEG file with any number of bands, by its markers."""
+    place = 2
+    while data[place : place + 1] == b"\xff":
+        marker, length = struct.unpack_from(">BH", data, place + 1)
+        if marker == 0xFF:  # filling
+            place += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            return width, height
+        else:
+            place += 2 + length
+    raise BadPicture("a tile is no JPEG file")
 
 
 def _codec(name: str | None) -> Any:
