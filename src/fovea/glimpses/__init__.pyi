@@ -1,3 +1,4 @@
+from .answer import ZoomAnswer as ZoomAnswer
 from .calibration import calibration_error as calibration_error
 from .calibration import certain as certain
 from .calibration import reliability as reliability

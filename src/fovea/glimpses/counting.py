@@ -20,9 +20,12 @@ _known: WeakKeyDictionary[nn.Module, dict[Any, int]] = WeakKeyDictionary()
 def work(network: Network, channels: int, read: Sequence[int], levels: int, together: bool = False) -> int:
     """Of one picture of which things of these levels were read, in a walk that may go down so many; `together`: those
     of a level at once, as a usual walk does, which shares a little work."""
-    glimpses = sum(level > 1 for level in read)
-    if not hasattr(network.module, "read_regions"):
-        return _counted(network, channels, ("walk", glimpses), lambda like: _walked(network.module, like, glimpses))
+    glimpses, module = sum(level > 1 for level in read), cast(Glimpsing, network.module)
+    if not hasattr(module, "read_regions"):
+        if glimpses < 3 or not network.can("steps"):
+            return _counted(network, channels, ("walk", glimpses), lambda like: _walked(module, like, glimpses))
+        alone, two = (work(network, channels, (2,) * count, levels) for count in (1, 2))
+        return alone + (glimpses - 1) * (two - alone)  # of those in turn, all are alike after the first
     total = 0
     for level, count in Counter(read).items():
         alone, two = (_part(network, channels, level, levels, windows) for windows in (1, 2))
@@ -46,9 +49,9 @@ def _part(network: Network, channels: int, level: int, levels: int, windows: int
     return _counted(network, channels, (known, onwards, windows), run)
 
 
-def _walked(module: nn.Module, like: Tensor, glimpses: int) -> Tensor:
+def _walked(module: Glimpsing, like: Tensor, glimpses: int) -> Tensor:
     side = int(getattr(module, "side", 224))
-    return cast(Glimpsing, module).walk(Blank((side, side), like), glimpses).logits
+    return module.walk(Blank((side, side), like), glimpses).logits
 
 
 def _counted(network: Network, channels: int, key: Any, run: Any) -> int:

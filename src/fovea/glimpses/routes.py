@@ -1,8 +1,8 @@
 """Walks that follow a route: thing by thing, until the answer is certain or a budget is spent."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import NamedTuple, cast
 
 import torch
@@ -37,18 +37,18 @@ def followed(
 ) -> list[Ended]:
     """Each picture's walk, all going on together until each has ended. The clock runs from `started` (perf_counter)."""
     module, route = stepping(network, route)
-    started = time.perf_counter() if started is None else started
+    started = perf_counter() if started is None else started
     with as_found(network), torch.no_grad():
         descents: list[Walking] = [module.descend(scene, route) for scene in scenes]
         ended, going, spent = dict[int, Ended](), list(range(len(scenes))), deque[float](maxlen=LAST)
         while going:
-            before = time.perf_counter()
+            before = perf_counter()
             module.advance([descents[i] for i in going])
-            spent.append(time.perf_counter() - before)
+            spent.append(perf_counter() - before)
             for i in going:
                 walk = descents[i].walk
                 certainty = float(module.certainty(walk.logits[0], len(walk.levels)).max())
-                late = time.perf_counter() + max(spent) - started
+                late = perf_counter() + max(spent) - started
                 if enough := walk.glimpses >= module.least and _enough(route, descents[i], walk, certainty, work, late):
                     ended[i] = Ended(walk, certainty, enough)
             going = [i for i in going if i not in ended]

@@ -1,16 +1,25 @@
 """What reading a few glimpses saves against reading the full picture: time and memory, in one run, turn by turn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from fovea.basics import BadChoice
+from fovea.glimpses import Route, ZoomAnswer, zoom_steps
 from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import seconds
 from fovea.networks import Network, answered, as_found, macs, parameters, peak_mb
+from fovea.results import Step
+
+FEW = 4  # glimpses that are timed together
 
 
 @measure(
@@ -31,15 +40,19 @@ def bench_zoom(
     batches: Sequence[int] = (1, 16),
     classes: int = 62,
     rounds: int = 5,
+    budget_ms: float | None = None,
+    count: int = 100,
 ) -> Figures:
     """One row per size of batch. Both networks take the same pictures, `size` x `size`.
 
     In every round each is timed once, `against` before and after, so that a machine busy with something else is so for
-    both.
+    both. With `budget_ms` there is a single row instead: how many of `count` zooms into files ended in time.
     """
     if not batches:
         raise BadChoice("name one size of batch or several; got none")
     network, full = (run.load(net, classes) for net in (*run.given.nets, against))
+    if budget_ms is not None:
+        return _within(network, budget_ms, size, count, run)
     if not network.can("glimpses"):
         raise BadChoice(f"{network.name or 'the network'} does not zoom; name one that reads glimpses, as tnet-b0")
     rows: list[dict[str, Any]] = []
@@ -62,6 +75,48 @@ def bench_zoom(
         "weights": "random",
     }
     return Figures("bench zoom", settings, rows)
+
+
+def _within(network: Network, budget: float, size: int, count: int, run: Run) -> Figures:
+    """How many zooms end within a budget and one glimpse, from before a file is opened to its answer."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "noise.png")
+        values = np.random.default_rng(0).integers(0, 256, (size // 8, size // 8, 3), dtype=np.uint8)
+        Image.fromarray(values).resize((size, size), Image.Resampling.BICUBIC).save(path)
+        one = [_timed(zoom_steps(network, path, Route(number, order="best"))) for number in (0, FEW) * 5]
+        glimpse = median((more[0] - none[0]) / FEW for none, more in zip(one[::2], one[1::2], strict=True))
+        steps, zooms = zoom_steps(network, [path] * count, Route(budget_ms=budget)), list[tuple[float, ZoomAnswer]]()
+        for done in range(1, count + 1):
+            zooms.append(_timed(steps))
+            run.progress(done, count)
+    spent, glimpses = [ms for ms, _ in zooms], [len(answer.glimpses) for _, answer in zooms]
+    row = {
+        "net": network.name or "network",
+        "budget_ms": budget,
+        "zooms": count,
+        "in_time": sum(ms <= budget + glimpse for ms in spent) / count,
+        "ms_median": round(median(spent), 1),
+        "ms_95": round(float(np.quantile(spent, 0.95)), 1),
+        "ms_most": round(max(spent), 1),
+        "ms_per_glimpse": round(glimpse, 1),
+        "glimpses": sum(glimpses) / count,
+    }
+    settings = {
+        "device": network.device.type,
+        "threads": torch.get_num_threads(),
+        "size": size,
+        "in_time": "share of zooms that took the budget and one glimpse at most, from before the file was opened",
+        "ms_per_glimpse": f"median of 5 times that {FEW} glimpses took, by their number",
+        "weights": "random",
+    }
+    return Figures("bench zoom", settings, [row])
+
+
+def _timed(steps: Iterator[Step[ZoomAnswer]]) -> tuple[float, ZoomAnswer]:
+    """The next picture's milliseconds and answer."""
+    began = perf_counter()
+    (answer,) = next(steps).results
+    return 1000 * (perf_counter() - began), answer
 
 
 def _row(network: Network, against: Network, pixels: Tensor, glimpses: int, rounds: int) -> dict[str, Any]:
