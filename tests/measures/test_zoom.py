@@ -126,6 +126,34 @@ def test_tnet_beside_a_network_that_reads_all_of_it() -> None:
     assert found.settings["input"] == "squashed to 128 x 128, cropped to 160 x 160"
 
 
+def test_walks_that_end_when_they_are_sure_are_those_of_zoom() -> None:
+    net, data = tiny("tnet"), made(0, 3, 3, 1, boxes=((0, 0, 4, 4),))
+    images = [sample.source.read() for sample in data.samples]
+    x = torch.stack([net.prepare(image)[0] for image in images])
+    sure = sorted(after.certainty for answer in fovea.zoom(net, x, order="best") for after in answer.after)
+    until = [sure[4], sure[-1]]
+    found = fovea.measure("zoom", [net], data, glimpses=[0, 2], until=until, order=["levels", "best"], time=False)
+    by_order = {order: [row for row in found.rows if row["order"] == order] for order in ("levels", "best")}
+    for order, rows in by_order.items():
+        assert [row["until"] for row in rows] == [None, None, *until]
+        for row in rows[2:]:
+            answers = fovea.zoom(net, x, until=row["until"], order=order)
+            right = [
+                answer.label == data.labels[sample.label] for answer, sample in zip(answers, data.samples, strict=True)
+            ]
+            assert row["top1"] == np.mean(right)
+            assert row["glimpses"] == np.mean([len(answer.glimpses) for answer in answers])
+            assert row["macs"] == round(np.mean([answer.cost.macs for answer in answers]))
+        assert rows[2]["macs"] < rows[1]["macs"]
+    before, after = [row for row in found.details["calibration"] if row["order"] == "best"]
+    assert (before["calibrated"], after["calibrated"], before["answers"]) == (False, True, 4 * 3)
+    assert before["nll"] == after["nll"]  # it is not calibrated
+    drawn = zoom.draw(found)
+    assert [axes.get_xlabel() for axes in drawn.axes] == ["multiplications a picture, in GMACs", "certainty"]
+    assert len(drawn.axes[0].lines) >= 4
+    refused("no order 'worst'", fovea.measure, "zoom", [net], data, order=["worst"])
+
+
 def test_pictures_that_cannot_be_read_are_told() -> None:
     data = made(0, 1)
     bad = Sample("bad", 0, Unreadable("cut short"))

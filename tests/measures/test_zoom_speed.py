@@ -38,3 +38,11 @@ def test_wrong_choices() -> None:
     refused("name one that reads glimpses, as tnet-b0", fovea.measure, "bench zoom", whole, against=whole)
     reads = fovea.load("tnet/test_efficientnet", pretrained=False, options={"base": 32})
     refused("name one size of batch or several", fovea.measure, "bench zoom", reads, against=whole, batches=())
+
+
+def test_zooms_that_end_in_a_budget() -> None:
+    reads = fovea.load("tnet/test_efficientnet", pretrained=False, classes=5, options={"base": 32, "levels": 2})
+    rows = [fovea.measure("bench zoom", reads, size=64, budget_ms=ms, count=3).rows[0] for ms in (0, 1e7)]
+    assert [(row["budget_ms"], row["zooms"], row["glimpses"]) for row in rows] == [(0, 3, 0), (1e7, 3, 9)]
+    assert rows[1]["in_time"] == 1
+    assert all(0 < row["ms_median"] <= row["ms_95"] <= row["ms_most"] for row in rows)

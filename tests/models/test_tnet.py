@@ -7,7 +7,7 @@ from torch import Tensor
 
 import fovea
 from checks import refused
-from fovea.models.glimpsing import Pixels, Walk, cut, shared_out
+from fovea.models.glimpsing import Pixels, Walk, cut, shared_out, weighted_mean
 from fovea.models.tnet import Grid, encoding, plan
 
 TINY = {"in_chans": 1, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32}
@@ -238,3 +238,36 @@ def test_options_are_checked() -> None:
         refused(said, timm_one, **options)
     refused("timm has no network", fovea.load, "tnet/resnet10x")
     assert math.prod(fovea.load("tnet-b0").transform.size) == 896**2
+
+
+def test_a_weighted_mean_by_hand() -> None:
+    """Scores 0, log 3 and log 4: weights 1; 1/4, 3/4; 1/8, 3/8, 4/8."""
+    vectors, scores = torch.tensor([[[8.0], [0.0], [4.0]]]), torch.tensor([[1.0, 3.0, 4.0]]).log()
+    after, share = weighted_mean(vectors, scores)
+    assert after[0, :, 0].tolist() == pytest.approx([8, 2, 3])
+    assert share[0].tolist() == pytest.approx([1 / 8, 3 / 8, 4 / 8])
+    assert weighted_mean(vectors, scores + 1000)[0][0, :, 0].tolist() == pytest.approx([8, 2, 3])
+
+
+def test_a_learned_average_begins_as_the_mean_and_learns(tmp_path: Path) -> None:
+    plain, x = timm_one(), torch.randn(2, 1, 128, 128)
+    plain.save(tmp_path / "plain.safetensors")
+    learned = fovea.load(tmp_path / "plain.safetensors", options={"average": "learned"})
+    before, same = walked(plain, x, 4), walked(learned, x, 4)
+    assert torch.allclose(before.after, same.after, atol=1e-5)
+    assert before.share is None
+    assert same.share is not None
+    assert torch.allclose(same.share, torch.full((2, 5), 0.2))
+    torch.nn.functional.cross_entropy(learned.module.train()(x).logits, torch.tensor([0, 1])).backward()
+    assert learned.module.weigh.weight.grad.any()
+    torch.nn.init.normal_(learned.module.weigh.weight)
+    walk = walked(learned, x, 4)
+    for things in range(1, 6):
+        first = walk.first(things)
+        assert torch.allclose(
+            (first.share.unsqueeze(2) * walk.each[:, :things]).sum(1), walk.after[:, things - 1], atol=1e-5
+        )
+    learned.save(tmp_path / "learned.safetensors")
+    again = fovea.load(tmp_path / "learned.safetensors")
+    assert torch.equal(again.module.weigh.weight, learned.module.weigh.weight)
+    refused("average is mean or learned", timm_one, average="median")

@@ -352,9 +352,9 @@ class TNet(nn.Module):
             raise BadChoice(f"no order {order!r}{nearest(order, ORDERS)} (there are: {', '.join(ORDERS)})")
         within("levels", levels, 1, 16)
         most = sum(self.location.grid.n ** (2 * level) for level in range(1, levels))
-        usual = most if route.budgeted and order == "best" else min(self.glimpses, most)
+        usual = None if route.budgeted and order == "best" else min(self.glimpses, most)
         glimpses = usual if route.glimpses is None else route.glimpses
-        if not 0 <= glimpses <= most:
+        if glimpses is not None and not 0 <= glimpses <= most:
             raise BadChoice(f"a walk of {levels} levels reads 0 to {most} glimpses; got {glimpses}")
         return replace(route, order=order, levels=levels, glimpses=glimpses)
 
