@@ -83,7 +83,7 @@ def _within(network: Network, budget: float, size: int, count: int, run: Run) ->
         path = Path(folder, "noise.png")
         values = np.random.default_rng(0).integers(0, 256, (size // 8, size // 8, 3), dtype=np.uint8)
         Image.fromarray(values).resize((size, size), Image.Resampling.BICUBIC).save(path)
-        one = [_timed(zoom_steps(network, path, Route(number, order="best"))) for number in (0, FEW) * 5]
+        one = [_timed(zoom_steps(network, path, Route(number))) for number in (0, FEW) * 5]
         glimpse = median((more[0] - none[0]) / FEW for none, more in zip(one[::2], one[1::2], strict=True))
         steps, zooms = zoom_steps(network, [path] * count, Route(budget_ms=budget)), list[tuple[float, ZoomAnswer]]()
         for done in range(1, count + 1):
