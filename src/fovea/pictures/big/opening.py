@@ -17,6 +17,7 @@ from fovea.pictures.big.tiff import Packed, TiffSource, stored_levels
 from fovea.pictures.decoding import MAX_PIXELS, Stamp, as_bad_picture, open_lazily, opened
 
 CACHE = 64 << 20  # bytes of decoded tiles that are kept
+HEAD, DICOM = 132, b"DICM"  # bytes that tell what a file is; the last of them in DICOM's
 NEEDS = ("imagecodecs", "openslide", "rasterio", "pyvips")
 
 
@@ -64,8 +65,8 @@ def missing() -> bool:
 
 def _kind(file: CountedFile, max_pixels: int) -> str | None:
     """`large`: it cannot be decoded whole; `tiles`: it need not; None: it is an ordinary picture, or none at all."""
-    path, head = file.path, file.read(0, min(16, file.size))
-    if path.suffix.lower() in SUFFIXES:
+    path, head = file.path, file.read(0, min(HEAD, file.size))
+    if path.suffix.lower() in SUFFIXES or head.endswith(DICOM):
         return "large"
     if head[:4] in MAGIC:
         with suppress(BadPicture):
@@ -81,7 +82,7 @@ def _kind(file: CountedFile, max_pixels: int) -> str | None:
 
 
 def _source(file: CountedFile, stack: ExitStack) -> Source:
-    path, head = file.path, file.read(0, min(16, file.size))
+    path, head = file.path, file.read(0, min(HEAD, file.size))
     if head[:4] in MAGIC:
         stored = stored_levels(file)
         if path.suffix.lower() in SUFFIXES - {".svs"} or _by_vendor(stored[0]):
@@ -93,7 +94,7 @@ def _source(file: CountedFile, stack: ExitStack) -> Source:
             with suppress(Exception):
                 return RasterSource(file, "GTiff", stack)
             raise
-    if path.suffix.lower() in SUFFIXES:
+    if path.suffix.lower() in SUFFIXES or head.endswith(DICOM):
         return SlideSource(file, stack)
     if driver := driver_of(head):
         return RasterSource(file, driver, stack)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from fovea.basics import BadChoice
 from fovea.pictures.big.source import Pixels, Source
-from fovea.pictures.decoding import SIDEWAYS, STRIP, TURNS, as_bad_picture
+from fovea.pictures.decoding import MAX_PIXELS, SIDEWAYS, STRIP, TURNS, as_bad_picture
 
 T = Image.Transpose
 FLIPS = {T.FLIP_LEFT_RIGHT: (1, 0), T.ROTATE_180: (1, 1), T.FLIP_TOP_BOTTOM: (0, 1), T.TRANSPOSE: (0, 0),
@@ -65,7 +65,7 @@ class Tiles:
         if waiting is not None:
             return waiting.result()
         try:
-            tile = self.source.tile(*key)
+            tile = np.ascontiguousarray(self.source.tile(*key))  # and nothing that it was cut out of
         except BaseException as error:
             with self._lock:
                 del self._coming[key]
@@ -144,8 +144,8 @@ class BigPicture:
         x0, y0, x1, y1 = box
         if not (0 <= x0 < x1 <= self.size[0] and 0 <= y0 < y1 <= self.size[1]):
             raise BadChoice(f"a window lies inside the picture of {self.size[0]} x {self.size[1]}; got {tuple(box)}")
-        if min(size) < 1:
-            raise BadChoice(f"a window is read at 1 x 1 pixels or more; got {size[0]} x {size[1]}")
+        if min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
+            raise BadChoice(f"a window is read at 1 x 1 to {MAX_PIXELS:,} pixels; got {size[0]} x {size[1]}")
         with as_bad_picture(self.name):
             if self._turn is None:
                 return self._stored((x0, y0, x1, y1), size, resample)

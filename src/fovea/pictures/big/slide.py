@@ -11,7 +11,7 @@ from PIL import Image
 from fovea.basics import BadPicture
 from fovea.pictures.big.source import CountedFile, Georeference, Level, Metered, Pixels
 
-SUFFIXES = frozenset((".svs", ".ndpi", ".scn", ".mrxs", ".vms", ".vmu", ".bif", ".svslide", ".czi"))
+SUFFIXES = frozenset((".svs", ".ndpi", ".scn", ".mrxs", ".vms", ".vmu", ".bif", ".svslide"))
 # TIFF files whose pictures are not what the first of their directories says: by their descriptions and makers
 VENDORS = re.compile(r"leica-microsystems|hamamatsu|philips|iscan|ventana|trestle", re.IGNORECASE)
 TILE, LARGEST = 256, 4096  # sides of tiles: where a slide tells none, and from which on they are not read whole

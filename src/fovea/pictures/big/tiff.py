@@ -239,7 +239,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
             return width, height
         else:
             place += 2 + length
-    raise BadPicture("a tile is no JPEG file")
+    raise ValueError("a tile is no JPEG file")
 
 
 def _codec(name: str | None) -> Any:
