@@ -72,7 +72,8 @@ def resized(windows: Tensor, side: int, antialias: bool) -> Tensor:
         return windows
     if antialias and height % side == 0 and width % side == 0:
         return F.avg_pool2d(windows, (height // side, width // side))
-    return F.interpolate(windows, (side, side), mode="bilinear", antialias=antialias, align_corners=False)
+    taken = windows.float() if windows.dtype is torch.bfloat16 else windows  # in which a CPU shrinks nothing
+    return F.interpolate(taken, (side, side), mode="bilinear", antialias=antialias, align_corners=False).to(windows)
 
 
 def cut(batch: Tensor, corners: Tensor, extent: tuple[int, int]) -> Tensor:

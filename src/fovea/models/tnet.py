@@ -513,13 +513,19 @@ class TimmOptions(WalkOptions):
             within(name, 1 if given is None else given, 1, 16384)
 
 
-@model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses", "steps"))
-def build_timm(features: Network, classes: int, options: TimmOptions) -> Network:
+def maps_of(features: Network, stage: int | None) -> int | None:
+    """The stage asked for, of a network of timm's that gives the maps between its layers, and has that one."""
     if not hasattr(features.module, "forward_intermediates") or not getattr(features.module, "feature_info", None):
         raise BadChoice(f"{features.name or 'this network'} gives no maps between its layers (forward_intermediates)")
-    stage, stages = options.stage, len(list(features.module.feature_info))  # type: ignore[arg-type]
+    stages = len(list(features.module.feature_info))  # type: ignore[arg-type]
     if stage is not None and not 0 <= stage < stages:
         raise BadChoice(f"{features.name or 'this network'} has the maps 0 to {stages - 1}; got stage={stage}")
+    return stage
+
+
+@model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses", "steps"))
+def build_timm(features: Network, classes: int, options: TimmOptions) -> Network:
+    stage = maps_of(features, options.stage)
     prepare = prepare_of(features)
     base = prepare.size[0] if options.base is None else options.base
     extractor = TimmExtractor(features.module, base, stage, options.levels if options.norms == "level" else 1)

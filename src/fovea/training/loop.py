@@ -182,9 +182,9 @@ class Running:
         shares = Shares(fabric.global_rank, fabric.world_size, recipe.accumulate)
         shares.check(recipe.batch)
         data = medium_of(recipe)
-        self.labels, self.pictures = data.labels, data.pictures
         torch.manual_seed(mixed(recipe.seed))
         self.network = data.network()
+        self.labels, self.pictures = data.labels, data.pictures
         if recipe.loss.reads == "embedding" and self.network.labels is not None:
             raise BadChoice(f"{recipe.network.name} tells classes apart, and ranking losses are of embeddings")
         self.network.name = self.job.name

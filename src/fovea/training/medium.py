@@ -7,7 +7,7 @@ import torch
 
 from fovea.basics import BadChoice, nearest
 from fovea.data import DataSet, open_data
-from fovea.networks import Network, keep_classes, load
+from fovea.networks import Network, keep_classes, load, match
 from fovea.training.feed import Feed, Progress, preparing
 from fovea.training.pictures import HeldOut, feed
 from fovea.training.recipe import AugmentPart, NetworkPart, Recipe
@@ -54,16 +54,24 @@ class Pictures(Medium):
         most = max((sample.label for sample in data.samples), default=-1)
         if most >= len(data.labels):
             raise BadChoice(f"{data.name} has a picture of class {most}, and the network {len(data.labels)} classes")
+        apart = embeds or recipe.network.keep == "all"  # embeddings are tested on classes that are not trained
         validation, test = (
-            # embeddings are tested on classes that are not trained
-            given and (open_data(given) if embeds else numbered_as(open_data(given, names=data.labels), data.labels))
+            given and (open_data(given) if apart else numbered_as(open_data(given, names=data.labels), data.labels))
             for given in (recipe.data.validation, recipe.data.test)
         )
         super().__init__(recipe, data.labels, data, test)
         self.pictures, self.validation = data, validation
 
     def network(self) -> Network:
-        return network_of(self.recipe.network, None if self.recipe.loss.reads == "embedding" else self.labels)
+        network = network_of(self.recipe.network, None if self.recipe.loss.reads == "embedding" else self.labels)
+        if self.recipe.network.keep == "all":
+            every = (self.data, self.validation, self.test)
+            data, self.validation, self.test = (given and matched(given, network) for given in every)
+            more = (sample for given in self.recipe.data.more for sample in open_data(given).samples)
+            samples = (*data.samples, *(replace(sample, label=0) for sample in more))  # a teacher names their classes
+            self.data = self.pictures = replace(data, samples=samples)
+            self.labels = data.labels
+        return network
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         return feed(network, self.data, self.recipe.data, self.recipe.augment, device, progress)
@@ -96,7 +104,9 @@ def network_of(part: NetworkPart, labels: tuple[str, ...] | None) -> Network:
     network = load(part.name, part.weights, part.pretrained, classes, part.options)
     if labels is None and network.labels is not None:
         raise BadChoice(f"{part.name} tells classes apart, and ranking losses are of embeddings: embedding/{part.name}")
-    if part.keep and labels is not None:
+    if part.keep == "all":
+        labels = network.labels
+    elif part.keep and labels is not None:
         keep_classes(network, labels)
     prepare = preparing(network)
     size = prepare.size if part.size is None else (part.size, part.size)
@@ -106,6 +116,14 @@ def network_of(part: NetworkPart, labels: tuple[str, ...] | None) -> Network:
     network.transform = replace(prepare, size=size, crop=crop)
     network.labels = labels
     return network
+
+
+def matched(data: DataSet, network: Network) -> DataSet:
+    """A set whose classes have the numbers that the network gives them."""
+    labels = network.labels or ()
+    outputs = match(network, data, len(labels)).outputs
+    samples = (replace(sample, label=outputs[sample.label]) for sample in data.samples)
+    return replace(data, samples=tuple(samples), labels=labels)
 
 
 def numbered_as(data: DataSet, labels: tuple[str, ...]) -> DataSet:

@@ -29,7 +29,9 @@ class NetworkPart(Part):
     name: str
     pretrained: bool = True  # start from the network's own weights where it has some
     weights: str | None = None  # or from this file
-    keep: bool = False  # the last layer starts from what these weights know of the data's classes, found by name
+    # the last layer starts from what these weights know of the data's classes, found by name; "all": it stays as it is,
+    # and the data's classes are found among its own
+    keep: Literal[True, False, "all"] = False
     options: dict[str, JsonValue] = {}  # for whoever builds it
     size: Side | None = None  # the input's side in pixels; the network's own unless given
     crop: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the short side seen when it is used
@@ -38,6 +40,7 @@ class NetworkPart(Part):
 
 class DataPart(Part):
     train: Name  # as fovea.data.open_data takes it
+    more: list[Name] = []  # further pictures to train on, whose classes do not matter where a teacher names them
     validation: Name | None = None  # held out of training, and looked at after every epoch
     test: Name | None = None  # looked at once at the end where there is validation data
     hold: Literal["auto", True, False] = "auto"  # decode once, keep bytes in memory (on the GPU where there is one)
@@ -156,6 +159,12 @@ class Recipe(Part):
     def _chosen_by(self) -> "Recipe":
         if self.best and self.data.validation is None:
             raise ValueError("best = true chooses the epoch by the validation data: give data.validation")
+        return self
+
+    @model_validator(mode="after")
+    def _classes_known(self) -> "Recipe":
+        if self.data.more and (self.network.keep != "all" or not self.loss.model_dump().get("taught_by")):
+            raise ValueError("data.more is of other classes: give network.keep = 'all' and a loss with taught_by")
         return self
 
     @model_validator(mode="after")

@@ -41,15 +41,15 @@ class Step(nn.Module):
     def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         out = self.module(inputs)
         logits = self._read(out)
+        more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
         if self._traits["reads"] == "output":
             self._fits(out)
             with torch.autocast(inputs.device.type, enabled=False):
-                return self._number(self.loss(out, target)), logits
+                return self._number(self.loss(out, target, *more)), logits
         groups = out.heads() if isinstance(out, ManyHeaded) else {"logits": (logits,)}
         stray = [name for name in self._weights if name not in groups]
         if stray:
             raise BadChoice(f"loss.weights: the network has no output {stray[0]!r}{nearest(stray[0], groups)}")
-        more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
         with torch.autocast(inputs.device.type, enabled=False):
             weighed = [(self._weights.get(name, 1.0), head) for name, heads in groups.items() for head in heads]
             losses = [

@@ -48,4 +48,4 @@ def test_a_teacher_sees_what_it_was_trained_on(pooled: nn.Module) -> None:
 @pytest.mark.parametrize(("student", "teacher"), [("anchornet_sound-made", "smallnet"), ("smallnet", "textcnn-mr")])
 def test_a_teacher_is_of_pictures(student: str, teacher: str) -> None:
     loss = CrossEntropy(distil=DistilPart(teacher=teacher))
-    refused("loss.distil is for pictures", loss.teacher, fovea.load(student, pretrained=False), torch.device("cpu"))
+    refused("a teacher is for pictures", loss.teacher, fovea.load(student, pretrained=False), torch.device("cpu"))

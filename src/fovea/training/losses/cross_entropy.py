@@ -35,15 +35,18 @@ class CrossEntropy(Loss):
         return (1 - weight) * entropy + weight * match
 
     def teacher(self, student: Network, device: torch.device) -> "Teacher | None":
-        if self.distil is None:
-            return None
-        network = load(self.distil.teacher)
-        for name, each in (("the network", student), (self.distil.teacher, network)):
-            other = next((ability for ability in ("texts", "sounds", "frames") if each.can(ability)), None)
-            if other is not None:
-                raise BadChoice(f"loss.distil is for pictures, and {name} is for {other}: leave it out")
-        _same_classes(self.distil.teacher, network.labels or (), student.labels or ())
-        return Teacher(network, student, device)
+        return None if self.distil is None else teacher_of(self.distil.teacher, student, device)
+
+
+def teacher_of(name: str, student: Network, device: torch.device) -> "Teacher":
+    """The network of a name as a teacher, once it is known that it can be one of the student."""
+    network = load(name)
+    for who, each in (("the network", student), (name, network)):
+        other = next((ability for ability in ("texts", "sounds", "frames") if each.can(ability)), None)
+        if other is not None:
+            raise BadChoice(f"a teacher is for pictures, and {who} is for {other}: leave it out")
+    _same_classes(name, network.labels or (), student.labels or ())
+    return Teacher(network, student, device)
 
 
 class Teacher:
