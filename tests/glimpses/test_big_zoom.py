@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
@@ -89,6 +90,21 @@ def test_nothing_loads_it_not_even_drawing(
     assert list(tmp_path.glob("out/index_files/openseadragon*.js"))  # the page zooms into it
     assert max(sizes) <= 1_440_000 < results[0].cost.pixels  # what is drawn at most
     assert max(sizes[:7]) <= 300 * 300  # and what is looked at
+
+
+def test_a_large_file_without_smaller_copies_is_said_to_be_slow(
+    net: fovea.Network, files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fovea.glimpses.zoom.LARGE", 1_000_000)
+    assert "fovea pyramid" not in zoomed(net, files[1]).note
+    with Image.open(files[0]) as plain:
+        tifffile.imwrite(tmp_path / "flat.tif", np.asarray(plain), tile=(TILE, TILE), photometric="rgb")
+    flat = zoomed(net, tmp_path / "flat.tif")
+    assert flat.cost.pixels_read >= flat.cost.pixels
+    assert "fovea pyramid" in flat.note
+    plain = zoomed(net, files[0], max_pixels=1_000_000)
+    assert (plain.label, plain.size) == (flat.label, flat.size)
+    assert "fovea pyramid" in plain.note
 
 
 def test_a_drawing_is_of_the_same_places(net: fovea.Network, files: tuple[Path, Path]) -> None:

@@ -23,6 +23,8 @@ from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Shown
 from fovea.results import Results, Step
 
 ROUTE = Route()
+LARGE = 16_000_000  # pixels of a picture that takes a while to decode
+ALL_OF_IT = "most of the file was decoded, since it stores no smaller copies: 'fovea pyramid' makes a file that does"
 UNCALIBRATED = "the network is not calibrated ('fovea calibrate'), so its certainty is its raw probability"
 
 
@@ -100,7 +102,7 @@ def zoom_steps(
             scene = PictureScene(source, prepare, network.device, network.dtype, _antialias(network))
             shown = Shown(picture.name, Placement.identity(*source.size), picture)
             (answer,) = _walked(network, [scene], len(prepare.mean), [shown], route, started)
-            return replace(answer, cost=_read(answer.cost, source))
+            return _with_reading(answer, source)
 
     for place, answer in decoded(given, walked, skipped, read=lambda picture: picture):
         yield Step([answer], skipped[:], place + 1, len(given))
@@ -109,13 +111,15 @@ def zoom_steps(
         yield Step([], skipped, len(given), len(given))
 
 
-def _read(cost: WalkCost, source: Windows) -> WalkCost:
-    """What was decoded of a big file, beside what reading all of it would have been."""
+def _with_reading(answer: ZoomAnswer, source: Windows) -> ZoomAnswer:
+    """With what was decoded of a big file, beside what reading all of it would have been."""
     counts = source.counts
     if counts is None:
-        return cost
-    size = source.file_bytes
-    return replace(cost, pixels_read=counts.pixels, tiles=counts.tiles, bytes_read=counts.bytes, bytes=size)
+        return answer
+    cost = replace(answer.cost, pixels_read=counts.pixels, tiles=counts.tiles, bytes_read=counts.bytes)
+    advice = ALL_OF_IT if LARGE < cost.pixels < 2 * counts.pixels else ""
+    note = "; ".join(filter(None, (answer.note, advice)))
+    return replace(answer, cost=replace(cost, bytes=source.file_bytes), note=note)
 
 
 def _of_tensors(network: Network, tensors: Tensor, shown: Sequence[Shown], route: Route) -> list[ZoomAnswer]:
