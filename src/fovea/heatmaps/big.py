@@ -155,8 +155,7 @@ def _coarser(maps: HeatMaps, picture: int) -> NDArray[np.float32]:
 
 
 def _regions(maps: HeatMaps) -> list[Box]:
-    """Where the overview's maps are high, for all targets: the boxes of segments, and of one that is large the windows
-    in it, a few times smaller than the picture, that hold most of the evidence; none much over another."""
+    """Where the overview's maps are highest, for all targets: none much over another."""
     placement, found = maps.shown[0].placement, list[tuple[Box, float]]()
     for target in range(len(maps.targets[0])):
         found += [] if placement is None else closer_regions(maps.smoothed(0, target), placement)

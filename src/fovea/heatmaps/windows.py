@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import ndimage
 from torch import Tensor
 
 from fovea import networks
 from fovea.basics import iou, tell
+from fovea.basics.boxes import THRESHOLD
 from fovea.networks import Network
-from fovea.pictures import BigPicture, Picture, Placement, Shown, fitting, on_pixels, regions_on
+from fovea.pictures import BigPicture, Picture, Placement, Shown, fitting, on_pixels
 
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, in full-resolution pixels
 REGIONS = 8  # that are looked into, at most
@@ -98,18 +100,26 @@ def windows_in(region: Box, size: tuple[int, int], window: tuple[float, float]) 
 
 
 def closer_regions(cells: NDArray[np.float32], placement: Placement) -> list[tuple[Box, float]]:
-    """Regions that a map finds, each with the map's mean in it."""
-    fine, size = placement.to_draw, placement.picture
-    values = np.pad(on_pixels(np.maximum(cells, 0), fine).cumsum(0, np.float64).cumsum(1), ((1, 0), (1, 0)))
-    most = size[0] / CLOSER, size[1] / CLOSER
-    found = list[tuple[Box, float]]()
-    for region, _ in regions_on(cells, placement):
-        large = region[2] - region[0] > most[0] or region[3] - region[1] > most[1]
-        for box in windows_in(region, size, most) if large else [region]:
-            x0, x1 = (round(side * fine.picture[0] / size[0]) for side in box[::2])
-            y0, y1 = (round(side * fine.picture[1] / size[1]) for side in box[1::2])
-            total = values[y1, x1] - values[y0, x1] - values[y1, x0] + values[y0, x0]
-            found.append((box, float(total) / max((x1 - x0) * (y1 - y0), 1)))
+    """Where a map is highest, one place after the other: the box of what is above a share of its range around each, at
+    least a few times smaller than the picture, and the map's mean there."""
+    fine = placement.to_draw
+    values = on_pixels(np.maximum(cells, 0), fine)
+    least, found = THRESHOLD * float(values.max()), list[tuple[Box, float]]()
+    across, down = (max(side // CLOSER, 1) for side in fine.picture)
+    scale = np.divide(placement.picture * 2, fine.picture * 2)
+    while len(found) < REGIONS:
+        near = ndimage.uniform_filter(values, (max(down // 2, 1), max(across // 2, 1)), mode="constant")
+        y, x = np.unravel_index(int(near.argmax()), near.shape)
+        if not near[y, x] > least:
+            break
+        left, top = (min(max(int(at) - side // 2, 0), most - side)
+                     for at, side, most in zip((x, y), (across, down), fine.picture, strict=True))  # fmt: skip
+        part = values[top : top + down, left : left + across]
+        rows, columns = (np.flatnonzero((part >= least).any(axis)) for axis in (1, 0))
+        box = (left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1)
+        x0, y0, x1, y1 = (scale * box).tolist()
+        found.append(((x0, y0, x1, y1), float(part.mean())))
+        part[:] = 0
     return found
 
 
