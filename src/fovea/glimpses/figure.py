@@ -41,7 +41,6 @@ def draw(answer: "ZoomAnswer") -> Image.Image:
 def view(answer: "ZoomAnswer", words: str) -> View:
     """The same for a page: the picture, and each thing read of it as it was read."""
     read = (*([answer.overview] if answer.overview else []), *answer.glimpses)
-
     windows = [(glimpse.visible, glimpse.pixels) for glimpse in read]
     panels = windows_of(answer.shown, windows, list(map(_about, read, answer.after)))
     parts = [
@@ -75,18 +74,13 @@ def _costs(answer: "ZoomAnswer") -> tuple[tuple[str, ...], ...]:
         if cost.tiles is None
         else (cost.pixels_read, "decoded")
     )
-    rows = [
-        (f"pixels {how}".strip(), f"{pixels:,} ({100 * pixels / cost.pixels:.3g} %)", f"{cost.pixels:,}"),
-        ("tiles", f"{cost.tiles or 0:,}", ""),
-        ("bytes", f"{cost.bytes_read or 0:,}", f"{cost.bytes or 0:,}"),
-        ("multiplications", _short(cost.macs), _all_macs(answer)),
-        ("milliseconds", f"{answer.ms or 0:,.0f}", ""),
-        ("stopped", answer.why, ""),
-        ("note", answer.note, ""),
-    ]
-    told = cost.tiles is not None, cost.bytes_read is not None, True, answer.ms is not None
-    known = True, *told, bool(answer.why), bool(answer.note)
-    return ("", "read", "reading all"), *(row for row, there in zip(rows, known, strict=True) if there)
+    part = f"{pixels:,} ({100 * pixels / cost.pixels:.3g} %)"
+    rows = [("", "read", "reading all"), (f"pixels {how}".strip(), part, f"{cost.pixels:,}")]
+    rows += [("tiles", f"{cost.tiles:,}", "")] if cost.tiles is not None else []
+    rows += [("bytes", f"{cost.bytes_read:,}", f"{cost.bytes:,}")] if cost.bytes_read is not None else []
+    rows += [("multiplications", _short(cost.macs), _all_macs(answer))]
+    rows += [("milliseconds", f"{answer.ms:,.0f}", "")] if answer.ms is not None else []
+    return *rows, *((name, words, "") for name, words in (("stopped", answer.why), ("note", answer.note)) if words)
 
 
 def _all_macs(answer: "ZoomAnswer") -> str:
