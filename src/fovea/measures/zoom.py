@@ -392,7 +392,7 @@ def _calibration(panel: Axes, found: Figures) -> None:
         panel.plot([row["certainty"] for row in points], [row["right"] for row in points], **look, label=label)
     panel.set(title="after each thing read", xlabel="certainty", ylabel="share of answers that are right", xlim=(0, 1))
     panel.grid(alpha=0.3)
-    panel.legend(fontsize="x-small", loc="upper left")
+    panel.legend(fontsize="x-small", loc="lower right")
 
 
 def drawn(rows: Rows) -> Rows:
@@ -416,4 +416,7 @@ def _line(panel: Axes, rows: Rows, look: Mapping[str, Any]) -> None:
     )  # fmt: skip
     mark = {"textcoords": "offset points", "color": look["color"], "fontweight": "bold"}
     for row, place in zip(rows, zip(x, y, strict=True), strict=True) if reads else ():
-        panel.annotate(f"{row['until']:g}" if sure else str(row["glimpses"]), place, (6, -12 if sure else 6), **mark)
+        if sure:
+            panel.annotate(f"{row['until']:g}", place, (-4, 16), rotation=90, fontsize="x-small", **mark)
+        else:
+            panel.annotate(str(row["glimpses"]), place, (6, 6), **mark)

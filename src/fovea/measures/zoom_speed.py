@@ -19,7 +19,7 @@ from fovea.measures.timing import seconds
 from fovea.networks import Network, answered, as_found, macs, parameters, peak_mb
 from fovea.results import Step
 
-FEW = 4  # glimpses that are timed together
+FEW, ZOOMS = 4, 20  # glimpses that are timed together, zooms with a budget in each round
 
 
 @measure(
@@ -41,18 +41,18 @@ def bench_zoom(
     classes: int = 62,
     rounds: int = 5,
     budget_ms: float | None = None,
-    count: int = 100,
 ) -> Figures:
     """One row per size of batch. Both networks take the same pictures, `size` x `size`.
 
     In every round each is timed once, `against` before and after, so that a machine busy with something else is so for
-    both. With `budget_ms` there is a single row instead: how many of `count` zooms into files ended in time.
+    both. With `budget_ms` there is a single row instead: how many of 20 zooms into a file per
+    round ended in time.
     """
     if not batches:
         raise BadChoice("name one size of batch or several; got none")
     network, full = (run.load(net, classes) for net in (*run.given.nets, against))
     if budget_ms is not None:
-        return _within(network, budget_ms, size, count, run)
+        return _within(network, budget_ms, size, ZOOMS * rounds, run)
     if not network.can("glimpses"):
         raise BadChoice(f"{network.name or 'the network'} does not zoom; name one that reads glimpses, as tnet-b0")
     rows: list[dict[str, Any]] = []
