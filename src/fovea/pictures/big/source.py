@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -134,13 +135,22 @@ def _rchar(accounts: bytes) -> int:
     return int(accounts.split()[1])
 
 
-def as_eight_bits(values: NDArray[np.generic], extra: tuple[int, ...] = (2,)) -> Pixels:
-    """Gray or RGB of 8 bits out of h,w,bands, as every picture is decoded: 16 bits over 257, alpha on white. `extra` is
-    TIFF's: 0 no alpha, 1 alpha that the colors are multiplied by already, 2 alpha."""
+@lru_cache
+def _sixteen_to_eight() -> NDArray[np.uint8]:
+    return np.rint(np.arange(65536) / 257).astype(np.uint8)
+
+
+def scaled(values: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Of 8 bits: 16 bits over 257."""
     if values.dtype.itemsize == 2:
-        values = np.rint(np.arange(65536) / 257).astype(np.uint8)[values]
-    eight = values.astype(np.uint8, copy=False)
-    bands = eight.shape[2]
+        values = _sixteen_to_eight()[values]
+    return values.astype(np.uint8, copy=False)
+
+
+def as_eight_bits(values: NDArray[np.generic], extra: tuple[int, ...] = (2,)) -> Pixels:
+    """Gray or RGB of 8 bits out of h,w,bands, as every picture is decoded: alpha on white. `extra` is TIFF's: 0 no
+    alpha, 1 alpha that the colors are multiplied by already, 2 alpha."""
+    eight, bands = scaled(values), values.shape[2]
     color = eight[..., :3] if bands >= 3 else eight[..., 0]
     alpha = extra[-1] if extra else 2
     if bands in (1, 3) or alpha == 0:

@@ -14,7 +14,7 @@ from PIL import Image
 from fovea.basics import BadPicture
 from fovea.pictures.big.directories import MASK, REDUCED, Directory, Tag, directories
 from fovea.pictures.big.raster import georeference
-from fovea.pictures.big.source import MAX_TILE, CountedFile, Georeference, Level, Pixels, advice, as_eight_bits
+from fovea.pictures.big.source import MAX_TILE, CountedFile, Georeference, Level, Pixels, advice, as_eight_bits, scaled
 
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
 RAW, JPEG, J2K_YCBCR, WEBP = 1, 7, 33003, (34927, 50001)
@@ -89,9 +89,10 @@ def _refuse(directory: Directory) -> None:
         remedy = f"choose some, as gdal_translate -b 1 -b 2 -b 3 {path.name} out.tif"
     elif channels and int(channels[1]) > bands:
         reason = f"holds {channels[1]} channels as pictures of their own: gray and RGB can be read"
+        remedy = "export what matters of them as gray or RGB"
     elif bits not in ({8}, {16}) or get(Tag.SAMPLE_FORMAT, 1) != 1:
         reason = f"has values of {max(bits)} bits: whole numbers of 8 or 16 bits, from 0 on, can be read"
-        remedy = f"scale them, as gdal_translate -ot Byte -scale {path.name} out.tif"
+        remedy = remedy if bits == {1} else f"scale them, as gdal_translate -ot Byte -scale {path.name} out.tif"
     elif photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, CMYK, YCBCR) or (photometric == CMYK and bands != 4):
         reason = f"has colors of a kind that cannot be read (TIFF's photometric interpretation {photometric})"
     elif photometric == YCBCR and compression not in PICTURES:
@@ -157,8 +158,7 @@ class _Stored:
             parts = [self._segment(index + plane * self.plane, shape)[:height, :width] for plane in planes]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts, -1)
         if self.photometric == CMYK:
-            eight = np.ascontiguousarray(as_eight_bits(values, ()) if bands == 3 else values, np.uint8)
-            return np.asarray(Image.frombytes("CMYK", (width, height), eight.tobytes()).convert("RGB"))
+            return np.asarray(Image.frombytes("CMYK", (width, height), scaled(values).tobytes()).convert("RGB"))
         if self.photometric == WHITE_IS_ZERO:
             values = np.concatenate([np.iinfo(self.type).max - values[..., :1], values[..., 1:]], -1)
         return as_eight_bits(values, self.extra)
