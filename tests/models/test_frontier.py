@@ -14,7 +14,7 @@ SURE, EVEN = (0.7, 0.1, 0.1, 0.1), (0.25, 0.25, 0.25, 0.25)
 
 
 def frontier(levels: int = 3, steps: list[tuple[int, int]] | None = None, grid: Grid = QUARTERS) -> Frontier:
-    return Frontier(Pixels(torch.zeros(1, 1, 16, 16)), grid, levels, steps)
+    return Frontier(Pixels(torch.zeros(1, 1, 16, 16)), grid, levels, 3, 4, steps)
 
 
 def read(frontier: Frontier, *shares: tuple[float, ...]) -> None:
@@ -66,6 +66,14 @@ def test_nothing_is_read_twice_and_everything_at_last() -> None:
     found = places(walk)
     assert len(found) == len(set(found)) == 1 + 9 + 49  # 7 x 7 places of level 2, where 81 were pointed at
     assert walk.pending is None
+
+
+def test_below_the_levels_of_training_only_where_there_is_more_detail() -> None:
+    """Read at 4 x 4, windows of 16 and 8 pixels have more, and those of 4 pixels, the third level's, have not."""
+    walk = frontier(levels=5)
+    while walk.next is not None:
+        read(walk, EVEN)
+    assert [sum(region.level == level for region in walk.read) for level in range(5)] == [1, 4, 16, 0, 0]
 
 
 def test_the_papers_plan_goes_level_by_level() -> None:

@@ -36,12 +36,15 @@ class Frontier:
     beforehand (the paper's plan); without, it is the most promising region of any level that was not read yet.
 
     A region promises the product of the probabilities on the path to it, each beside that of a cell if all were alike:
-    a probability above average makes going deeper worth more than going aside.
+    a probability above average makes going deeper worth more than going aside. Below the levels that the network was
+    `trained` for, what has no more detail than was read of it, at `side` x `side`, is not gone into.
     """
 
     scene: Scene
     grid: "Grid"
     levels: int
+    trained: int
+    side: int
     steps: Sequence[tuple[int, int]] | None = None
     read: list[Region] = field(default_factory=list)
     each: list[Tensor] = field(default_factory=list)  # 1,classes: what each says alone
@@ -75,7 +78,8 @@ class Frontier:
         self.read.append(region)
         self.each.append(each)
         self.scores += [] if score is None else [score]
-        cells = [] if probability is None else probability.tolist()
+        deeper = self.steps is not None or region.level + 1 < self.trained or max(region.extent) > self.side
+        cells = probability.tolist() if probability is not None and deeper else []
         regions = [self._region(region, cell, share) for cell, share in enumerate(cells)]
         self.inside.append(sorted(regions, key=lambda inner: -inner.log_probability))
         for inner in self.inside[-1] if self.steps is None else ():

@@ -361,7 +361,7 @@ class TNet(nn.Module):
     def descend(self, scene: Scene, route: Route) -> Frontier:
         grid, levels = self.location.grid, route.levels or self.levels
         steps = planned(route.glimpses or 0, levels, grid.n**2) if route.order == "levels" else None
-        return Frontier(scene, grid, levels, steps)
+        return Frontier(scene, grid, levels, self.levels, int(self.extractor.base), steps)  # type: ignore[arg-type]
 
     def advance(self, descents: Sequence[Frontier]) -> None:
         """Those at one level together: a level has its own statistics."""
