@@ -39,7 +39,6 @@ def written(path, driver, values, **options):
         ("GTiff", "a.tif", 4, 8, {**TILED, "compress": "JPEG"}),
         ("JP2OpenJPEG", "a.jp2", 3, 8, {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 256, "BLOCKYSIZE": 256}),
         ("HFA", "a.img", 3, 8, {}),
-        ("PCIDSK", "a.pix", 1, 8, {}),
     ],
 )
 def test_georasters(tmp_path, drawing, agree, driver, name, bands, bits, options):

@@ -12,9 +12,10 @@ from fovea.pictures.big.source import MAX_TILE, CountedFile, Georeference, Level
 
 # by the file's first bytes: formats of one file, which name no others and nothing in a network
 DRIVERS = {b"\0\0\0\x0cjP  ": "JP2OpenJPEG", b"\xff\x4f\xff\x51": "JP2OpenJPEG", b"EHFA_HEADER_TAG": "HFA",
-           b"PCIDSK  ": "PCIDSK", b"NITF0": "NITF"}  # fmt: skip
+           b"NITF0": "NITF"}  # fmt: skip
 STRIP = 1 << 20  # pixels of a part of a level whose blocks are single rows
-SETTINGS = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO", "GDAL_NUM_THREADS": "1"}
+SETTINGS = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO", "GDAL_NUM_THREADS": "1",
+            "CPL_VSIL_CURL_ALLOWED_FILENAME": "none"}  # fmt: skip
 
 
 def driver_of(head: bytes) -> str | None:
