@@ -9,13 +9,11 @@ from scipy import stats
 RESAMPLES, AT_ONCE = 10_000, 500  # of the pictures; so many are drawn at a time where pictures are no hits or misses
 
 
-def interval(
-    hits: NDArray[np.bool_], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float]:
+def interval(hits: NDArray[np.bool_], resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
     """The percentile interval of the share of hits, over resamples of the pictures with replacement."""
     # a resample of N hits and misses has a binomial number of hits, so that is drawn, N pictures in one number
     drawn = np.random.default_rng(seed).binomial(len(hits), hits.mean(), resamples) / len(hits)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(drawn, [0.025, 0.975])
     return float(low), float(high)
 
 

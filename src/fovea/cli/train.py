@@ -81,10 +81,8 @@ def _by_folder(asked: Asked) -> "tuple[Recipe, str, Path]":
         raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
     counts = [sum(part.values()) for part in parts.counts()]
     classes = len({sample.label for sample in parts.whole.samples})
-    say.print(
-        f"{asked.data}: {sum(counts)} pictures of {classes} classes: {counts[0]} to train, {counts[1]} for validation, "
-        f"{counts[2]} to test"
-    )
+    told = f"{counts[0]} to train, {counts[1]} for validation, {counts[2]} to test"
+    say.print(f"{asked.data}: {sum(counts)} pictures of {classes} classes: {told}")
     goes_on = asked.resume and written.is_file()
     if not goes_on:
         with bar(f"loading {asked.one('net')}"):

@@ -19,14 +19,8 @@ from fovea.data.samples import Below, Box, DataSet, Sample, Unreadable
 from fovea.data.xmlboxes import XmlBoxes, read_marked
 
 PICTURES = ("Data/CLS-LOC/{}", "{}", "ILSVRC2012_img_{}")
-BOXES = (
-    "Annotations/CLS-LOC/{}",
-    "Annotations/{}",
-    "bbox/{}",
-    "ILSVRC2012_bbox_{}",
-    "ILSVRC2012_bbox_{}_v3/{}",
-    "ILSVRC2012_bbox_{}_v2",
-)
+PACKED = "ILSVRC2012_bbox_{}"  # as the archives of boxes are called
+BOXES = ("Annotations/CLS-LOC/{}", "Annotations/{}", "bbox/{}", PACKED, f"{PACKED}_v3/{{}}", f"{PACKED}_v2")
 DEVKITS = ("ILSVRC2012_devkit_t12/data", "devkit/data")
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 
@@ -36,9 +30,8 @@ def is_imagenet(folder: Path) -> bool:
     if any((folder / place).is_dir() for place in ("Data/CLS-LOC", *DEVKITS)):
         return True
     flat = os.listdir(folder / "val") if (folder / "val").is_dir() else ()
-    return any(name.startswith("ILSVRC2012_val_") for name in flat) or any(
-        len(_wnids(folder / part)) >= 1000 for part in ("train", "val")
-    )
+    whole = any(len(_wnids(folder / part)) >= 1000 for part in ("train", "val"))
+    return whole or any(name.startswith("ILSVRC2012_val_") for name in flat)
 
 
 @layout(

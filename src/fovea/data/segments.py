@@ -58,11 +58,8 @@ def make_segments(
             f"the shortest of {few}: two stretches are needed, and {2 * EVERY * frames} frames in each for test clips "
             f"of {frames}; take other seconds=, or fewer frames="
         )
-    drawn = (
-        _drawn(stretches, frames, count, seed)
-        if part == "train"
-        else [(label, rows) for label, own in enumerate(stretches) for rows in _spread(own, frames)]
-    )
+    drawn = [(label, rows) for label, own in enumerate(stretches) for rows in _spread(own, frames)]
+    drawn = _drawn(stretches, frames, count, seed) if part == "train" else drawn
     shots = ((label, tuple(VideoFrame(video, row) for row in rows)) for label, rows in drawn)
     samples = tuple(Shot(f"{part}/{i:06}", *shot) for i, shot in enumerate(shots))
     labels = tuple(f"{i * seconds:g} s to {(i + 1) * seconds:g} s" for i in range(len(stretches)))

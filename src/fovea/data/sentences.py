@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +39,9 @@ class Sentences:
     def part(self, split: str) -> "Sentences":
         """The sentences of one split."""
         splits_asked(self.name, split, tuple(dict.fromkeys(self.split)))
-        return self._picked([i for i, part in enumerate(self.split) if part == split])
+        kept = [part == split for part in self.split]
+        fields = (self.texts, self.tokens, self.labels, self.split)
+        return Sentences(self.name, *(tuple(compress(field, kept)) for field in fields))  # type: ignore[arg-type]
 
     def vocabulary(self, least: int = 1) -> tuple[str, ...]:
         """The words that occur at least so often, the most frequent first, then by the alphabet."""
@@ -48,12 +50,6 @@ class Sentences:
 
     def longest(self) -> int:
         return max(map(len, self.tokens), default=0)
-
-    def _picked(self, kept: Sequence[int]) -> "Sentences":
-        texts, tokens, labels, split = (
-            tuple(field[i] for i in kept) for field in (self.texts, self.tokens, self.labels, self.split)
-        )
-        return Sentences(self.name, texts, tokens, labels, split, self.classes)  # type: ignore[arg-type]
 
 
 def tokenize(text: str) -> tuple[str, ...]:

@@ -45,10 +45,8 @@ class Read:
             named = ", ".join(shown(word) for word in list(self.unknown)[:SHOWN])
             more = f" and {len(self.unknown) - SHOWN} more" if len(self.unknown) > SHOWN else ""
             if sum(self.unknown.values()) == len(self.tokens):
-                said.append(
-                    f"none of the words is known ({named}{more}), so the answer says nothing about this text: "
-                    "the network reads the language it was trained on"
-                )
+                nothing = "so the answer says nothing about this text: the network reads the language it was trained on"
+                said.append(f"none of the words is known ({named}{more}), {nothing}")
             else:
                 said.append(f"unknown words: {named}{more}")
         return "; ".join(said)

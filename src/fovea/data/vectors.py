@@ -15,8 +15,8 @@ from fovea.data.places import at_home, find, unzipped
 
 PADDING, UNKNOWN = 0, 1  # the first two rows
 SPREAD = 0.25  # of the random vectors, uniform on both sides of 0 (Kim 2014)
-USUAL = ("vectors.txt.gz", "vectors.txt", "vectors.bin.gz", "vectors.bin", "GoogleNews-vectors-negative300.bin.gz",
-         "GoogleNews-vectors-negative300.bin")  # fmt: skip
+NAMES = ("vectors.txt", "vectors.bin", "GoogleNews-vectors-negative300.bin")
+USUAL = tuple(name + end for name in NAMES for end in (".gz", ""))
 Missing = Literal["random", "unknown"]
 CHUNK = 1 << 20
 WIDEST, LONGEST = 100_000, 1 << 23  # numbers of a vector, and bytes of a line

@@ -54,10 +54,8 @@ class Confusion:
         times = Counter(zip(self.true[wrong].tolist(), self.taken[wrong].tolist(), strict=True))
         of = Counter(self.true.tolist())
         order = sorted(times.items(), key=lambda one: (-one[1], -one[1] / of[one[0][0]], one[0]))
-        return [
-            {"class": self.names[own], "taken_for": self.names[other], "times": n, "of": of[own]}
-            for (own, other), n in order[:most]
-        ]
+        named = ((self.names[own], self.names[other], n, of[own]) for (own, other), n in order[:most])
+        return [dict(zip(("class", "taken_for", "times", "of"), row, strict=True)) for row in named]
 
     def table(self) -> dict[str, Any]:
         """The whole matrix as JSON has it."""
@@ -117,14 +115,7 @@ def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
         lost += int((~output.isfinite()).any(1).sum())
     width, true, taken = tally.classes["top"], tally["true"], tally["taken"]
     low, high = interval(tally["top"] < 1, resamples=RESAMPLES, seed=seed)
-    row = {
-        "net": network.name or "network",
-        "data": run.data.name,
-        "images": len(true),
-        **tally.top("top"),
-        "low": low,
-        "high": high,
-    }
+    row = {**run.about(len(true)), **tally.top("top"), "low": low, "high": high}
     settings = {
         "labels": f"matched by {matching.how}",
         "outputs": width,
@@ -150,10 +141,8 @@ def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
 def _notes(confusion: Confusion, settings: Mapping[str, Any]) -> list[str]:
     shares = sorted((row["top1"], row["class"]) for row in confusion.per_class())
     (worst, hard), (best, easy) = shares[0], shares[-1]
-    return [
-        f"by class: from {worst:.3f} ({hard}) to {best:.3f} ({easy})",
-        f"{settings['classes']} classes, {settings['outputs']} outputs, {settings['labels']}",
-    ]
+    told = f"{settings['classes']} classes, {settings['outputs']} outputs, {settings['labels']}"
+    return [f"by class: from {worst:.3f} ({hard}) to {best:.3f} ({easy})", told]
 
 
 def draw(found: Figures) -> Figure:

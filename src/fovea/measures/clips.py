@@ -70,11 +70,9 @@ def clips(
     chance = float(np.mean(chances)) if chances else None
     means = {name: float(np.mean(found)) if found else None for name, found in hits.items()}
     rows = [{**about, "method": name, "in_box": mean, "chance": chance} for name, mean in means.items()]
-    by_frame = [
-        {"method": name, "frame": frame, "in_box": share}
-        for name, found in hits.items()
-        for frame, share in enumerate(np.mean(found, axis=0).tolist() if found else [])
-    ]
+    shares = {name: np.mean(found, axis=0).tolist() for name, found in hits.items() if found}  # T each
+    told = [(name, frame, share) for name, own in shares.items() for frame, share in enumerate(own)]
+    by_frame = [dict(zip(("method", "frame", "in_box"), row, strict=True)) for row in told]
     settings = {
         "data": data.name,
         "distance": distance_of(True),

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from fovea import networks
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, Progress, quiet
 from fovea.measures import Figures, Run, measure
 from fovea.measures.figures import giga
-from fovea.measures.runner import Progress, quiet
 from fovea.measures.timing import seconds
 from fovea.networks import Network, answered, as_found, input_shape, macs, model, parameters
 from fovea.patches import Anchored
@@ -31,6 +30,7 @@ class Told:
     macs: Mapping[int | None, float] = field(default_factory=dict)  # by the number of locations
 
 
+Spent = dict[str, float]  # figures by their keys
 WARM_UP = 3  # forwards before those that are timed
 PAPERS = {
     "bagnet77": (Told("TNet, Table 1", 1000, 20.55e6, {None: 18.42e9}),),
@@ -70,7 +70,10 @@ def cost(
     """One row per reading of the network's name, and per number of `glimpses` where a network reads glimpses. For
     pictures of `size` x `size`, or of the size that the network takes. `picture` is a file whose pixels and bytes are
     told beside those of the network's input. `option`: key=value, for whoever builds the network."""
-    in_file = {} if picture is None else of_file(picture)
+    in_file = {}
+    if picture is not None:
+        image = read(picture)
+        in_file = {"picture_pixels": image.width * image.height, "picture_bytes": picture.stat().st_size}
     rows, tables = [], {}
     for options in [options_of(option)] if option else readings(run.net):
         network = run.load(run.net, classes, options)
@@ -80,9 +83,9 @@ def cost(
             row |= {key: value for key, value in options.items() if key not in row}
             rows.append(row)
             built = "".join(f", {key}={value}" for key, value in options.items())
-            read = "" if count is None else f", {count} glimpses"
+            looked = "" if count is None else f", {count} glimpses"
             where = f"on {network.device.type}, {torch.get_num_threads()} thread(s)"
-            tables[f"{row['net']}{built} at {row['size']}{read}, batch {batch}, {where}"] = readable(row)
+            tables[f"{row['net']}{built} at {row['size']}{looked}, batch {batch}, {where}"] = readable(row)
     settings = {
         "device": network.device.type,
         "threads": torch.get_num_threads(),
@@ -122,9 +125,7 @@ def noise(network: Network, shape: Sequence[int], batch: int) -> Tensor:
     return torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(network.device, network.dtype)
 
 
-def spent(
-    network: Network, pixels: Tensor, glimpses: int | None, rounds: int, progress: Progress = quiet
-) -> dict[str, float]:
+def spent(network: Network, pixels: Tensor, glimpses: int | None, rounds: int, progress: Progress = quiet) -> Spent:
     """Time and memory of a batch, or of so many glimpses of its pictures."""
 
     def forward() -> Any:
@@ -171,12 +172,6 @@ def seen_by_cells(network: Network, size: tuple[int, int]) -> dict[str, str]:
         "grids": "/".join(" x ".join(map(str, one.grid)) for one in found),
         "patches": "cells see their own patch" if module.proven else "cells see the whole picture",
     }
-
-
-def of_file(path: Path) -> dict[str, int]:
-    """What decoding a picture's file reads."""
-    image = read(path)
-    return {"picture_pixels": image.width * image.height, "picture_bytes": path.stat().st_size}
 
 
 def readable(row: Mapping[str, Any]) -> list[dict[str, str]]:

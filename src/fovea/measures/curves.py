@@ -17,6 +17,7 @@ from torchvision.transforms.functional import gaussian_blur
 from fovea.basics import BadChoice, nearest
 from fovea.networks import Network, as_found, normalization_of, rank_of
 
+Pair = tuple[Tensor, Tensor]
 BLUR = 10 / 224  # σ as a share of the shorter side; RISE's own leaves so much to see that insertion begins at 0.3
 FILLS = {
     "black": "pixel value 0",
@@ -38,13 +39,10 @@ class Kind:
 
 
 KINDS = {
-    one.name: one
-    for one in (
-        Kind("insertion", True, "blur", "probability"),
-        Kind("deletion", False, "mean", "probability"),
-        Kind("coverage", True, "black", "accuracy"),
-        Kind("masking", False, "black", "accuracy"),
-    )
+    "insertion": Kind("insertion", True, "blur", "probability"),
+    "deletion": Kind("deletion", False, "mean", "probability"),
+    "coverage": Kind("coverage", True, "black", "accuracy"),
+    "masking": Kind("masking", False, "black", "accuracy"),
 }
 
 
@@ -105,16 +103,11 @@ def curve(
         share = output.float().softmax(1).gather(1, classes[own].to(output.device).unsqueeze(1))
         probabilities.append(share.squeeze(1).cpu().double().numpy())
         right.append(rank_of(output, labels[own]) < 1)
-    return Curve(
-        masks.sum((2, 3)).cpu().numpy() / (height * width),
-        np.concatenate(probabilities).reshape(count, steps),
-        np.concatenate(right).reshape(count, steps),
-    )
+    told = (np.concatenate(each).reshape(count, steps) for each in (probabilities, right))
+    return Curve(masks.sum((2, 3)).cpu().numpy() / (height * width), *told)
 
 
-def under_masks(
-    network: Network, tensors: Tensor, masks: Tensor, fill: Tensor, batch: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def under_masks(network: Network, tensors: Tensor, masks: Tensor, fill: Tensor, batch: int) -> Iterator[Pair]:
     """The outputs for every picture under every mask (N,S,H,W), a batch at a time, with which picture each is of."""
     (count, steps), fill = masks.shape[:2], fill.to(tensors).expand_as(tensors)
     flat = masks.flatten(0, 1).unsqueeze(1)  # N*S,1,H,W
@@ -144,11 +137,8 @@ def best(places: Tensor, shares: NDArray[np.float64]) -> Tensor:
 
 def joined(curves: list[Curve], axis: int) -> Curve:
     """Curves of more pictures (axis 0), or of more masks (axis 1), as one."""
-    return Curve(
-        np.concatenate([one.shown for one in curves], axis),
-        np.concatenate([one.probability for one in curves], axis),
-        np.concatenate([one.right for one in curves], axis),
-    )
+    columns = ([getattr(one, name) for one in curves] for name in ("shown", "probability", "right"))
+    return Curve(*(np.concatenate(column, axis) for column in columns))
 
 
 def area_under(values: NDArray[np.floating], at: NDArray[np.float64]) -> float:

@@ -161,19 +161,12 @@ def draw(found: Figures) -> Figure:
         rows = [row for row in found.rows if row["method"] == way]
         at = [nets.index(row["net"]) + (place - (place > 2) - (bars_each - 1) / 2) * width for row in rows]
         bars = panel.bar(at, [row[key] for row in rows], width, label=way, **hatched(place))
-        panel.bar_label(
-            bars,
-            [f"{row[key]:.2g}" if row[key] < 10 else f"{row[key]:.0f}" for row in rows],
-            fontsize="x-small",
-            padding=1,
-        )
+        words = [f"{row[key]:.2g}" if row[key] < 10 else f"{row[key]:.0f}" for row in rows]
+        panel.bar_label(bars, words, fontsize="x-small", padding=1)
     counts = {row["net"]: row["iterations"] for row in found.rows if row["iterations"] is not None}
     panel.set_xticks(range(len(nets)), [f"{family(net)}\nstops after {counts[net]}" for net in nets])
-    panel.set(
-        yscale="log",
-        ylabel=f"seconds a picture, {HUNDRED} iterations",
-        title=f"L2-CAF (Eq. 1) and Grad-CAM, {where(found)}",
-    )
+    panel.set(yscale="log", ylabel=f"seconds a picture, {HUNDRED} iterations")
+    panel.set_title(f"L2-CAF (Eq. 1) and Grad-CAM, {where(found)}")
     panel.margins(y=0.12)
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)

@@ -55,7 +55,7 @@ def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, se
     for samples, (given,) in run.inputs(batch):
         _add(tally, streams, method, given, matching.of(samples))
     images, patches = tally[method[0]].shape[:2]
-    about = {"net": run.network.name or "network", "data": run.data.name, "images": images}
+    about = run.about(images)
     rows = [{**about, "method": one, **change_of(tally[one], seed)} for one in method]
     steps = [{**about, "method": one, **row} for one in method for row in _steps(tally, one, seed)]
     source = source_of(streams.module)
@@ -170,12 +170,8 @@ def draw(found: Figures) -> Figure:
         name = method if whole["attention"] is None else f"{method}: {whole['attention']} ({whole['change']:+.3f})"
         panel.plot(steps, area, label=name, **style(place))
     first = found.rows[0]
-    panel.set(
-        title=f"{first['net']} on {first['images']} pictures of {first['data']}",
-        xlabel="step",
-        ylabel="share of the patch above half of the maximum",
-        ylim=(0, None),
-    )
+    title, words = f"{first['net']} on {first['images']} pictures of {first['data']}", "above half of the maximum"
+    panel.set(title=title, xlabel="step", ylabel=f"share of the patch {words}", ylim=(0, None))
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(alpha=0.3)
     panel.legend(title="from the first step to the last; band: 95 % interval", fontsize="small")

@@ -178,7 +178,8 @@ def _rows(one: Pass, rounds: int, parts: bool) -> Iterator[dict[str, Any]]:
     count = len(os.listdir(one.folder))
     bare, together, peaks = [one.forwards(one.batch)], list[Spent](), list[float | None]()
     for _ in range(rounds):
-        _forget_peak()
+        if os.path.exists(peak := "/proc/self/clear_refs"):  # Linux counts the memory's peak anew from here on
+            Path(peak).write_text("5")
         together.append(one.spent(one.everything))
         peaks.append(_peak_mb())
         bare.append(one.forwards(one.batch))
@@ -212,11 +213,6 @@ def _rows(one: Pass, rounds: int, parts: bool) -> Iterator[dict[str, Any]]:
         x_processor=round(ratios["processor"], 3),
         peak_mb=max((peak for peak in peaks if peak is not None), default=None),
     )
-
-
-def _forget_peak() -> None:
-    """The peak of the process's memory is counted anew from here on, where Linux is asked."""
-    Path("/proc/self/clear_refs").write_text("5") if os.path.exists("/proc/self/clear_refs") else None
 
 
 def _peak_mb() -> float | None:

@@ -24,6 +24,7 @@ Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, w
 Drawn = tuple[NDArray[np.float64], NDArray[np.float64]]  # best IoUs by threshold: of the largest segment, of any
 CHUNK = 16  # jobs that are handed over at a time; fewer are not worth a process
 Key = TypeVar("Key", bound=Hashable)
+Pair = tuple[str, str]  # names of a network and of a method
 THRESHOLD = f"one for the whole set, the best of 0.01, 0.02, ... 0.99; {THRESHOLD_RULE}"
 
 
@@ -37,13 +38,11 @@ class Looker(Protocol):
     def keep(self, samples: Sequence[Sample], output: Tensor) -> None: ...
 
 
-def look(
-    run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int
-) -> dict[tuple[str, str], Localized]:
+def look(run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int) -> dict[Pair, Localized]:
     """How the boxes of every method's heatmaps agree with the true ones, by names of network and method; methods that
     do not apply are told in `run.refused`. Every picture is looked at by all networks, then its boxes are drawn: half
     of the progress each."""
-    maps: dict[tuple[str, str], list[Job]] = {}
+    maps: dict[Pair, list[Job]] = {}
     methods = [replace(method, optional=True) for method in methods]
     half = len(run.data)
     for samples, inputs in run.inputs(batch, [looker.network for looker in lookers.values()], parts=2):
@@ -52,9 +51,8 @@ def look(
             looker.keep(samples, output)
             run.refused |= {f"{method} of {name}": why for method, why in heatmaps.refused.items()}
             for method, heatmap in heatmaps.items():
-                maps.setdefault((name, method), []).extend(
-                    [(heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
-                )
+                own = maps.setdefault((name, method), [])
+                own += [(heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
     return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
 
 

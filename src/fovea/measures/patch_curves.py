@@ -28,6 +28,9 @@ OVERLAP, SHARE = 0.5, 1.0  # the paper's T at test time; every cell may be picke
 OURS, THEIRS = "anchornet", "l2caf"
 WAYS = ("coverage", "masking")
 Key = tuple[str, str]  # a method's name, a kind of curve
+Masks = dict[str, Tensor]  # N,S,H,W by method
+Numbers = Sequence[int]
+Random = np.random.Generator
 PANELS = {
     "coverage": ("only the best patches shown (higher is better)", "share of the picture shown"),
     "masking": ("the best patches masked (lower is better)", "share of the picture masked"),
@@ -79,10 +82,8 @@ def patch_curves(run: Run, *, numbers: Sequence[int] = (1, 2, 3, 5, 8, 12), batc
     }
     rows = list(_rows({"net": trial.names["full"], **trial.about}, whole, reached, wanted))
     summary = [{key: row[key] for key in ("method", "images", *WAYS)} for row in rows if "kind" not in row]
-    notes = (
-        "good patches: coverage high, masking low; random is the control",
-        f"mean accuracy: {settings['mean accuracy']}",
-    )
+    notes = ["good patches: coverage high, masking low; random is the control"]
+    notes.append(f"mean accuracy: {settings['mean accuracy']}")
     title = f"mean accuracy over shared areas, {trial.names['full']} on {run.data.name}"
     return run.figures(rows, settings, tables={title: summary}, notes=notes)
 
@@ -99,9 +100,7 @@ def _rows(about: Row, whole: dict[Key, Curve], reached: dict[str, float], wanted
             yield {**about, "method": method, "images": len(points.right), "kind": way, **told}
 
 
-def _patches(
-    part: Part, full: Network, tensors: Tensor, side: int, wanted: Sequence[int], generator: np.random.Generator
-) -> dict[str, Tensor]:
+def _patches(part: Part, full: Network, tensors: Tensor, side: int, wanted: Numbers, generator: Random) -> Masks:
     """The masks of every method's best patches: N,S,H,W, true where the best of each wanted number lie."""
     seen = part.seen
     cells = max(len(scale.boxes) for scale in seen.scales)
@@ -146,9 +145,7 @@ def covered(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     return masks
 
 
-def _curves(
-    full: Network, tensors: Tensor, labels: Tensor, found: dict[str, Tensor], batch: int
-) -> Iterator[tuple[Key, Curve]]:
+def _curves(full: Network, tensors: Tensor, labels: Tensor, found: Masks, batch: int) -> Iterator[tuple[Key, Curve]]:
     """Both ends of the curves are the same for every method."""
     empty = torch.zeros(len(tensors), 1, *tensors.shape[2:], dtype=torch.bool)
     nothing, everything = (curve(full, tensors, labels, one, batch=batch) for one in (empty, ~empty))
@@ -176,8 +173,6 @@ def _mean_accuracy(areas: NDArray[np.float64], found: Curve, upto: float) -> flo
 
 def draw(found: Figures) -> Figure:
     """Accuracy against the area that patches cover, and that they mask."""
-    panels = {
-        kind: ("accuracy", {"title": title, "xlabel": label, "ylabel": "top-1 accuracy", "ylim": (0, 1)})
-        for kind, (title, label) in PANELS.items()
-    }
+    same = {"ylabel": "top-1 accuracy", "ylim": (0, 1)}
+    panels = {kind: ("accuracy", {"title": title, "xlabel": x, **same}) for kind, (title, x) in PANELS.items()}
     return curves(found, panels, "mean accuracy over shared areas", 4.6, dense=False)

@@ -13,7 +13,6 @@ from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, mean, measure
 from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
-from fovea.networks import Network
 from fovea.patches import PatchBatch, Scale, Settings, for_test, pick
 
 Grid = Sequence[tuple[float, float]]  # shares P and overlaps T
@@ -62,11 +61,10 @@ def patch_sensitivity(
 
 def _add(trial: Trial, part: Part, scale: Scale, given: Tensor, most: int, grid: Grid) -> None:
     """What the classifier says of the patches of the given pictures (n) at one scale, by every setting of the grid."""
-    picks = [
-        pick(scale.values[given], scale.boxes, Settings(most, overlap, share)).cells.cpu() for share, overlap in grid
-    ]  # n,K each
+    each = [Settings(most, overlap, share) for share, overlap in grid]
+    picks = [pick(scale.values[given], scale.boxes, one).cells.cpu() for one in each]  # n,K each
     places, labels = given.cpu(), trial.labels("net", part)
-    sums = _sums(trial.localizer, trial.nets["net"], part.tensors["localizer"], scale, places, picks)
+    sums = _sums(trial, part.tensors["localizer"], scale, places, picks)
     for key, cells, output in zip(grid, picks, sums, strict=True):
         trial.tally.answers((scale.side, *key), output, labels[places])
         trial.tally.put(("count", scale.side, *key), (cells >= 0).sum(1))
@@ -101,9 +99,7 @@ def _by_share(rows: Rows) -> list[Row]:
     return list(lines.values())
 
 
-def _sums(
-    localizer: Network, classifier: Network, tensors: Tensor, scale: Scale, given: Tensor, picks: Sequence[Tensor]
-) -> list[Tensor]:
+def _sums(trial: Trial, tensors: Tensor, scale: Scale, given: Tensor, picks: Sequence[Tensor]) -> list[Tensor]:
     """What the patches of each setting's picks (cells n,K, -1 for none) say together, every patch classified once."""
     cells = len(scale.boxes)
     picked = torch.zeros(len(given), cells + 1, dtype=torch.bool)
@@ -111,7 +107,7 @@ def _sums(
         picked.scatter_(1, torch.where(one >= 0, one, cells), True)
     row, cell = picked[:, :cells].nonzero(as_tuple=True)  # M each
     squares = PatchBatch(scale.side, given[row], scale.boxes.cpu()[cell]).cut(tensors)
-    answers = alone(localizer, classifier, squares).cpu()  # M,classes
+    answers = alone(trial.localizer, trial.nets["net"], squares).cpu()  # M,classes
     place = torch.zeros(len(given), cells, dtype=torch.long)
     place[row, cell] = torch.arange(len(row))
     found = []
@@ -128,10 +124,8 @@ def draw(found: Figures) -> Figure:
     first = found.rows[0]
     figure = sheet(4.4 * len(scales), 7.6, f"{first['net']} on patches by {first['localizer']}, {first['data']}")
     panels = figure.subplots(2, len(scales), squeeze=False)
-    wanted = (
-        ("top1", "top-1 accuracy", "viridis"),
-        ("macs_ratio", "multiplications, × the whole picture's", "cividis"),
-    )
+    costs = ("macs_ratio", "multiplications, × the whole picture's", "cividis")
+    wanted = (("top1", "top-1 accuracy", "viridis"), costs)
     for line, (key, title, colors) in zip(panels, wanted, strict=True):
         for panel, scale in zip(line, scales, strict=True):
             rows = [row for row in found.rows if row["scale"] == scale]

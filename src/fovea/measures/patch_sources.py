@@ -75,14 +75,8 @@ def figures_of(patches: Patches, sample: Sample, image: Image.Image) -> tuple[fl
     """Of one picture: patches, is the first one's center in a box, of which share of all, chance, area, IoU."""
     inside, size = centers_inside(patches, sample.boxes), image.width * image.height
     true = union([whole_pixels(box, image.size) for box in sample.boxes])
-    return (
-        len(patches.boxes),
-        float(inside[0]),
-        float(inside.mean()),
-        true / size,
-        float(area(patches.boxes).mean()) / size,
-        best_iou(patches.boxes[:1], sample.boxes),
-    )
+    large, fits = float(area(patches.boxes).mean()) / size, best_iou(patches.boxes[:1], sample.boxes)
+    return len(patches.boxes), float(inside[0]), float(inside.mean()), true / size, large, fits
 
 
 def centers_inside(patches: Patches, boxes: Sequence[Box]) -> NDArray[np.bool_]:

@@ -15,6 +15,7 @@ from fovea.measures.timing import now
 from fovea.networks import Network, load, macs
 from fovea.patches import Choice, choice, judged, look, patches
 
+Row = dict[str, Any]
 Times = tuple[float, float, float]  # full pictures, localizing, patches
 
 
@@ -69,9 +70,7 @@ def bench_patches(
     return Figures("bench patches", told, rows, run.skipped)
 
 
-def _row(
-    localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice, times: Sequence[Times]
-) -> dict[str, Any]:
+def _row(localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice, times: list[Times]) -> Row:
     count, size = sum(map(len, groups)), groups[0].shape[2:]
     sides: Counter[int] = Counter()
     for tensors in groups:

@@ -1,6 +1,7 @@
 """Heatmaps by the libraries that people use today, each by its own documented way, for whoever times them."""
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -79,9 +80,7 @@ def _by_captum(module: nn.Module, pixels: Tensor, methods: Sequence[str], classe
 def _by_grad_cam(module: nn.Module, pixels: Tensor, methods: Sequence[str], classes: list[int]) -> dict[Key, Call]:
     layer, tokens = last_map(module, pixels), None
     if layer is None:
-        norms = [
-            part for name, part in module.named_modules() if name.startswith("blocks.") and name.endswith(".norm1")
-        ]
+        norms = [part for name, part in module.named_modules() if re.fullmatch(r"blocks\..*\.norm1", name)]
         before = getattr(module, "num_prefix_tokens", None)
         if not norms or before is None:
             return {}  # where to look, and what its tokens are, is for its user to say

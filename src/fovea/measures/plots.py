@@ -9,6 +9,7 @@ from fovea.measures.figures import Figures
 from fovea.measures.random_control import RANDOM
 
 Rows = Sequence[Mapping[str, Any]]
+Panel = tuple[str, Mapping[str, Any]]  # a key of rows, and the words beside it
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito, but the yellow
 MARKERS = "osD^vPX"
 HATCHES = ("", "//", "..", "\\\\", "xx")
@@ -38,9 +39,7 @@ def hatched(place: int) -> dict[str, Any]:
     return {"color": COLORS[place], "hatch": HATCHES[place], "alpha": 0.85}
 
 
-def curves(
-    found: Figures, panels: Mapping[str, tuple[str, Mapping[str, Any]]], legend: str, height: float, dense: bool
-) -> Figure:
+def curves(found: Figures, panels: Mapping[str, Panel], legend: str, height: float, dense: bool) -> Figure:
     """One panel per kind of curve, one line per method. A panel is the key that it reads, and the words beside it.
     Markers of `dense` lines take turns, so that lines that lie on one another can all be seen."""
     first, methods = found.rows[0], [row["method"] for row in found.rows if "kind" not in row]

@@ -39,9 +39,7 @@ def retrieval(run: Run, *, features: str | None = None, raw: bool = False, batch
     found, classes = lengths(np.concatenate(vectors), not raw), np.array(labels)  # N,D  N
     rank = ranks(found, classes)
     row = {
-        "net": run.network.name or "network",
-        "data": run.data.name,
-        "images": len(found),
+        **run.about(len(found)),
         "classes": len(np.unique(classes)),
         "dimensions": found.shape[1],
         **{f"recall_at_{k}": float((rank < k).mean()) for k in NEIGHBORS},

@@ -15,6 +15,7 @@ from fovea.measures.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Vict
 from fovea.networks import WHITE, Matching, Network, NetworkLike, Normalization, as_found, match, normalization_of
 from fovea.results import drawing
 
+Net = NetworkLike | None
 EXAMPLES = 6  # pictures kept to be shown
 TEXTURE_NET = "torchvision/vgg19"  # Gatys et al.'s
 OFFLINE_NET = next(iter(networks.OFFLINE))  # one without a download
@@ -43,8 +44,8 @@ def robustness(
     run: Run,
     *,
     attacks: Sequence[str | Attack] = ("fgsm:0.2", "fgsm:2", "noise:10", "jpeg:30"),
-    surrogate: NetworkLike | None = None,
-    texture_net: NetworkLike | None = None,
+    surrogate: Net = None,
+    texture_net: Net = None,
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
@@ -74,7 +75,7 @@ def robustness(
             examples[place] += _versions(network, attack, changed[chosen], output[chosen])
             done += attack.steps * len(changed)
             tell(0)
-    about = {"net": network.name or "network", "data": data.name, "images": len(tally[0])}
+    about = run.about(len(tally[0]))
     rows = []
     for place, attack in enumerate(tried):
         shares = {**tally.top(place), "unchanged": mean(tally["same", place])}
@@ -92,11 +93,11 @@ def robustness(
 def draw(found: Figures) -> Image.Image:
     """A few pictures in all their versions, the plain one first."""
     examples: Sequence[Sequence[Version]] = found.extra
-    rows = [
-        [drawing.titled(one.image.convert("RGB"), f"{one.label} {one.probability:.2f}", one.attack) for one in row]
-        for row in examples
-    ]
-    return drawing.grid(rows)
+
+    def shown(one: Version) -> Image.Image:
+        return drawing.titled(one.image.convert("RGB"), f"{one.label} {one.probability:.2f}", one.attack)
+
+    return drawing.grid([list(map(shown, row)) for row in examples])
 
 
 def _versions(network: Network, attack: Attack, pixels: Tensor, output: Tensor) -> list[Version]:
@@ -135,26 +136,21 @@ def _demand_same_classes(network: Network, surrogate: Network) -> None:
             )
 
 
-def _attacks(
-    run: Run, given: Sequence[str | Attack], surrogate: NetworkLike | None, texture_net: NetworkLike | None, seed: int
-) -> list[Attack]:
+def _attacks(run: Run, given: Sequence[str | Attack], surrogate: Net, texture_net: Net, seed: int) -> list[Attack]:
     if not given:
         raise BadChoice(f"name at least one attack: {'; '.join(STRENGTHS.values())}")
     named = [parsed(one) if isinstance(one, str) else one for one in given]  # wrong names are told before weights load
     other = None if surrogate is None else run.other(surrogate)
     if other is not None:
         _demand_same_classes(run.network, other)
-    textured = None if texture_net is None else run.other(texture_net)
-    if textured is None and any(isinstance(one, tuple) and one[0] == "texture" for one in named):
-        textured = _texture_net(run)
-    return [attack_of(*one, other or run.network, textured, seed) if isinstance(one, tuple) else one for one in named]
-
-
-def _texture_net(run: Run) -> Network:
+    needed = any(isinstance(one, tuple) and one[0] == "texture" for one in named)
     try:
-        return run.other(TEXTURE_NET)
+        textured = run.other(texture_net or TEXTURE_NET) if texture_net or needed else None
     except BadNetwork as error:
+        if texture_net is not None:
+            raise
         raise BadNetwork(
             f"textures match the layers of {TEXTURE_NET}, whose weights could not be loaded: name a network that is at "
             f"hand instead (--texture-net {OFFLINE_NET}, or texture_net=fovea.load({OFFLINE_NET!r}))"
         ) from error
+    return [attack_of(*one, other or run.network, textured, seed) if isinstance(one, tuple) else one for one in named]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, demand_bounds, nearest, whole
+from fovea.basics import BadChoice, BadPicture, Progress, demand_bounds, nearest, quiet, whole
 from fovea.data import DataSet, Sample, open_clips, open_data, open_loosely, open_sounds, parsed, pictures_of
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
@@ -35,12 +35,8 @@ from fovea.networks import (
 from fovea.pictures import Placement, Shown
 
 Fit = Literal["crop", "squash", "whole"]
-Progress = Callable[[int, int], None]
+
 Nets = NetworkLike | Sequence[NetworkLike]
-
-
-def quiet(done: int, total: int) -> None:
-    """No progress is shown."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +64,9 @@ class Input(NamedTuple):
     def of(group: Group) -> "Input":
         places = [cast(Placement, shown.placement) for shown in group.shown]
         return Input(cast(Tensor, group.batch), group.shown, places)
+
+
+Inputs = tuple[list[Sample], list[Input]]  # one Input per network
 
 
 @dataclass
@@ -119,15 +118,14 @@ class Run:
         """
         given, made = self.given, isinstance(net, Network)
         where = None if made and given.device is None else device_of(self.device)  # refused before weights are read
-        network = self._by_name(net, classes, options) if isinstance(net, (str, Path)) else as_network(net)
+        network, trained = net, self.declared.trained and not given.untrained
+        if isinstance(net, (str, Path)):
+            network = loading.load(net, given.weights, trained, classes, options)
+        network = as_network(network)
         network = network if where is None else placed(network, where)
         fit = given.fit or (None if made else self.declared.fit)
         network = network.fitted(fit) if fit else network
         return network if self.declared.any_size else network.of_one_size()
-
-    def _by_name(self, name: str | Path, classes: int | None, options: Mapping[str, Any] | None) -> Network:
-        trained = self.declared.trained and not self.given.untrained
-        return loading.load(name, self.given.weights, pretrained=trained, classes=classes, options=options)
 
     def other(self, net: NetworkLike) -> Network:
         """A network beside those that are measured, as it comes."""
@@ -182,6 +180,10 @@ class Run:
         self.warnings = list(dict.fromkeys([*self.warnings, f"{why}: by the class that the network predicts"]))
         return None
 
+    def about(self, images: int) -> dict[str, Any]:
+        """How the rows of one network begin."""
+        return {"net": self.network.name or "network", "data": self.data.name, "images": images}
+
     def groups(self, size: int, networks: Sequence[Network] = ()) -> Iterator[list[Group]]:
         """The pictures of the data as batches, one for every network: decoded once for all of them. Those that cannot
         be read are noted, and it is an error if none can. `group.of(run.data.samples)`: the samples."""
@@ -194,9 +196,7 @@ class Run:
         if not some:
             self.refuse_empty()
 
-    def inputs(
-        self, size: int, networks: Sequence[Network] = (), parts: int = 1
-    ) -> Iterator[tuple[list[Sample], list[Input]]]:
+    def inputs(self, size: int, networks: Sequence[Network] = (), parts: int = 1) -> Iterator[Inputs]:
         """The same with their samples. Progress is told, as the first of so many parts; 0: the measure tells it."""
         if parts:
             self.progress(0, len(self.data) * parts)  # from here on it is timed
@@ -219,10 +219,8 @@ class Run:
 
 def refusals(refused: Mapping[str, str]) -> list[str]:
     """One line for all methods that do not apply for the same reason."""
-    return [
-        f"no maps by {', '.join(name for name, reason in refused.items() if reason == words)}: {words}"
-        for words in dict.fromkeys(refused.values())
-    ]
+    names = {words: [name for name in refused if refused[name] == words] for words in refused.values()}
+    return [f"no maps by {', '.join(methods)}: {words}" for words, methods in names.items()]
 
 
 # A public door: what is measured, of what, and how pictures come in; the measure's own options follow.
@@ -287,14 +285,11 @@ def take(
     found = _checked(declared, measure(run, {**declared.options, **options}))
     if declared.data == "none" or declared.name.startswith(BENCH):
         return found
-    warnings = [*found.warnings, *_of_other_classes(found, run)]
-    return replace(found, settings={**found.settings, "part": part_of(given)}, warnings=warnings)
-
-
-def _of_other_classes(found: Figures, run: Run) -> Iterator[str]:
+    warnings = list(found.warnings)
     if str(found.settings.get("labels", "")).endswith("differ"):
         name = run.data.labels[min(sample.label for sample in run.data.samples)]
-        yield f"the network knows no {name!r}: is it for these classes?"
+        warnings.append(f"the network knows no {name!r}: is it for these classes?")
+    return replace(found, settings={**found.settings, "part": part_of(given)}, warnings=warnings)
 
 
 def _checked(declared: Declared, found: Any) -> Figures:

@@ -10,6 +10,7 @@ from fovea.basics import student
 
 SEED = re.compile(r"(.+)-seed(\d+)")
 Row = dict[str, Any]
+BySeed = Mapping[str, Mapping[str, Any]]  # rows
 
 
 def of(name: str) -> tuple[str, str]:
@@ -20,10 +21,8 @@ def of(name: str) -> tuple[str, str]:
 
 def told(names: Sequence[str]) -> dict[str, str]:
     """What rows of several networks say, for their settings."""
-    return {
-        "change": f"beside {of(names[0])[0]}, seed by seed where both have the same",
-        "interval": "Student's 95 % over seeds",
-    }
+    change = f"beside {of(names[0])[0]}, seed by seed where both have the same"
+    return {"change": change, "interval": "Student's 95 % over seeds"}
 
 
 def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row]:
@@ -36,15 +35,11 @@ def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row
         name, seed = of(row["net"])
         groups.setdefault((name, row["method"]), {})[seed] = row
     first = next(iter(groups))[0]
-    return [
-        _row(name, own, sure, None if name == first else groups.get((first, method), {}))
-        for (name, method), own in groups.items()
-    ]
+    bases = (None if name == first else groups.get((first, method), {}) for name, method in groups)
+    return [_row(name, own, sure, base) for ((name, _), own), base in zip(groups.items(), bases, strict=True)]
 
 
-def _row(
-    name: str, own: Mapping[str, Mapping[str, Any]], sure: Sequence[str], base: Mapping[str, Mapping[str, Any]] | None
-) -> Row:
+def _row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Row:
     found: Row = {}
     for key, value in next(iter(own.values())).items():
         if key == "net":

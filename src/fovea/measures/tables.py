@@ -162,8 +162,6 @@ def _declared(entry: Entry) -> Row:
         arguments = entry.node.args
         pairs = [*zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)][::-1]
         options = ", ".join(f"`{argument.arg}={ast.unparse(default)}`" for argument, default in pairs)
-    traits = {
-        key: ", ".join(f"`{word}`" for word in value) if isinstance(value, tuple | list) else value
-        for key, value in entry.traits.items()
-    }
+    lists = {key: value for key, value in entry.traits.items() if isinstance(value, tuple | list)}
+    traits = {**entry.traits, **{key: ", ".join(f"`{word}`" for word in value) for key, value in lists.items()}}
     return {"holds": "pictures", "takes": "one pass", **traits, "name": name, "about": entry.about, "options": options}

@@ -119,10 +119,9 @@ class Trainer:
         cnn, anchor = self.trained(seed, CNN, CNN), self.trained(seed, ANCHOR, ANCHOR)
         files = f"network.weights={cnn.weights}", f"data.localizer={anchor.weights}"
         spans = self.trained(seed, SPANS, SPANS, "network.name=textcnn", *files)
-        parts = {
-            called: self.trained(seed, ANCHOR, f"{ANCHOR}-{called.replace('+ ', 'with-')}", *more).score
-            for called, more in (ABLATION.items() if self.ablation else ())
-        }
+        parts = {}
+        for called, more in ABLATION.items() if self.ablation else ():
+            parts[called] = self.trained(seed, ANCHOR, f"{ANCHOR}-{called.replace('+ ', 'with-')}", *more).score
         recipe = read(self.recipes / f"{CNN}.toml", self.changes)
         test = open_sentences(_dealt(recipe.data.test or recipe.data.train, seed))
         found = localized(anchor.network, [reading_of(anchor.network)(line) for line in test.texts])

@@ -27,6 +27,8 @@ from fovea.pictures import Shown
 BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with
 CURVES = ("insertion", "deletion")
 Key = tuple[str, str]  # a method and a kind of curve
+Jobs = dict[str, list[Job]]  # by method
+Skipped = dict[str, str]  # names of pictures, and why
 SLOW = 20.0  # bare forwards from which on one measurement of a time is enough
 ROUNDS = 7
 
@@ -57,9 +59,7 @@ class Looking:
         return maps, output
 
 
-def mapped(
-    looking: Looking, run: Run, batch: int, skipped: dict[str, str], progress: Progress
-) -> tuple[dict[str, list[Job]], str]:
+def mapped(looking: Looking, run: Run, batch: int, skipped: Skipped, progress: Progress) -> tuple[Jobs, str]:
     """Every method's maps with the true boxes, and how the data's classes were matched: of the true class, or of the
     one that the network predicts where it does not know that."""
     matching: Matching | None = None
@@ -79,9 +79,7 @@ def mapped(
     return (maps, matching.how if matching else "") if done else ({}, "")
 
 
-def _inputs(
-    looking: Looking, data: DataSet, batch: int, skipped: dict[str, str]
-) -> Iterator[tuple[list[Sample], Input]]:
+def _inputs(looking: Looking, data: DataSet, batch: int, skipped: Skipped) -> Iterator[tuple[list[Sample], Input]]:
     for group in groups(looking.network, data, batch):
         skipped.update(group.skipped)
         if group.batch is not None:
@@ -138,10 +136,8 @@ def same_maps(looking: Looking, parts: Sequence[Part]) -> dict[str, str | None]:
     def alike(name: str, other: str) -> bool:
         return unit[name].shape == unit[other].shape and torch.allclose(unit[other], unit[name], atol=1e-4)
 
-    return {
-        name: next((other for other in looking.names[:i] if alike(name, other)), None)
-        for i, name in enumerate(looking.names)
-    }
+    names = looking.names
+    return {name: next((other for other in names[:i] if alike(name, other)), None) for i, name in enumerate(names)}
 
 
 def areas(looking: Looking, parts: Sequence[Part], steps: int, progress: Progress) -> dict[Key, NDArray[np.float64]]:
@@ -198,9 +194,9 @@ def times_of(looking: Looking, picture: Tensor, progress: Progress) -> dict[str,
 
     bare_call: Call = partial(waited, forward(looking.network, picture))
     explained = partial(explain, looking.network, picture, target=looking.target)
-    calls: dict[Key, Call] = {
-        ("", method.name): partial(waited, partial(explained, method=method)) for method in looking.methods
-    }
+    calls: dict[Key, Call] = {}
+    for method in looking.methods:
+        calls["", method.name] = partial(waited, partial(explained, method=method))
     bare = min(seconds(bare_call) for _ in range(3))
     once = {key: seconds(call) / bare for key, call in calls.items()}
     quick = {key: call for key, call in calls.items() if once[key] <= SLOW}  # one that iterates is known well enough

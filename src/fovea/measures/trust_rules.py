@@ -54,6 +54,9 @@ class Measured:
         return (self.same_as or self.method) == (other.same_as or other.method)
 
 
+Several = Sequence[Measured]
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over the pictures and its 95 % interval; of a difference, above 0 is better whatever the measure."""
@@ -126,12 +129,11 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
     left = [method for method in methods if method.method not in reasons]
     verdicts = {name: f"do not use: {reason}" for name, reason in reasons.items()}
     verdicts |= {one.method: "the control" for one in found if one.method == RANDOM}
-    unwanted = [
-        f"Do not use {_listed([name for name in reasons if reasons[name] == reason])}: {reason}."
-        for reason in dict.fromkeys(reasons.values())
-    ]
+    unwanted = dict[str, str]()
+    for reason in reasons.values():
+        unwanted[reason] = f"Do not use {_listed([name for name in reasons if reasons[name] == reason])}: {reason}."
     if not left:
-        said = ["None of these maps can be trusted on this network and these pictures.", *unwanted]
+        said = ["None of these maps can be trusted on this network and these pictures.", *unwanted.values()]
         return Advice(None, (), (*said, *_control(compared)), verdicts)
     top = _least_beaten(left, compared)
     sanity = {one.method: (one.sanity_last if of_classes else one.sanity_all) or 0.0 for one in top}
@@ -145,7 +147,10 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
     verdicts |= {name: "recommended" if name == chosen.method else "as good: either will do" for name in level}
     said = [f"Use {' or '.join(level)}: {'; '.join(_praise(chosen, left, compared))}."]
     said += [*_ties(chosen, others, tied, (top, sane, quick)), *_rest(chosen, others, compared)]
-    said += [*(_of_more(left) if of_classes else ()), *unwanted, *_control(compared)]
+    aside = [f"{one.method} ({one.sanity_last:.2f})" for one in left if (one.sanity_last or 0) >= UNCHANGED]
+    if aside and of_classes:
+        said.append(f"Still alike with a random last layer, and so about more than the class: {_listed(aside)}.")
+    said += [*unwanted.values(), *_control(compared)]
     return Advice(chosen.method, level, tuple(said), verdicts)
 
 
@@ -193,9 +198,7 @@ def _praise(chosen: Measured, left: Sequence[Measured], compared: Comparison) ->
         yield f"{chosen.x_forward:.2f} x the time of a bare forward"
 
 
-def _ties(
-    chosen: Measured, others: Sequence[Measured], tied: Sequence[Measured], kept: Sequence[Sequence[Measured]]
-) -> Iterator[str]:
+def _ties(chosen: Measured, others: Several, tied: Several, kept: Sequence[Several]) -> Iterator[str]:
     """Those that are as good on every measure, and what settled it: `kept` are those beaten least often, of these those
     whose maps change the most with the weights, and of these the quickest."""
     top, sane, quick = kept
@@ -235,12 +238,6 @@ def _rest(chosen: Measured, others: Sequence[Measured], compared: Comparison) ->
             behind.append(f"{other.method} ({_differences(other, chosen, ahead, compared)})")
     if behind:
         yield f"Behind it: {'; '.join(behind)}."
-
-
-def _of_more(left: Sequence[Measured]) -> Iterator[str]:
-    aside = [f"{one.method} ({one.sanity_last:.2f})" for one in left if (one.sanity_last or 0) >= UNCHANGED]
-    if aside:
-        yield f"Still alike with a random last layer, and so about more than the class: {_listed(aside)}."
 
 
 def _differences(one: Measured, chosen: Measured, measures: Sequence[str], compared: Comparison) -> str:

@@ -20,6 +20,8 @@ from fovea.streams import in_shares, patches_of, source_of
 
 Hits = dict[str, NDArray[np.bool_]]  # by how the steps are put together; and "global", of the global stream alone
 Row = dict[str, Any]
+Names = Mapping[str, str]  # of networks, by their seeds
+Shares = Mapping[str, float]  # likewise
 
 
 @measure(
@@ -57,7 +59,7 @@ def twostream(run: Run, *, batch: int = 32, seed: int = 0) -> Figures:
     return run.figures(rows, settings)
 
 
-def _module(run: Run, group: Mapping[str, str]) -> TwoStream:
+def _module(run: Run, group: Names) -> TwoStream:
     """Of the first of some networks that differ in their seeds alone."""
     return cast(TwoStream, run.networks[next(iter(group.values()))].module)
 
@@ -103,9 +105,7 @@ def readouts(module: TwoStream) -> list[str]:
     return [*(f"sum:{t}" for t in numbers), *(f"step:{t}" for t in numbers), "mean"]
 
 
-def _rows(
-    run: Run, called: str, group: Mapping[str, str], hits: Mapping[str, Hits], base: Mapping[str, float], seed: int
-) -> list[Row]:
+def _rows(run: Run, called: str, group: Names, hits: Mapping[str, Hits], base: Shares, seed: int) -> list[Row]:
     """Of networks that differ in their seeds alone, one row per way."""
     module = _module(run, group)
     first = "" if module.local is None else module.local.readout
@@ -131,7 +131,7 @@ def _rows(
     ]
 
 
-def _shares(hits: Mapping[str, NDArray[np.bool_]], base: Mapping[str, float], seed: int) -> Row:
+def _shares(hits: Mapping[str, NDArray[np.bool_]], base: Shares, seed: int) -> Row:
     """Of networks by their seeds."""
     values = {key: float(one.mean()) for key, one in hits.items()}
     spread = student(list(values.values())) if len(values) > 1 else None

@@ -150,9 +150,8 @@ def _geometries(size: tuple[int, int]) -> tuple[Geometry, ...]:
     """Followed through a twin without excitation, which changes no patch."""
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         twin = AnchorNet(1, "none", BranchOptions(attention=False))
-        return geometry.of_tensors(
-            twin, torch.zeros(1, 3, *size), lambda out: [branch.evidence for branch in out.branches]
-        )
+        nothing = torch.zeros(1, 3, *size)
+        return geometry.of_tensors(twin, nothing, lambda out: [branch.evidence for branch in out.branches])
 
 
 def _bottlenecks(given: int, rows: "tuple[Row, ...] | list[Row]", se: SE) -> list[Bottleneck]:

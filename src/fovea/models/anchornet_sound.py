@@ -8,6 +8,7 @@ cell's evidence comes from the samples of its span, and from no others.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,9 +56,8 @@ class Spectrogram:
         if not bool(waveform.isfinite().all()):
             raise BadChoice("the sound holds values that are not numbers")
         window = torch.hann_window(self.frame, dtype=waveform.dtype, device=waveform.device)
-        spectrum = torch.stft(
-            waveform, self.frame, self.hop, window=window, center=False, return_complex=True
-        )  # …,bins,T
+        how: dict[str, Any] = {"window": window, "center": False, "return_complex": True}
+        spectrum = torch.stft(waveform, self.frame, self.hop, **how)  # …,bins,T
         power = spectrum.abs().square() / window.square().sum()
         banded = torch.tensor(self.filters()).to(power) @ power  # …,bands,T
         return 10 * (banded + QUIET).log10()

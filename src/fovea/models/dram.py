@@ -64,9 +64,8 @@ class Dram(InTurn):
         width, self.locations, self.glimpse = options.width, options.locations, options.glimpse
         self.side, self.spread = options.side, options.spread
         channels, units = tuple(scaled(channel, width) for channel in CHANNELS), scaled(UNITS, width)
-        self.eye = timm.create_model(
-            "resnetv2_50", num_classes=0, in_chans=VIEWS * 5, channels=channels, stem_chs=scaled(STEM, width)
-        )
+        form = {"in_chans": VIEWS * 5, "channels": channels, "stem_chs": scaled(STEM, width)}
+        self.eye = timm.create_model("resnetv2_50", num_classes=0, **form)
         self.statistics = Statistics(self.eye, 2)  # of overviews and of glimpses
         self.recognise, self.steer = nn.LSTMCell(channels[-1], units), nn.LSTMCell(units, units)
         self.classifier, self.emit = nn.Linear(units, classes), nn.Linear(units, 2)
@@ -147,9 +146,8 @@ class Dram(InTurn):
         """A window and where its pixels are, from -1 to 1: N,5,g,g."""
         pixels = scene.read(corners, extent, self.glimpse)
         steps = (torch.arange(self.glimpse, device=pixels.device) + 0.5) / self.glimpse  # g
-        across, down = (
-            (corners[:, :, axis] + steps * extent[1 - axis]) * (2 / scene.size[1 - axis]) - 1 for axis in (0, 1)
-        )  # N,g each
+        sides = zip((0, 1), extent[::-1], scene.size[::-1], strict=True)
+        across, down = ((corners[:, :, axis] + steps * own) * (2 / side) - 1 for axis, own, side in sides)  # N,g each
         shape = (-1, self.glimpse, self.glimpse)
         places = torch.stack([across[:, None, :].expand(shape), down[:, :, None].expand(shape)], 1)  # N,2,g,g
         return torch.cat([pixels, places.to(pixels.dtype)], 1)

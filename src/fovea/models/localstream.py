@@ -24,9 +24,8 @@ class SelfAttention(nn.Module):
         if places < 0 or places % 4:
             raise BadChoice(f"places is a multiple of 4 (sines and cosines of x and of y); got {places}")
         self.keys, self.places, self.width = keys, places, width
-        self.query = nn.Sequential(
-            nn.Linear(hidden, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, keys + places)
-        )
+        first, second, last = nn.Linear(hidden, width), nn.Linear(width, width), nn.Linear(width, keys + places)
+        self.query = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
         self.answer = nn.Sequential(nn.Linear(channels - keys + places, width), nn.ReLU(), nn.Linear(width, width))
 
     def forward(self, features: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:

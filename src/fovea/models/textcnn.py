@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fovea.data import PADDING, Dropout, Reading, cells_in, forget
 from fovea.networks import Network, model
 
+DROPOUT = (0.0, 0.0, 0.5)  # shares of words, of their vectors and of features
 WINDOWS, FILTERS = (3, 4, 5), 100
 PAPER = Dropout(features=0.5)
 
@@ -59,11 +60,7 @@ class TextCNN(nn.Module):
 
 @model("textcnn", about="filters over 3, 4 and 5 words (Kim 2014)", can=("texts",))
 def build(
-    classes: int,
-    words: Sequence[str] = (),
-    width: int = 300,
-    length: int = 59,
-    dropout: Sequence[float] = (0.0, 0.0, 0.5),
+    classes: int, words: Sequence[str] = (), width: int = 300, length: int = 59, dropout: Sequence[float] = DROPOUT
 ) -> Network:
     """`words` have the rows from 2 on of the embedding, `width` wide; sentences are cut after `length` tokens.
     `dropout`: of words, of their vectors, of features."""

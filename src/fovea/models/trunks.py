@@ -80,23 +80,19 @@ def _body(module: Any, name: str, size: tuple[int, int], inputs: int) -> nn.Modu
     layers = OrderedDict(module.named_children())
     pool = next((one for one in POOLS if one in layers), None)
     if pool is None:
-        raise BadNetwork(
-            f"{name or type(module).__name__} cannot be cut before its pooling: give a network of timm's, one with "
-            "'features', or one whose layers are followed by 'avgpool'"
-        )
+        ways = "give a network of timm's, one with 'features', or one whose layers are followed by 'avgpool'"
+        raise BadNetwork(f"{name or type(module).__name__} cannot be cut before its pooling: {ways}")
     before = list(layers)[: list(layers).index(pool)]
     chain = nn.Sequential(OrderedDict((one, layers[one]) for one in before))
-    if _is_what_is_pooled(module, layers[pool], chain, size, inputs):
+    if _gives_what_is_pooled(chain, module, layers[pool], (inputs, *size)):
         return chain
     try:
         traced = _Traced(module, pool)
     except (TraceError, ValueError, TypeError):  # it asks for values, which a graph has not
         traced = None
-    if traced is None or not _is_what_is_pooled(module, layers[pool], traced, size, inputs):
-        raise BadNetwork(
-            f"{name or type(module).__name__} cannot be followed up to its pooling: give a network of timm's, or one "
-            "with 'features'"
-        )
+    if traced is None or not _gives_what_is_pooled(traced, module, layers[pool], (inputs, *size)):
+        ways = "give a network of timm's, or one with 'features'"
+        raise BadNetwork(f"{name or type(module).__name__} cannot be followed up to its pooling: {ways}")
     return traced
 
 
@@ -117,13 +113,11 @@ class _Traced(nn.Module):
         return found
 
 
-def _is_what_is_pooled(
-    module: nn.Module, pool: nn.Module, chain: nn.Module, size: tuple[int, int], inputs: int
-) -> bool:
+def _gives_what_is_pooled(chain: nn.Module, module: nn.Module, pool: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether a chain of layers gives what the network itself gives to its pooling."""
     like, seen = next(module.parameters(), torch.zeros(1)), list[Tensor]()
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(1, inputs, *size, generator=generator).to(like)
+    x = torch.randn(1, *shape, generator=generator).to(like)
     hook = pool.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     module.eval()
     try:

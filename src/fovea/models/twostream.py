@@ -105,12 +105,7 @@ class TwoStream(nn.Module):
     averaged: the same picture always has the same answer."""
 
     def __init__(
-        self,
-        whole: nn.Module,
-        local: LocalStream | None,
-        trunk: Trunk | None,
-        options: TwoStreamOptions,
-        channels: int = 3,
+        self, whole: nn.Module, local: LocalStream | None, trunk: Trunk | None, options: TwoStreamOptions, channels: int
     ) -> None:
         super().__init__()
         self.whole, self.local, self.trunk, self.channels = whole, local, trunk, channels

@@ -21,6 +21,7 @@ from fovea.networks import Network, model
 from fovea.pictures import Prepare
 
 DIMENSIONS = 128
+Size = tuple[int, int]  # height, width
 
 
 @dataclass(frozen=True)
@@ -82,23 +83,15 @@ class VideoNet(nn.Module):
 
     takes_frames = True
 
-    def __init__(
-        self, features: nn.Module, size: tuple[int, int], channels: int, grid: tuple[int, int], options: VideoOptions
-    ) -> None:
+    def __init__(self, features: nn.Module, size: Size, channels: int, grid: Size, options: VideoOptions) -> None:
         super().__init__()
         self.features = Frozen(features)
         self.size, self.channels, self.grid, self.drop = size, channels, grid, options.drop
         width, narrow, hidden = options.width, options.narrow, options.hidden
-        self.shallow = nn.Sequential(
-            nn.InstanceNorm2d(channels),
-            nn.Conv2d(channels, width, 1, bias=False),
-            nn.ReLU(),
-            nn.Conv2d(width, narrow, 1, bias=False),
-            nn.ReLU(),
-        )
-        for layer in self.shallow:
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight)
+        first, second = nn.Conv2d(channels, width, 1, bias=False), nn.Conv2d(width, narrow, 1, bias=False)
+        self.shallow = nn.Sequential(nn.InstanceNorm2d(channels), first, nn.ReLU(), second, nn.ReLU())
+        for layer in (first, second):
+            nn.init.kaiming_normal_(layer.weight)
         self.lstm = nn.LSTM(narrow * grid[0] * grid[1], hidden, batch_first=True)
         self.embed = nn.Linear(hidden, options.dimensions)
 

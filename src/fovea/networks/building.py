@@ -15,10 +15,12 @@ from fovea.networks.registry import Builder, model, refused, split
 from fovea.networks.running import Origin
 
 Load = Callable[..., Network]  # fovea.load
+Classes = int | None
+Options = dict[str, Any]
 
 
 def build(
-    load: Load, name: str, pretrained: bool, classes: int | None, options: dict[str, Any], budget: Budget | None = None
+    load: Load, name: str, pretrained: bool, classes: Classes, options: Options, budget: Budget | None = None
 ) -> Network:
     """`load` gives the networks that others are built over."""
     given = dict(options)
@@ -54,9 +56,7 @@ def _built(load: Load, name: str, pretrained: bool, classes: int | None, options
     return _checked(builder, builder((), classes, own), classes)
 
 
-def _over(
-    load: Load, builder: Builder, inner: str, pretrained: bool, classes: int | None, options: dict[str, Any]
-) -> Network:
+def _over(load: Load, builder: Builder, inner: str, pretrained: bool, classes: Classes, options: Options) -> Network:
     """Options that the builder does not take are for the network that it builds over."""
     kind, own = builder.entry.name, builder.take(options)
     if classes is not None and not builder.has_classes and builder.over == "network":
@@ -81,10 +81,8 @@ def _checked(builder: Builder, made: Any, classes: int | None) -> Network:
     if isinstance(made, nn.Module):
         made = wrap(made, labels=classes if builder.has_classes else None)
     if not isinstance(made, Network):
-        kind = type(made).__name__
-        raise BadNetwork(
-            f"model {builder.entry.name} returned a {kind}: a builder returns a fovea.Network, or an nn.Module"
-        )
+        name, kind = builder.entry.name, type(made).__name__
+        raise BadNetwork(f"model {name} returned a {kind}: a builder returns a fovea.Network, or an nn.Module")
     if not hasattr(made.module, "abilities"):
         made.abilities = made.abilities | frozenset(builder.entry.traits.get("can", ()))
     return made

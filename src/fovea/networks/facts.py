@@ -123,10 +123,10 @@ def yourself(path: Path) -> str:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
-        return len(value) <= WORDS and all(
-            len(item) <= LETTERS if isinstance(item, str) else not isinstance(item, list) and _is_plain(item)
-            for item in value
-        )
+        words = [item for item in value if isinstance(item, str)]
+        rest = (item for item in value if not isinstance(item, str))
+        short = len(value) <= WORDS and all(len(word) <= LETTERS for word in words)
+        return short and not any(isinstance(item, list) or not _is_plain(item) for item in rest)
     if isinstance(value, str):
         return len(value) <= LETTERS and not PATH.match(value)
     return value is None or (isinstance(value, (bool, int, float)) and abs(value) <= NUMBER)

@@ -67,19 +67,11 @@ def _loaded(where: str, pretrained: bool, local: bool) -> tuple[Any, Any]:
         raise BadNetwork(f"{where} does not say which model of transformers it is (architectures in its config.json)")
     if pretrained:
         with _silent(transformers.utils.logging):
-            model, about = kind.from_pretrained(
-                where,
-                config=config,
-                use_safetensors=True,
-                attn_implementation="eager",
-                local_files_only=local,
-                output_loading_info=True,
-            )
+            safe = {"use_safetensors": True, "local_files_only": local, "attn_implementation": "eager"}
+            model, about = kind.from_pretrained(where, config=config, output_loading_info=True, **safe)
         if missing := sorted(about["missing_keys"]):
-            warnings.warn(
-                f"{where}: {len(missing)} of its tensors are not in its file, and random: {', '.join(missing[:3])}",
-                stacklevel=5,
-            )
+            said = f"{len(missing)} of its tensors are not in its file, and random: {', '.join(missing[:3])}"
+            warnings.warn(f"{where}: {said}", stacklevel=5)
     else:
         model = kind._from_config(config, attn_implementation="eager")
     for auto in (transformers.AutoProcessor, transformers.AutoImageProcessor):

@@ -18,12 +18,9 @@ def new_head(network: Network, classes: int) -> None:
     if reset is not None:
         reset(classes)
     else:  # the layers with an output a class: the last one, and those of auxiliary heads
-        heads = [
-            (name, layer)
-            for name, layer in module.named_modules()
-            if before in (getattr(layer, "out_features", None), getattr(layer, "out_channels", None))
-        ]
-        for name, layer in heads:
+        for name, layer in list(module.named_modules()):
+            if before not in (getattr(layer, "out_features", None), getattr(layer, "out_channels", None)):
+                continue
             new: nn.Module
             if isinstance(layer, nn.Conv2d):
                 new = nn.Conv2d(layer.in_channels, classes, layer.kernel_size, bias=layer.bias is not None)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fovea import basics
 from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, printable
 from fovea.networks.budget import MOST, Budget, budget_of
-from fovea.networks.building import Load, build
+from fovea.networks.building import Classes, Load, build
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
 from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head
@@ -36,6 +36,7 @@ from fovea.networks.weights import of_extractor, put, read_weights
 from fovea.pictures import Prepare
 
 NetworkLike = Network | nn.Module | str | Path
+Options = Mapping[str, Any] | None
 
 
 @basics.bounded
@@ -66,12 +67,7 @@ def load(
 
 
 def _load(
-    loads: Load,
-    name: str,
-    weights: str | Path | None,
-    pretrained: bool,
-    classes: int | None,
-    options: Mapping[str, Any] | None,
+    loads: Load, name: str, weights: str | Path | None, pretrained: bool, classes: Classes, options: Options
 ) -> Network:
     """`loads` gives the networks that it is built over."""
     basics.demand_kinds(_load, locals())
@@ -97,13 +93,7 @@ def _load(
 
 
 def _trained(
-    loads: Load,
-    kind: str,
-    path: Path,
-    state: dict[str, Tensor],
-    classes: int | None,
-    options: dict[str, Any],
-    values: int,
+    loads: Load, kind: str, path: Path, state: dict[str, Tensor], classes: Classes, options: dict[str, Any], values: int
 ) -> Network:
     """A network with the weights of a file. A file of fovea's says how many classes it has, of another it is told by
     its tensors."""
@@ -124,9 +114,7 @@ def _trained(
     return network
 
 
-def _load_within(
-    name: str, weights: None, pretrained: bool, classes: int | None, options: Mapping[str, Any]
-) -> Network:
+def _load_within(name: str, weights: None, pretrained: bool, classes: Classes, options: Options) -> Network:
     """What the network of a weights file is built over: known by name, and never fetched or another file's."""
     if Path(name).suffix.lower() in FILES or (pretrained and _is_fetched(name)):
         raise BadNetwork(
@@ -161,9 +149,8 @@ def _load_file(path: Path, classes: int | None, options: Mapping[str, Any] | Non
     about, given = facts(path), dict(options or {})
     state = read_weights(path)  # a refusal for what is in the file comes before the question what it is for
     if about.network is None:
-        raise BadNetwork(
-            f"{path} does not say which network it is for; fovea.load('timm/<name>', weights={str(path)!r})"
-        )
+        way = f"fovea.load('timm/<name>', weights={str(path)!r})"
+        raise BadNetwork(f"{path} does not say which network it is for; {way}")
     _check_known(about.network, path)
     built, kind = _options(path, about, given), kind_of(about.network)
     try:
@@ -194,9 +181,8 @@ def _is_at_hand(source: str) -> bool:
     kind, colon, rest = source.partition(":")
     pieces, at_hand = [piece.strip() for piece in rest.split(",")], {*OFFLINE, *ours()}
     settings = [piece for piece in pieces if "=" in piece and Path(piece).suffix.lower() not in FILES]
-    return not colon or (
-        kind in basics.declared_names("method", "patch_source") and at_hand.issuperset({*pieces} - {*settings})
-    )
+    known = kind in basics.declared_names("method", "patch_source")
+    return not colon or (known and at_hand.issuperset({*pieces} - {*settings}))
 
 
 def _declared(name: str) -> tuple[dict[str, Any], frozenset[str]]:
@@ -231,9 +217,7 @@ def _like(path: Path, classes: int | None, options: Mapping[str, Any] | None) ->
     return _described(network, path, about, classes)
 
 
-def _described(
-    network: Network, path: Path, about: Facts, classes: int | None, card: Mapping[str, Any] | None = None
-) -> Network:
+def _described(network: Network, path: Path, about: Facts, classes: Classes, card: Options = None) -> Network:
     """With labels and transform as its weights file tells them, and what its card says it was trained on."""
     if classes is None:
         network.labels = about.labels or None

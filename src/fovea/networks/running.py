@@ -18,6 +18,7 @@ from fovea.networks.names import class_index
 from fovea.networks.threads import Parts, alone, hooked, in_eval, owned, plain, usual_threads
 from fovea.pictures import Placement, Prepare, Transform, placement_of
 
+Layers = Sequence[nn.Module]
 FEW, LISTED = 1000, 10  # classes: fewer are said, and so many by name
 ABILITIES = {
     "branches": "its branches' cells see known patches: it localizes by its own evidence",
@@ -109,10 +110,8 @@ class Runnable:
             how = "output=lambda out: out[0]"
         else:
             how = "output=lambda out: out.scores"
-        kind = type(out).__name__
-        raise BadNetwork(
-            f"the network returned a {kind}, not a tensor: say which part to explain, fovea.wrap(module, {how})"
-        )
+        told = f"the network returned a {type(out).__name__}, not a tensor"
+        raise BadNetwork(f"{told}: say which part to explain, fovea.wrap(module, {how})")
 
     @property
     def parts(self) -> list[nn.Module]:
@@ -132,10 +131,8 @@ class Runnable:
         names = [label.replace("_", " ").strip() for label in self.labels[:LISTED]]
         more = f" and {len(self.labels) - LISTED} more" if len(self.labels) > LISTED else ""
         data = f" of {self.trained_on}" if self.trained_on else ""
-        return (
-            f"{self.name} knows only: {', '.join(names)}{more} ({len(self.labels)} classes{data}); "
-            "anything else is taken for one of these, too"
-        )
+        knows = f"{self.name} knows only: {', '.join(names)}{more} ({len(self.labels)} classes{data})"
+        return f"{knows}; anything else is taken for one of these, too"
 
     def settings(self, **asked: Any) -> dict[str, Any]:
         """What results say of the network, and how it was asked."""
@@ -160,9 +157,7 @@ class Runnable:
         """A picture as the network takes it (C,H,W), and where its pixels went; `raw`: as bytes that its batch will be
         normalized from, where the transform is ours."""
         if self.transform is None:
-            raise BadChoice(
-                "this network has no transform, so it takes tensors only; give fovea.wrap(module, transform=...)"
-            )
+            raise BadChoice("this network has no transform, so it takes tensors: fovea.wrap(module, transform=...)")
         takes = "reads text" if isinstance(self.transform, Reading) else "hears sounds" if self.can("sounds") else None
         if takes is not None:
             raise BadChoice(f"{self.name or 'this network'} {takes}, not pictures; fovea.load another for pictures")
@@ -212,9 +207,7 @@ def switched(network: Runnable) -> Iterator[list[nn.Module]]:
 
 
 @contextmanager
-def turn(
-    network: Runnable, parts: Sequence[nn.Module], quiet: bool = False, given: Iterable[Any] = ()
-) -> Iterator[None]:
+def turn(network: Runnable, parts: Layers, quiet: bool = False, given: Iterable[Any] = ()) -> Iterator[None]:
     """Beside other threads where nothing is kept between calls, which is known of plain layers, and of what else is
     `quiet`; otherwise when the others are done. `given` are functions of the user's that are called as well."""
     recurrent, compiled = _is_recurrent(network, parts), is_compiled(parts)
@@ -278,9 +271,7 @@ def device_of(device: str | torch.device) -> torch.device:
     wanted = torch.device(text)
     count = 1 if wanted.type == "cpu" else _count(wanted.type)
     if not count:
-        raise BadChoice(
-            f"device {text!r}: there is no GPU that torch can use here in this way; leave the device out, or name cpu"
-        )
+        raise BadChoice(f"device {text!r}: there is no GPU here that torch can use so; leave it out, or name cpu")
     if (wanted.index or 0) >= count:
         last = f" to {wanted.type}:{count - 1}" if count > 1 else ""
         raise BadChoice(f"device {text!r}: there is no such number here; name {wanted.type}:0{last}")

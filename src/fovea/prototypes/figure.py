@@ -112,11 +112,9 @@ def answer_sheet(answer: "LooksLike") -> Image.Image:
 
 def _part(image: Image.Image, part: Sequence[Sequence["Likeness"]], shelf: Shelf) -> Image.Image:
     box = part[0][0].box
-    left = [
-        drawing.named(boxed(image, box), PICTURE, "this part of the picture", ""),
-        drawing.named(cropped(image, box), PART, "looks like", ""),
-    ]
-    return drawing.grid([[*left, drawing.in_rows([_patch(patch, shelf) for patch in part], 2, 10)]], 10)
+    whole = drawing.named(boxed(image, box), PICTURE, "this part of the picture", "")
+    part_of_it = drawing.named(cropped(image, box), PART, "looks like", "")
+    return drawing.grid([[whole, part_of_it, drawing.in_rows([_patch(patch, shelf) for patch in part], 2, 10)]], 10)
 
 
 def _patch(patch: Sequence["Likeness"], shelf: Shelf) -> Image.Image:

@@ -25,10 +25,6 @@ from fovea.results import Results, Step
 SAME = 1e-2  # squared distance: a prototype is as near as that to the cell that it was projected on
 CLASSES, EACH = 20, 3  # shown where nothing is asked for: so many classes, so many prototypes of each
 
-__all__ = [
-    "Likeness", "LooksLike", "Prototype", "PrototypePatch", "choose", "looks_like", "nearest", "projected_on",
-]  # fmt: skip
-
 
 def choose(network: Network, classes: Sequence[str | int] = ()) -> list[int]:
     """Numbers of prototypes: all of the classes asked for, or of at most 20 classes the three with the most weight."""
@@ -191,14 +187,12 @@ def _box_of(cells: Tensor, placement: Placement) -> Box:
     return x0, y0, x1, y1
 
 
-def projected_on(
-    network: Network, data: DataSet, prototypes: Iterable[int], batch: int = 64
-) -> dict[int, PrototypePatch]:
+def projected_on(network: Network, data: DataSet, numbers: Iterable[int], batch: int = 64) -> dict[int, PrototypePatch]:
     """The patches that prototypes were projected on, by number; only their pictures are read."""
     module = prototypes_of(network)
     picture, cells = module.picture.flatten().tolist(), module.cell.flatten(0, 1).tolist()
     on: dict[int, list[int]] = {}
-    for number in prototypes:
+    for number in numbers:
         if picture[number] != NOWHERE:
             on.setdefault(picture[number], []).append(number)
     if not on:

@@ -41,18 +41,14 @@ def write_prototypes(found: Results[Prototype], folder: Path, before: Rows = ())
 
 def write_answers(found: Results[LooksLike], folder: Path, before: Rows = ()) -> Path:
     """`folder`/prototypes.html: one section per picture, one row per reason; the page's path comes back."""
-    lead = (
-        "Each picture is named for the prototypes that its parts look like: similarity x weight is what a prototype "
-        "contributes to the answer's logit."
-    )
+    lead = "Each picture is named for the prototypes that its parts look like: similarity x weight adds to the logit."
     sections = [*map(_answer, found), *strip(before)]
     return _write(folder, "This looks like that", lead, sections, found.settings)
 
 
 def _write(folder: Path, title: str, lead: str, sections: Sequence[str], settings: Mapping[str, Any]) -> Path:
     about = ", ".join(f"{key}: {value}" for key, value in settings.items())
-    heading = f"""<h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p><p class="dim">{html.escape(about)}</p>
-"""
+    heading = f'<h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p><p class="dim">{html.escape(about)}</p>\n'
     write_text(folder / PAGE, page(title.lower(), [heading, *sections], STYLE))
     return folder / PAGE
 

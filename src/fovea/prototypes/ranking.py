@@ -16,6 +16,7 @@ from fovea.models.protopnet import prototypes_of
 from fovea.networks import Network, as_found, groups, hash_of
 
 FOLDER = Path("out/alike")
+Skipped = list[tuple[str, str]]
 LEAST = 16  # pictures kept of each prototype
 
 
@@ -29,13 +30,7 @@ class Ranked:
 
 
 def rank(
-    network: Network,
-    data: DataSet,
-    count: int,
-    batch: int,
-    kept: Path | None,
-    skipped: list[tuple[str, str]],
-    progress: Progress,
+    network: Network, data: DataSet, count: int, batch: int, kept: Path | None, skipped: Skipped, progress: Progress
 ) -> Ranked:
     """Of every prototype at least `count` pictures, but the one that it was projected on, or all that there are."""
     most = min(max(count, LEAST), len(data))
@@ -50,16 +45,14 @@ def rank(
     return found
 
 
-def _looked_for(
-    network: Network, data: DataSet, most: int, batch: int, skipped: list[tuple[str, str]], progress: Progress
-) -> Ranked:
-    module = prototypes_of(network)
+def _looked_for(net: Network, data: DataSet, most: int, batch: int, skipped: Skipped, progress: Progress) -> Ranked:
+    module = prototypes_of(net)
     projected = module.picture.flatten().unsqueeze(1).cpu()  # P,1
     best: Ranked | None = None
-    for group in groups(network, data, batch):
+    for group in groups(net, data, batch):
         skipped += group.skipped
         if group.batch is not None:
-            with as_found(network), torch.no_grad():
+            with as_found(net), torch.no_grad():
                 similarity = module(group.batch).similarity.T.float().cpu()  # P,N
             which = torch.tensor(group.places).expand(len(similarity), -1)
             similarity = similarity.masked_fill(which == projected, -torch.inf)

@@ -14,6 +14,7 @@ from fovea.networks import Network, as_found, groups
 from fovea.patches import Finder, PatchCount, Scored, patch_source
 from fovea.pictures import Placement, box_on_pixels
 
+Maps = NDArray[np.float32]
 ALIKE = 0.7  # a prototype's box is left out where its IoU with an earlier one is above this
 
 
@@ -53,9 +54,7 @@ def prototypes(
     return finder
 
 
-def _boxes(
-    maps: NDArray[np.float32], similarity: Sequence[float], place: Placement, count: int, percentile: float
-) -> Scored:
+def _boxes(maps: Maps, similarity: Sequence[float], place: Placement, count: int, percentile: float) -> Scored:
     found: list[tuple[Sequence[float], float]] = []
     for values, score in zip(maps, similarity, strict=False):
         box = box_on_pixels(values, place, lambda pixels: regions.percentile_box(pixels, percentile)).tolist()

@@ -20,6 +20,8 @@ from fovea.retrieval.knowing import Known, known, named_by, readable, refuse_ano
 from fovea.retrieval.search import Search, Searches
 from fovea.retrieval.store import About, demand_index, file_of, read
 
+Pictures = Given | Iterable[Given]
+Steps = Iterator[Step[Search]]
 COUNT = 8  # neighbors, where nothing is asked for
 
 
@@ -56,16 +58,14 @@ class Index:
             "maps": {"own": OWN, "pair": PAIR},
         }
 
-    def search(
-        self, pictures: Given | Iterable[Given], count: int | None = None, max_pixels: int = MAX_PIXELS
-    ) -> Searches:
+    def search(self, pictures: Pictures, count: int | None = None, max_pixels: int = MAX_PIXELS) -> Searches:
         """Of every picture the `count` pictures whose embeddings have the largest cosine with its own: 8, or all where
         there are fewer, unless given. The picture itself is none of them, unless it is all there is."""
         demand_kinds(Index.search, locals())
         return Searches.of(self.steps(pictures, count, max_pixels), "search", self.settings)
 
     def steps(
-        self, pictures: Given | Iterable[Given], count: int | None = None, max_pixels: int = MAX_PIXELS
+        self, pictures: Pictures, count: int | None = None, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Step[Search]]:
         """The same, one picture after the other."""
         if count is not None and not 1 <= count <= len(self):

@@ -31,12 +31,9 @@ def draw(looked: "Looked") -> Image.Image:
     title = f"{Path(looked.name).name}: {spaced(str(looked.said))}"
     if looked.truth is not None:
         title += ", right" if looked.truth == looked.label else f", wrong: it is {spaced(looked.truth)}"
-    below = [
-        f"global stream: {spaced(str(looked.whole_said))}",
-        f"local stream: {spaced(str(looked.local_said))}",
-        _maps(looked),
-        "bars: how much each step counts",
-    ]
+    said = {"global": looked.whole_said, "local": looked.local_said}
+    below = [f"{name} stream: {spaced(str(own))}" for name, own in said.items()]
+    below += [_maps(looked), "bars: how much each step counts"]
     if any(len(patch.steps) > 1 for patch in looked.patches):
         below[-1] += ", thin line: if all counted alike"
     below += [drawing.UNSEEN] * looked.whole.crops

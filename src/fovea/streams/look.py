@@ -76,7 +76,7 @@ def _truths(streams: Streams, truth: Truth, group: Group) -> list[str | None]:
 
 
 def _looks(
-    streams: Streams, batch: Tensor, group: Group, method: str, target: int | None, truths: Sequence[str | None]
+    streams: Streams, batch: Tensor, group: Group, method: str, target: int | None, truths: list[str | None]
 ) -> list[Looked]:
     network = streams.network
     with as_found(network):

@@ -55,9 +55,8 @@ def recolor(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
     """Brightness, contrast and saturation of each picture by a factor in 1 ± its setting (N,C,H,W in 0..255)."""
     if not (part.brightness or part.contrast or part.saturation):
         return pixels
-    factor = 1 + (2 * draws[:, 5:8] - 1) * constant(
-        (part.brightness, part.contrast, part.saturation), draws.device, draws.dtype
-    )
+    spread = constant((part.brightness, part.contrast, part.saturation), draws.device, draws.dtype)
+    factor = 1 + (2 * draws[:, 5:8] - 1) * spread
     light, contrast, color = (one.view(-1, 1, 1, 1) for one in factor.unbind(1))
     pixels = (pixels * light).clamp(0, 255)
     mean = _gray(pixels).mean((2, 3), keepdim=True)

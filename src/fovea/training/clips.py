@@ -9,7 +9,7 @@ from fovea.basics import BadChoice
 from fovea.data import Frame, Shots, open_clips
 from fovea.models.videonet import Features, video_of
 from fovea.networks import Network, fit_for_half, load
-from fovea.training.feed import Feed, Kept, Progress, Wanted, preparing
+from fovea.training.feed import Feed, Hold, Kept, Progress, Wanted, preparing
 from fovea.training.losses import loss
 from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe
@@ -48,9 +48,7 @@ class ClipFeed(Feed):
     of frames is held in fp16 where it fits, and found anew at every turn otherwise. A video that cannot be read is said
     when it is opened."""
 
-    def __init__(
-        self, network: Network, data: Shots, hold: bool | str, device: torch.device, progress: Progress
-    ) -> None:
+    def __init__(self, network: Network, data: Shots, hold: Hold, device: torch.device, progress: Progress) -> None:
         super().__init__(data.samples, [shot.label for shot in data.samples], device)
         self.module, self.prepare = video_of(network), preparing(network)
         self.module.features.to(device)

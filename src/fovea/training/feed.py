@@ -18,6 +18,8 @@ from fovea.pictures import Prepare, sent
 Size = tuple[int, int]  # width, height
 Progress = Callable[[int, int], None]
 Inputs = Tensor | Views
+Hold = bool | str  # in memory; "auto": where it fits
+Make = Callable[[Sequence[int]], Tensor]  # by numbers
 MOST_HELD = 8 * 2**30  # bytes that `hold = "auto"` keeps
 
 
@@ -80,14 +82,7 @@ class Kept:
     """What is made of so many things, by number: made once and held where that fits, made anew at every turn otherwise.
     `together` of them are made at once."""
 
-    def __init__(
-        self,
-        make: Callable[[Sequence[int]], Tensor],
-        count: int,
-        hold: bool | str,
-        progress: Progress,
-        together: int = 1,
-    ) -> None:
+    def __init__(self, make: Make, count: int, hold: Hold, progress: Progress, together: int = 1) -> None:
         self.make, self.held, first = make, None, make([0])
         if hold is True or (hold == "auto" and count * first[0].nbytes <= room(first.device)):
             self.held = first.new_empty(count, *first.shape[1:])

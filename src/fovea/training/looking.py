@@ -76,12 +76,8 @@ class TwoStreamFeed(Held):
         taken = in_shares(patches, self.samples, self.prepare.size, most)  # N,K,4 of the network's input
         width, height = self.sizes.unbind(1)
         places = [self.prepare.placement(int(w), int(h)) for w, h in self.sizes.tolist()]
-        seen = torch.tensor(
-            [
-                [*place.offset, *(o + s * i for o, s, i in zip(place.offset, place.scale, place.input, strict=True))]
-                for place in places
-            ]
-        )
+        ends = ([o + s * i for o, s, i in zip(at.offset, at.scale, at.input, strict=True)] for at in places)
+        seen = torch.tensor([[*at.offset, *end] for at, end in zip(places, ends, strict=True)])
         outer = seen.to(self.device) / torch.stack([width, height, width, height], 1)
         boxes = inside(taken.to(self.device).flatten(0, 1), outer.repeat_interleave(most, 0)).view(-1, most, 4)
         counts = [len(patches[sample.name].boxes) for sample in self.samples]

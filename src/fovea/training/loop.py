@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -207,9 +208,8 @@ class Running:
                 raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
             checkpoint.same_run(known, recipe, self.about_data, out)
         self.feed = data.feed(self.network, fabric.device, show.decoding)
-        self.validated, self.tested = (
-            data.tested(self.network, part, fabric.device, show.decoding) for part in (data.validation, data.test)
-        )
+        tested = partial(data.tested, self.network, device=fabric.device, progress=show.decoding)
+        self.validated, self.tested = tested(data.validation), tested(data.test)
         self.best: checkpoint.Best | None = None
         self._named: dict[str, str] = {}
         self._report_skipped()

@@ -61,10 +61,8 @@ def parameter_groups(part: OptimizerPart, module: nn.Module) -> list[dict[str, A
         found.setdefault((lr, decay), []).append(parameter)
     if not found:
         raise BadChoice("every parameter is frozen (lr = 0): nothing would be trained")
-    return [
-        {"params": parameters, "lr": lr, "base_lr": lr, "weight_decay": decay}
-        for (lr, decay), parameters in found.items()
-    ]
+    settings = ({"lr": lr, "base_lr": lr, "weight_decay": decay} for lr, decay in found)
+    return [{"params": parameters, **own} for parameters, own in zip(found.values(), settings, strict=True)]
 
 
 def share(part: SchedulePart, epoch: float, epochs: float) -> float:

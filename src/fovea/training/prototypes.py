@@ -90,12 +90,8 @@ def project(network: Network, data: DataSet, size: int = 64, progress: Progress 
     module.prototypes.copy_(vectors)
     module.picture.copy_(picture)
     module.cell.copy_(cell)
-    found = [
-        (label, *place)
-        for label, places in enumerate(torch.cat([picture[..., None], cell], 2).tolist())
-        for place in places
-        if place[0] != NOWHERE
-    ]
+    places = torch.cat([picture[..., None], cell], 2).tolist()  # of every class
+    found = [(label, *place) for label, own in enumerate(places) for place in own if place[0] != NOWHERE]
     return Projected(picture.numel(), len(found) - len(set(found)), picture.numel() - len(found), tuple(skipped))
 
 

@@ -9,7 +9,7 @@ from fovea.basics import BadChoice
 from fovea.data import Sounds, open_sounds
 from fovea.models.anchornet_sound import Spectrogram, located, parts
 from fovea.networks import Network, load, rank_of
-from fovea.training.feed import Batch, Feed, Kept, Progress, Wanted
+from fovea.training.feed import Batch, Feed, Hold, Kept, Progress, Wanted
 from fovea.training.medium import Medium, refuse_pictures
 from fovea.training.recipe import Recipe
 from fovea.training.scoring import Counts, Tested, answer
@@ -44,9 +44,7 @@ class SoundMedium(Medium):
 class SoundFeed(Feed):
     """Sounds as spectrograms. What is made in code can be read."""
 
-    def __init__(
-        self, network: Network, data: Sounds, hold: bool | str, device: torch.device, progress: Progress
-    ) -> None:
+    def __init__(self, network: Network, data: Sounds, hold: Hold, device: torch.device, progress: Progress) -> None:
         super().__init__(data.samples, [sound.label for sound in data.samples], device)
         self.spectrogram: Spectrogram = parts(network)[0]
         self.data = data

@@ -26,6 +26,8 @@ __all__ = ["Reel", "Watched", "Watching", "reel_of", "takes_clips", "watch", "wa
 FRAMES = 3  # explained unless another number is asked for
 OneClip: TypeAlias = str | os.PathLike[str] | Clip
 Working: TypeAlias = Generator[Step[Explained], None, list[Watched]]  # how far it is, as it goes
+Following: TypeAlias = Generator[Step[Explained], None, list[object]]
+Shares: TypeAlias = tuple[float, ...]  # probabilities
 
 
 @dataclass(frozen=True)
@@ -213,9 +215,7 @@ def _tops(target: Target) -> list[tuple[object, int | None]]:
     return [(item, int(match[1]) if match else None) for item, match in zip(listed, matches, strict=True)]
 
 
-def _followed(
-    network: Network, reel: Reel, target: Target, batch: int
-) -> Generator[Step[Explained], None, list[object]]:
+def _followed(network: Network, reel: Reel, target: Target, batch: int) -> Following:
     """The targets with 'top k' as the classes that the mean of all frames' logits puts first."""
     summed, done, total = None, 0, len(reel.frames.numbers)
     for group, tensors, _ in _batches(network, reel, batch):
@@ -300,9 +300,7 @@ def _shares(output: Tensor, heatmaps: HeatMaps) -> tuple[float, ...]:
     return tuple(float(shares[index]) for index in classes if index is not None)
 
 
-def _watched(
-    network: Network, heatmaps: HeatMaps, reel: Reel, share: tuple[float, ...], shares: tuple[tuple[float, ...], ...]
-) -> Watched:
+def _watched(network: Network, heatmaps: HeatMaps, reel: Reel, share: Shares, shares: tuple[Shares, ...]) -> Watched:
     frames, name = reel.frames, network.name
     played = (frames.times, frames.numbers, frames.rate)
     return Watched(heatmaps, *played, name, share, shares, reel.film, reel.end, reel.notes)

@@ -1,7 +1,6 @@
 """What was seen in a clip: the maps of its explained frames, the strip and the film that show them."""
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import Names, finite, plain
+from fovea.basics import Names, Progress, finite, plain, quiet
 from fovea.heatmaps import HeatMaps
 from fovea.pictures import Frames, facts
 from fovea.results import Panel, Results, Shows, Size, View, write_picture, write_values
@@ -95,9 +94,7 @@ class Watched(Shows):
         """The strip: the frames beside each other, and under each the same with its map and box."""
         return film.draw(self, target)
 
-    def save_film(
-        self, path: str | Path, target: int = 0, advance: Callable[[int, int], object] = lambda done, total: None
-    ) -> None:
+    def save_film(self, path: str | Path, target: int = 0, advance: Progress = quiet) -> None:
         """An mp4 of the whole stretch, map, box and label on every frame."""
         film.write(self, Path(path), target, advance)
 
@@ -108,10 +105,10 @@ class Watched(Shows):
 
     def view(self) -> View:
         """One strip and one film per target."""
-        panels = [
-            Panel(partial(self.draw, k), f"{self.map.method}: {self.title(k)}", partial(self.save_film, target=k))
-            for k in range(len(self.map.targets[0]))
-        ]
+        panels = []
+        for k in range(len(self.map.targets[0])):
+            film = partial(self.save_film, target=k)
+            panels.append(Panel(partial(self.draw, k), f"{self.map.method}: {self.title(k)}", film))
         return View(tuple(panels), predictions=self.best, words=f"{len(self)} of its frames explained")
 
     def to_dict(self) -> dict[str, Any]:

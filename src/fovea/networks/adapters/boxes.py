@@ -40,13 +40,11 @@ Consider = Callable[[Any], list[Candidates]]  # what a module returns to the can
 
 def best_of_classes(considered: list[Candidates], classes: int) -> Tensor:
     """The score of the best box of every class, N,C."""
-    rows = [picture.odds.new_full((classes,), FLOOR) for picture in considered]
-    return torch.stack(
-        [
-            row.scatter_reduce(0, picture.labels, picture.odds, "amax")
-            for row, picture in zip(rows, considered, strict=True)
-        ]
-    )
+    rows = []
+    for picture in considered:
+        none = picture.odds.new_full((classes,), FLOOR)
+        rows.append(none.scatter_reduce(0, picture.labels, picture.odds, "amax"))
+    return torch.stack(rows)
 
 
 @dataclass(frozen=True)

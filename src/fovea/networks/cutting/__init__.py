@@ -27,12 +27,11 @@ from fovea.networks.running import Runnable, turn
 from fovea.networks.threads import alone, drawn
 
 __all__ = ["Cut", "Opened", "cut"]
+Layer = str | nn.Module | None
 MOST = 24  # that are kept: an input of another shape has one of its own
 
 
-def cut(
-    network: Runnable, batch: Tensor, layer: str | nn.Module | None = None, parts: Sequence[nn.Module] | None = None
-) -> Cut:
+def cut(network: Runnable, batch: Tensor, layer: Layer = None, parts: Sequence[nn.Module] | None = None) -> Cut:
     """Where to look at this network: at the layer named, or at the last map whose cells the output still depends on."""
     layer = layer if layer is not None else network.layer
     parts = parts or network.parts
@@ -48,22 +47,18 @@ def cut(
     return known
 
 
-def _made(network: Runnable, batch: Tensor, layer: str | nn.Module | None, parts: Sequence[nn.Module]) -> Cut:
+def _made(network: Runnable, batch: Tensor, layer: Layer, parts: Sequence[nn.Module]) -> Cut:
     cuttable(network.module)
     before, numbers = Snapshot(parts), drawn(network.device)
     with turn(network, parts):
         made = _cut(network, batch[:1], layer)
     before.settle()
     draws = not all(map(torch.equal, numbers, drawn(network.device)))
-    return replace(
-        made,
-        current=lambda: before.same() and made.current(),
-        quiet=made.how == "graph" and not draws,
-        time_first=batch.ndim == 5 and _folds_time_first(made, batch),
-    )
+    quiet, time_first = made.how == "graph" and not draws, batch.ndim == 5 and _folds_time_first(made, batch)
+    return replace(made, current=lambda: before.same() and made.current(), quiet=quiet, time_first=time_first)
 
 
-def _cut(network: Runnable, batch: Tensor, layer: str | nn.Module | None) -> Cut:
+def _cut(network: Runnable, batch: Tensor, layer: Layer) -> Cut:
     if layer is not None:
         name = _name_of(network.module, layer)
         return graph_cut(network, batch, name) or hook_cut_at(network, batch, name)

@@ -71,9 +71,8 @@ class _HeadTracer(Tracer):
         self.features = features
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return fx.Tracer.is_leaf_module(self, m, module_qualified_name) or bool(
-            m._forward_hooks or m._forward_pre_hooks
-        )
+        hooked = bool(m._forward_hooks or m._forward_pre_hooks)
+        return hooked or fx.Tracer.is_leaf_module(self, m, module_qualified_name)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         return bool(self._value(obj.node))

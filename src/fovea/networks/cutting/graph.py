@@ -25,9 +25,9 @@ def graph_cut(network: Runnable, batch: Tensor, layer: str | None) -> Cut | None
         if layer is not None:
             node = _node_of_layer(nodes, layer)
         else:
-            node = _last_map(network, graph, nodes, values, batch)
+            node = _last_map(network, graph, values, batch)
             if node is None:
-                node = _last_map(network, graph, nodes, _Recorder(stirred(graph)).record(batch), batch)
+                node = _last_map(network, graph, _Recorder(stirred(graph)).record(batch), batch)
     except FoveaError:
         raise
     except Exception:  # what can be graph cannot always be run
@@ -60,9 +60,8 @@ class _Recorder(fx.Interpreter):
         return value.clone() if isinstance(value, Tensor) and n.op not in ("placeholder", "output") else value
 
 
-def _last_map(
-    network: Runnable, traced: fx.GraphModule, nodes: list[fx.Node], values: dict[fx.Node, Any], batch: Tensor
-) -> fx.Node | None:
+def _last_map(network: Runnable, traced: fx.GraphModule, values: dict[fx.Node, Any], batch: Tensor) -> fx.Node | None:
+    nodes = list(traced.graph.nodes)
     ends = nodes[-1].all_input_nodes
     steps = [
         (node, values[node], _is_projection(traced, node))

@@ -18,6 +18,9 @@ from fovea.networks.cutting.tokens import read_rows_alone
 from fovea.networks.running import Runnable, layers
 from fovea.networks.threads import hooked
 
+Values = dict[fx.Node, Any]  # what nodes give
+Split = tuple[Enter, fx.GraphModule]
+
 
 @dataclass(frozen=True)
 class _Rest:
@@ -30,9 +33,7 @@ class _Rest:
         return tuple(values[number] if index is None else values[number][index] for number, index in self.reads)
 
 
-def split(
-    network: Runnable, traced: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], batch: Tensor
-) -> tuple[Enter, fx.GraphModule] | None:
+def split(network: Runnable, traced: fx.GraphModule, node: fx.Node, values: Values, batch: Tensor) -> Split | None:
     """How to enter the graph at a node, and the graph after it; None where it takes another branch than the network.
     `values` are what the nodes give for the batch of one picture."""
     nodes = list(traced.graph.nodes)
@@ -79,9 +80,7 @@ def split(
     return (enter, rest.graph) if alike(output, expected) else None
 
 
-def _second(
-    traced: fx.GraphModule, node: fx.Node, needed: Sequence[fx.Node], values: dict[fx.Node, Any], fewer: bool
-) -> _Rest:
+def _second(traced: fx.GraphModule, node: fx.Node, needed: list[fx.Node], values: Values, fewer: bool) -> _Rest:
     """What comes after a node; `fewer` for the rows alone that the output reads."""
     second, renamed = fx.Graph(), dict[fx.Node, fx.Node]()
     renamed[node] = second.placeholder("features")

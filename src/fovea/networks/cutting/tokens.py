@@ -180,11 +180,9 @@ def _linear(push: _Push, node: Node, part: Slice) -> Node:
         bias = None if layer.bias is None else push.graph.get_attr(f"{node.target}.bias")
     else:
         weight, bias = (*node.args[1:], weight, bias)[:2] if len(node.args) > 1 else (weight, bias)
-    rows = [
-        None if value is None else push.graph.call_function(operator.getitem, (value, slice(start, stop)))
-        for value in (weight, bias)
-    ]
-    return push.graph.call_function(F.linear, (given, *rows))
+    call, some = push.graph.call_function, slice(start, stop)
+    rows = [None if value is None else call(operator.getitem, (value, some)) for value in (weight, bias)]
+    return call(F.linear, (given, *rows))
 
 
 def _moved(push: _Push, node: Node, part: Slice) -> Node:

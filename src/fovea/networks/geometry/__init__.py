@@ -32,12 +32,13 @@ from fovea.networks.threads import alone, heard
 
 SIZE = 224  # of an input, where nothing says otherwise
 Pick = Callable[[Any], Sequence[Tensor]]
+Size = Sequence[int] | int | None
 
 
 def of(
     module: nn.Module | Runnable,
     layer: str | None = None,
-    size: Sequence[int] | int | None = None,
+    size: Size = None,
     channels: int | None = None,
     output: Callable[[Any], Tensor] | None = None,
 ) -> Geometry:
@@ -64,9 +65,7 @@ def noise_for(network: Runnable) -> Tensor:
     return _asked(network, None, None)[1]
 
 
-def _asked(
-    module: nn.Module | Runnable, size: Sequence[int] | int | None, channels: int | None
-) -> tuple[Runnable, Tensor]:
+def _asked(module: nn.Module | Runnable, size: Size, channels: int | None) -> tuple[Runnable, Tensor]:
     """The network, and noise of the shape that was asked for."""
     network = module if isinstance(module, Runnable) else Runnable(checked(module))
     convs = (layer for layer in network.module.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))

@@ -199,9 +199,8 @@ def product(call: Call, see: See) -> Tensor:
 def attention(call: Call, see: See) -> Tensor:
     query, *others = call.tensors  # N,heads,L,d
     keys, rest = others[:2], others[2:]
-    return join(
-        over(see(query), [-1]), *(over(see(key), [1, 2, 3]) for key in keys), *(widest(see(one)) for one in rest)
-    )
+    wide = [*(over(see(key), [1, 2, 3]) for key in keys), *(widest(see(one)) for one in rest)]
+    return join(over(see(query), [-1]), *wide)
 
 
 def fresh(call: Call, see: See) -> Tensor:
