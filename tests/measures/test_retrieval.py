@@ -14,7 +14,7 @@ from checks import raises, refused
 from conftest import Through
 from fovea.data import DataSet, Sample, Unreadable, open_data
 from fovea.networks import blank
-from fovea.networks.embedding import embedding
+from fovea.networks.heads import embedding
 from fovea.pictures import Prepare
 from fovea.retrieval import lengths, nmi, ranks
 

@@ -8,7 +8,7 @@ from checks import refused
 from fovea.heatmaps import chosen, usual
 from fovea.measures import speed, timing
 from fovea.measures.figures import Figures
-from fovea.measures.peers import as_map, last_map, peers
+from fovea.measures.speed import as_map, last_map, peers
 from fovea.networks import peak_megabytes
 
 

@@ -10,10 +10,17 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from fovea.basics import BadNetwork
-from fovea.models.localizer import Localizer
 from fovea.models.localstream import LocalOptions, LocalStream, SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
-from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOptions, TwoStreamOutput, Views, add_local_stream
+from fovea.models.twostream import (
+    GlobalStream,
+    Localizer,
+    TwoStream,
+    TwoStreamOptions,
+    TwoStreamOutput,
+    Views,
+    add_local_stream,
+)
 from fovea.networks import Network
 from fovea.pictures import Prepare, cut, inside, middle
 from made_twostream import give_boxes

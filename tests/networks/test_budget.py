@@ -9,7 +9,7 @@ from torch import nn
 
 import fovea
 from checks import raises
-from fovea.networks.budget import LEAST, Budget
+from fovea.networks.building import LEAST, Budget
 
 pytestmark = pytest.mark.security
 

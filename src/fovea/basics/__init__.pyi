@@ -1,3 +1,4 @@
+from .ahead import Later as Later
 from .ahead import ahead as ahead
 from .ahead import processors as processors
 from .boxes import THRESHOLD_RULE as THRESHOLD_RULE
@@ -44,7 +45,6 @@ from .intervals import interval_of_means as interval_of_means
 from .intervals import student as student
 from .kinds import demand_kinds as demand_kinds
 from .kinds import spelled_device as spelled_device
-from .later import Later as Later
 from .numbers import ANY as ANY
 from .numbers import BOUNDS as BOUNDS
 from .numbers import SEED as SEED

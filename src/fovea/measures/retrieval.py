@@ -9,7 +9,7 @@ from fovea.basics import BadChoice, FoveaError
 from fovea.data import DataSet
 from fovea.measures import Figures, Run, measure
 from fovea.networks import outputs
-from fovea.networks.embedding import embedding
+from fovea.networks.heads import embedding
 from fovea.retrieval import STARTS, lengths, nmi, ranks
 
 NEIGHBORS = (1, 2, 4, 8)

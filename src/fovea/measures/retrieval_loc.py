@@ -15,7 +15,7 @@ from fovea.measures.boxes import THRESHOLDS, max_box_acc
 from fovea.measures.localized import THRESHOLD, look, named
 from fovea.measures.retrieval import check, distance_of
 from fovea.networks import Network
-from fovea.networks.embedding import embedding
+from fovea.networks.heads import embedding
 from fovea.retrieval import lengths, nmi, ranks
 
 SURE = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval over seeds

@@ -31,10 +31,6 @@ from .loading import as_network as as_network
 from .loading import keep_classes as keep_classes
 from .loading import kind_of as kind_of
 from .loading import load as load
-from .matching import Matching as Matching
-from .matching import match as match
-from .matching import match_by_trying as match_by_trying
-from .matching import width_of as width_of
 from .names import FILES as FILES
 from .names import OFFLINE as OFFLINE
 from .names import class_index as class_index
@@ -67,10 +63,14 @@ from .running import device_of as device_of
 from .running import placed as placed
 from .running import switched as switched
 from .running import turn as turn
+from .stream import Matching as Matching
 from .stream import blank as blank
 from .stream import input_of as input_of
+from .stream import match as match
+from .stream import match_by_trying as match_by_trying
 from .stream import outputs as outputs
 from .stream import rank_of as rank_of
+from .stream import width_of as width_of
 from .threads import alone as alone
 from .weights import borrowed_of as borrowed_of
 from .weights import fit_for_half as fit_for_half

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fovea.basics import BadChoice, BadNetwork, printable, uncollected
-from fovea.networks.budget import MOST, SPARE, Budget
+from fovea.networks.building import MOST, SPARE, Budget
 from fovea.networks.hubs import hub
 from fovea.networks.names import TRANSFORMERS
 from fovea.networks.network import Network, wrap

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from fovea import basics
 from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, printable
-from fovea.networks.budget import MOST, Budget, budget_of
-from fovea.networks.building import Classes, Load, build
+from fovea.networks.building import MOST, Budget, Classes, Load, budget_of, build
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
 from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head

@@ -1,13 +1,15 @@
 """What a network gives for the pictures of a data set, and small questions about its input and output."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from fovea.basics import BadPicture, Progress, quiet
+from fovea.basics import BadChoice, BadPicture, Progress, quiet
 from fovea.data import DataSet, Sample
 from fovea.networks.inputs import Group, groups, run_ahead
 from fovea.networks.network import Network, as_found
@@ -51,3 +53,68 @@ def rank_of(output: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int64]:
     """How many other classes score no lower than the true one: a tie is not a hit."""
     own = output.gather(1, labels.to(output.device).unsqueeze(1))
     return ((~(output < own)).sum(1) - 1).cpu().numpy()
+
+
+IMAGENET = 1000
+SHOWN = 5  # names in an error
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The output of every class that occurs in the data, and by what it was found."""
+
+    outputs: Mapping[int, int]  # the data's label: the network's output
+    how: str
+
+    def of(self, samples: Sequence[Sample]) -> Tensor:
+        """The output of every sample's class."""
+        return torch.tensor([self.outputs[sample.label] for sample in samples])
+
+
+def match(network: Network, data: DataSet, outputs: int) -> Matching:
+    """By the classes' names where the network knows them all, by `imagenet_label` in the data's rows for a network with
+    ImageNet's 1000 outputs, by number where it knows none of the names."""
+    used = sorted({sample.label for sample in data.samples})
+    own = network.labels or ()
+    names = {label: data.labels[label] if label < len(data.labels) else str(label) for label in used}
+    if own and all(own.count(name) == 1 for name in names.values()):  # ImageNet has two cranes
+        return Matching({label: own.index(name) for label, name in names.items()}, "name")
+    if outputs == IMAGENET and len(data.labels) < IMAGENET and (rows := _imagenet_labels(data)) is not None:
+        return Matching(rows, "imagenet_label")
+    strange = [name for name in names.values() if name not in own]
+    if strange and any(name in own and not name.isdecimal() for name in names.values()):
+        more = f" and {len(strange) - SHOWN} more" if len(strange) > SHOWN else ""
+        raise BadChoice(
+            f"{network.name or 'the network'} knows {len(names) - len(strange)} of the {len(names)} classes of "
+            f"{data.name} by name, but not {', '.join(map(repr, strange[:SHOWN]))}{more}: leave those out with labels= "
+            "(labels=0-9 keeps the first ten), or use a network trained on all of them"
+        )
+    if used and used[-1] >= outputs:
+        raise BadChoice(
+            f"{network.name or 'the network'} has {outputs} outputs and {data.name} labels up to {used[-1]}, and they "
+            f"do not have the same names: use a network trained on {data.name}, or a part of the data (labels=0-9)"
+        )
+    named = any(not name.isdecimal() for name in names.values()) and any(not name.isdecimal() for name in own)
+    return Matching({label: label for label in used}, "number, since the names differ" if named else "number")
+
+
+def match_by_trying(network: Network, data: DataSet, tensors: Tensor) -> Matching:
+    """The same, where nothing has been asked of the network yet: one of the tensors tells how many outputs it has."""
+    with as_found(network), torch.no_grad():
+        return match(network, data, width_of(network(tensors[:1])))
+
+
+def width_of(output: Tensor) -> int:
+    """How many classes an output tells of."""
+    if output.ndim != 2 or output.shape[1] < 2:
+        raise BadChoice(
+            f"classes are told by an output of two or more; this network gives {tuple(output.shape[1:])} a picture "
+            "(fovea.wrap(module, output=...) picks the logits)"
+        )
+    return int(output.shape[1])
+
+
+def _imagenet_labels(data: DataSet) -> dict[int, int] | None:
+    pairs = {(sample.label, sample.row.get("imagenet_label", "")) for sample in data.samples}
+    found = {label: int(text) for label, text in pairs if text.isdecimal() and len(text) < 5 and int(text) < IMAGENET}
+    return found if len(found) == len(pairs) else None

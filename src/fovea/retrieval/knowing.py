@@ -11,7 +11,7 @@ from fovea import networks
 from fovea.basics import BadChoice, BadNetwork
 from fovea.networks import FILES as WEIGHTS
 from fovea.networks import OFFLINE, Network, NetworkLike, as_found, as_network, blank, load, ours
-from fovea.networks.embedding import embedding
+from fovea.networks.heads import embedding
 from fovea.pictures import Prepare
 from fovea.pictures.fits import FITS
 from fovea.retrieval.store import About, Identity
