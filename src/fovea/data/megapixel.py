@@ -43,13 +43,11 @@ def open_megapixel(  # a public door: these are the options of --data megapixel:
     seed: Annotated[int, SEED] = 0,
     source: str = "digits",
 ) -> DataSet:
-    """`count` canvases. The label is the class of the `copies` digits; the boxes are theirs, tight.
-
-    `others` digits are of other classes, each class fewer times than `copies`. `clutter` fragments and `noise` strokes
-    grow with the canvas unless given. `source` is digits (scikit-learn's), mnist or a folder with MNIST's files, or
-    several of them, as mnist+digits. split= train (the default) and test take their digits from the source's own
-    halves, so that no digit is in both.
-    """
+    """`count` canvases. The label is the class of the `copies` digits; the boxes are theirs, tight. `others` digits are
+    of other classes, each class fewer times than `copies`. `clutter` fragments and `noise` strokes grow with the canvas
+    unless given. `source` is digits (scikit-learn's), mnist or a folder with MNIST's files, or several of them, as
+    mnist+digits. split= train (the default) and test take their digits from the source's own halves, so that no digit
+    is in both."""
     part = splits_asked("megapixel", split or "train", ("train", "test"))[0]
     width, height = canvas
     if others > 9 * (copies - 1):

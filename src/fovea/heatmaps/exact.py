@@ -61,13 +61,11 @@ def _along_tangent(look: Look, score: Score, slope: Tensor) -> list[tuple[Tensor
 
 
 def linear(look: Look, loss: Score, slope: Tensor, scores: Mapping[Any, tuple[Score, Tensor]]) -> Finding | None:
-    """The minimum of a loss that is affine in each cell of f, or has a kink at 0 there; None where it is neither.
-
-    L(f) = c + sum_p (u_p f_p where f_p > 0, v_p |f_p| where f_p < 0). An affine head has v = -u, and then
-    f = -u / |u|. A ReLU between the filter and the pooling gives the general case: with m = min(u, v) the minimum on
-    the sphere is (-m)+ / |(-m)+|, signed by the side that was smaller, or the one cell of least m if no m is negative.
-    `scores` are what the loss is put together from, by their keys, to be proved affine once for all who use them.
-    """
+    """The minimum of a loss that is affine in each cell of f, or has a kink at 0 there; None where it is neither. L(f)
+    = c + sum_p (u_p f_p where f_p > 0, v_p |f_p| where f_p < 0). An affine head has v = -u, and then f = -u / |u|. A
+    ReLU between the filter and the pooling gives the general case: with m = min(u, v) the minimum on the sphere is
+    (-m)+ / |(-m)+|, signed by the side that was smaller, or the one cell of least m if no m is negative. `scores` are
+    what the loss is put together from, by their keys, to be proved affine once for all who use them."""
     start = loss(look.output).detach()
     if is_affine(look, scores):
         norm = slope.norm(dim=1, keepdim=True)

@@ -20,13 +20,11 @@ from fovea.heatmaps.targets import Score
 
 @dataclass(frozen=True)
 class Descent:
-    """How to search for a filter, in at most `most` evaluations of the head.
-
-    From the loss's `tangent`, on the sphere: until a step promises less than `tolerance` of what filters can change.
-    From the paper's `uniform` random numbers, and for the other constraints: Adam at a `rate`, until the loss has
-    changed by less than `tolerance` over `window` iterations, measured against the size of the output's own loss where
-    `scale_free`, so that it means the same for every network.
-    """
+    """How to search for a filter, in at most `most` evaluations of the head. From the loss's `tangent`, on the sphere:
+    until a step promises less than `tolerance` of what filters can change. From the paper's `uniform` random numbers,
+    and for the other constraints: Adam at a `rate`, until the loss has changed by less than `tolerance` over `window`
+    iterations, measured against the size of the output's own loss where `scale_free`, so that it means the same for
+    every network."""
 
     rate: float = 0.1
     tolerance: float = 1e-7

@@ -32,13 +32,11 @@ class Finding:
 
 @dataclass
 class Look:
-    """A batch at the cut, as methods see it; what one of them works out is there for the next.
-
-    `cells` are the features, B,k,P: pictures (or frames, picture by picture), channels, cells. `output` is what the
-    network made of them, N,C. `gradient`, `slope` and `channels_weighted` are of a score of the output and kept by its
-    key (`score_of(aim)` gives both); `filtered` is the output with cells turned down; `input` and `scores` are for
-    methods that change the network's input. `opened` has the head itself and the layout of the cells.
-    """
+    """A batch at the cut, as methods see it; what one of them works out is there for the next. `cells` are the
+    features, B,k,P: pictures (or frames, picture by picture), channels, cells. `output` is what the network made of
+    them, N,C. `gradient`, `slope` and `channels_weighted` are of a score of the output and kept by its key
+    (`score_of(aim)` gives both); `filtered` is the output with cells turned down; `input` and `scores` are for methods
+    that change the network's input. `opened` has the head itself and the layout of the cells."""
 
     opened: Opened
     differentiable: bool = False  # shall gradients reach the trunk through the values?

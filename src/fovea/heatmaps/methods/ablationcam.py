@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from fovea.heatmaps import method
 from fovea.heatmaps.exact import rounding, tolerance
 from fovea.heatmaps.look import Finding, Look, score_of, whole_output
-from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim, Score
 
 MOST_ROWS = 64  # of features without a channel that pass the head at once

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from fovea.basics import DoesNotApply
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 from fovea.heatmaps.exact import is_affine
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
 
 
 @method(

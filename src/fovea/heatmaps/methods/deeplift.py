@@ -3,11 +3,9 @@
 from torch import Tensor
 
 from fovea.basics import DoesNotApply
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
+from fovea.heatmaps import Aim, Finding, Look, method
 from fovea.heatmaps.pixels import Scored, attributed, captum, pixels_of
 from fovea.heatmaps.rectifiers import with_rectifiers
-from fovea.heatmaps.targets import Aim
 
 TOLERANCE = 0.02  # of what all pixels add and take away: max-pooling is off by 0.005, a GELU by 0.03 and more
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method
 
 
 @method(

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 
 
 @method("gradcam", about="channels weighted by their mean gradient", passes=1, paper="Selvaraju et al. 2017")

@@ -1,8 +1,6 @@
 """Grad-CAM++ (Chattopadhay et al. 2018): every cell's gradient counts by how much it is needed."""
 
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 
 
 @method(

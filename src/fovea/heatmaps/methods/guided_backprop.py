@@ -1,10 +1,8 @@
 """Guided backpropagation (Springenberg et al. 2015), by captum."""
 
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
+from fovea.heatmaps import Aim, Finding, Look, method
 from fovea.heatmaps.pixels import Scored, attributed, captum, pixels_of
 from fovea.heatmaps.rectifiers import with_rectifiers
-from fovea.heatmaps.targets import Aim
 
 
 @method(

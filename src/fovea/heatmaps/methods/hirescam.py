@@ -1,8 +1,6 @@
 """HiResCAM (Draelos and Carin 2020): what each cell really adds, no gradient averaged over cells."""
 
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 
 
 @method("hirescam", about="each cell's features times their own gradient", passes=1, paper="Draelos and Carin 2020")

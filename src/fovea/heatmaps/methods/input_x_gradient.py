@@ -1,9 +1,7 @@
 """Input x gradient (Shrikumar et al. 2016), by captum."""
 
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
+from fovea.heatmaps import Aim, Finding, Look, method
 from fovea.heatmaps.pixels import Scored, attributed, captum
-from fovea.heatmaps.targets import Aim
 
 
 @method(

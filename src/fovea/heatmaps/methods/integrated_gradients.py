@@ -6,10 +6,8 @@ from typing import Annotated
 from torch import Tensor
 
 from fovea.basics import Bound
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
+from fovea.heatmaps import Aim, Finding, Look, method
 from fovea.heatmaps.pixels import Scored, attributed, captum
-from fovea.heatmaps.targets import Aim
 
 
 @method(

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, DoesNotApply, nearest
-from fovea.heatmaps import exact
-from fovea.heatmaps.constraints import CONSTRAINTS
+from fovea.heatmaps import CONSTRAINTS, exact, method
 from fovea.heatmaps.iterative import Descent, by_steps_on_the_sphere, descend
 from fovea.heatmaps.look import Finding, Look, whole_output
-from fovea.heatmaps.methods import method
 from fovea.heatmaps.targets import Aim, Score, Weighted, weighing
 from fovea.networks import Layout
 

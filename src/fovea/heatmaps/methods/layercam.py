@@ -1,8 +1,6 @@
 """LayerCAM (Jiang et al. 2021): gradients weigh each cell on its own, and only those that speak for the target."""
 
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 
 
 @method(

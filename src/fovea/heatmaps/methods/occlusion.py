@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from fovea.basics import Bound
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
+from fovea.heatmaps import Aim, Finding, Look, method
 from fovea.heatmaps.pixels import at_frame, confidence, pixels_of
-from fovea.heatmaps.targets import Aim
 
 Window = tuple[slice, ...]  # of N,*space
 

@@ -9,10 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import Bound
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
+from fovea.heatmaps import Aim, Finding, Look, method
 from fovea.heatmaps.pixels import at_frame, confidence, pixels_of
-from fovea.heatmaps.targets import Aim
 
 MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 

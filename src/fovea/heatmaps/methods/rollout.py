@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 from fovea.heatmaps.attention import attention_of
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
 
 
 @method(

@@ -7,9 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import DoesNotApply
-from fovea.heatmaps.look import Finding, Look
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method
 
 MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 

@@ -1,8 +1,6 @@
 """XGrad-CAM (Fu et al. 2020): Grad-CAM with the weights that its own axioms ask for."""
 
-from fovea.heatmaps.look import Finding, Look, score_of
-from fovea.heatmaps.methods import method
-from fovea.heatmaps.targets import Aim
+from fovea.heatmaps import Aim, Finding, Look, method, score_of
 
 
 @method("xgradcam", about="channels weighted by their gradient where they are active", passes=1, paper="Fu et al. 2020")

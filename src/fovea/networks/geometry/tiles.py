@@ -110,10 +110,8 @@ class Tiling:
 
 def tiling(find: Find, size: tuple[int, int], usual: tuple[int, int]) -> Tiling | None:
     """Of an input of this height and width; None where cells do not see the same wherever they are, and so no tile has
-    the whole's: maps of a network that looks at everything, or in windows that hang on the input's size.
-
-    `usual` is a size that the network takes, near which its cells are looked at.
-    """
+    the whole's: maps of a network that looks at everything, or in windows that hang on the input's size. `usual` is a
+    size that the network takes, near which its cells are looked at."""
     try:
         known = find(usual)
         strides = {axis.stride for geometry in known for axis in geometry.axes}
