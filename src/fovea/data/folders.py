@@ -80,7 +80,5 @@ def _boxes(folder: Path, part: str) -> dict[str, tuple[Box, ...]]:
 def _refuse_misnamed(folder: Path, left: dict[str, tuple[Box, ...]], samples: Sequence[Sample]) -> None:
     """Rows for pictures left out on purpose are fine; if no row fits any picture, the names are wrong."""
     if left and not any(sample.boxes for sample in samples):
-        raise BadChoice(
-            f"boxes.csv in {folder} names no picture that is there: it has {next(iter(left))!r}; "
-            "a file is written class/picture, as seen from boxes.csv"
-        )
+        why = "a file is written class/picture, as seen from boxes.csv"
+        raise BadChoice(f"boxes.csv in {folder} names no picture that is there: it has {next(iter(left))!r}; {why}")

@@ -143,10 +143,8 @@ def _accepted(entry: Entry, data: Any, holds: str) -> Any:
         raise BadChoice(f"{words}: samples are fovea.data.Sample(name, label, source, boxes); got {wrong!r}")
     unfit = next((sample for sample in data.samples if not 0 <= sample.label < len(data.labels)), None)
     if unfit is not None:
-        raise BadChoice(
-            f"{words}: {unfit.name} is of class {unfit.label!r}, and labels names {len(data.labels)} classes: "
-            "a label is the class's place in labels"
-        )
+        why = f"and labels names {len(data.labels)} classes: a label is the class's place in labels"
+        raise BadChoice(f"{words}: {unfit.name} is of class {unfit.label!r}, {why}")
     return data
 
 

@@ -75,9 +75,8 @@ def demand(name: str, folder: Path, wanted: Iterable[str]) -> None:
         there = [name for name in wanted if name not in missing]
         beside = f" (there: {', '.join(there)})" if there else ""
         lacking = ", ".join(printable(name)[:200] for name in missing[:20])
-        raise BadChoice(
-            f"{name} is incomplete: {lacking} not in {folder}{beside}; layout=folder opens a plain folder per class"
-        )
+        mend = "layout=folder opens a plain folder per class"
+        raise BadChoice(f"{name} is incomplete: {lacking} not in {folder}{beside}; {mend}")
 
 
 def class_number(text: str, where: object) -> int:
@@ -89,10 +88,8 @@ def demand_pictures(name: str, samples: Sequence[Sample]) -> None:
     """A set of which not one listed picture exists is not there at all; it costs one look when the first one does."""
     sources = [sample.source for sample in samples if isinstance(sample.source, Below)]
     if sources and not any(os.path.exists(source.path) for source in sources):
-        raise BadChoice(
-            f"{name} is incomplete: none of the {len(sources):,} pictures that it lists exists; "
-            f"the first would be {sources[0].path}"
-        )
+        why = f"the first would be {sources[0].path}"
+        raise BadChoice(f"{name} is incomplete: none of the {len(sources):,} pictures that it lists exists; {why}")
 
 
 def subfolders(folder: Path) -> list[str]:

@@ -125,10 +125,8 @@ class Dropout:
         except (TypeError, ValueError):
             words = vectors = features = -1.0
         if not all(0 <= share < 1 for share in (words, vectors, features)):
-            raise BadChoice(
-                "dropout is three shares below 1, of words, of their vectors and of features, as [0.1, 0.2, 0.5]; "
-                f"got {given}"
-            )
+            got = f"of words, of their vectors and of features, as [0.1, 0.2, 0.5]; got {given}"
+            raise BadChoice(f"dropout is three shares below 1, {got}")
         return cls(words, vectors, features)
 
 

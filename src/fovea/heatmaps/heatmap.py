@@ -100,10 +100,8 @@ class HeatMaps(Results["HeatMap"]):
         if len({cells.shape for cells in self.cells}) == 1:
             return torch.stack(self.cells)
         grids = sorted({" x ".join(map(str, heatmap.grid)) for heatmap in self})
-        raise BadChoice(
-            f"the pictures have maps of different sizes ({', '.join(grids)} "
-            "cells), which are no one tensor: take each picture's (maps[0].values), or explain with fit='squash'"
-        )
+        why = "which are no one tensor: take each picture's (maps[0].values), or explain with fit='squash'"
+        raise BadChoice(f"the pictures have maps of different sizes ({', '.join(grids)} cells), {why}")
 
     @property
     def grid(self) -> tuple[int, ...]:

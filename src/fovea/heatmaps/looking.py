@@ -191,10 +191,8 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
         if tuple(values.shape) != wanted:
             flat = values.ndim > 2 and tuple(values.flatten(1).shape) == wanted
             hint = ": flatten the cells, values.flatten(1)" if flat else ""
-            raise BadChoice(
-                f"method {method.name!r} returns one value per picture and cell, B,P = {wanted}; its {what} are "
-                f"{tuple(values.shape)}{hint}"
-            )
+            why = f"its {what} are {tuple(values.shape)}{hint}"
+            raise BadChoice(f"method {method.name!r} returns one value per picture and cell, B,P = {wanted}; {why}")
     if finding.loss is not None and tuple(finding.loss.shape) != wanted[:1]:
         shape = tuple(finding.loss.shape)
         raise BadChoice(f"method {method.name!r}: a loss is one number per picture, {wanted[:1]}; got {shape}")

@@ -68,9 +68,8 @@ def captum() -> Any:
     try:
         import captum.attr
     except ImportError:
-        raise DoesNotApply(
-            "this method comes with captum, which is not installed: pip install 'fovea[attributions]'"
-        ) from None
+        mend = "pip install 'fovea[attributions]'"
+        raise DoesNotApply(f"this method comes with captum, which is not installed: {mend}") from None
     warnings.filterwarnings("ignore", "Setting (forward, )?backward hooks", UserWarning)  # on a copy, and taken off
     return captum.attr
 

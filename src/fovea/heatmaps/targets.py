@@ -153,10 +153,8 @@ def _no_labels(name: str) -> None:
 
 def _class(given: Any, network: Network, output: Tensor) -> int:
     if output.ndim != 2:
-        raise BadChoice(
-            f"a class needs an output of shape N,classes; this network gives {tuple(output.shape)}: "
-            "give a callable from the output to one number per picture, or target='output'"
-        )
+        mend = "give a callable from the output to one number per picture, or target='output'"
+        raise BadChoice(f"a class needs an output of shape N,classes; this network gives {tuple(output.shape)}: {mend}")
     label: Any = given.item() if isinstance(given, (Tensor, np.generic)) else given
     return network.index(label, output.shape[1])
 
@@ -198,10 +196,8 @@ def _top(k: int, network: Network, output: Tensor, reader: Reader) -> list[Aim]:
 def _per_picture(classes: Tensor, network: Network, output: Tensor) -> list[Aim]:
     rows = classes.unsqueeze(1) if classes.ndim == 1 else classes
     if rows.ndim != 2 or len(rows) != len(output) or rows.is_floating_point():
-        raise BadChoice(
-            f"a tensor of targets holds class indices, one row per picture; got shape {tuple(classes.shape)} of "
-            f"{classes.dtype} (a list names targets for every picture)"
-        )
+        got = f"got shape {tuple(classes.shape)} of {classes.dtype} (a list names targets for every picture)"
+        raise BadChoice(f"a tensor of targets holds class indices, one row per picture; {got}")
     rows = rows.cpu()
     for index in dict.fromkeys(rows.flatten().tolist()):
         _class(index, network, output)
@@ -214,10 +210,9 @@ def _scored(score: Score, output: Tensor) -> Aim:
     name = getattr(score, "__name__", type(score).__name__).replace("<lambda>", "score")
     value = score(output)
     if not isinstance(value, Tensor) or value.shape != (len(output),):
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise BadChoice(
-            f"a callable target takes the output and returns one number per picture, shape ({len(output)},); got {got}"
-        )
+        got = str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+        wanted = f"one number per picture, shape ({len(output)},)"
+        raise BadChoice(f"a callable target takes the output and returns {wanted}; got {got}")
     return Aim((name,) * len(output), score)
 
 

@@ -62,9 +62,8 @@ class Trial:
         self.run, self.nets = run, run.networks
         self.localizer, name = self.nets["localizer"], self.nets["localizer"].name or "this network"
         if not self.localizer.can("branches"):
-            raise BadChoice(
-                f"the localizer must be an AnchorNet, as anchornet-imagenette is; {name} has no branches that localize"
-            )
+            why = f"{name} has no branches that localize"
+            raise BadChoice(f"the localizer must be an AnchorNet, as anchornet-imagenette is; {why}")
         self.matching = {role: _matched(self.nets[role], run.data) for role in ROLES if role in self.nets}
         self.names = {role: network.name or "network" for role, network in self.nets.items()}
         self.about = {"localizer": self.names["localizer"], "data": run.data.name}

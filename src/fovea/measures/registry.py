@@ -113,10 +113,8 @@ def _of_function(name: str, function: Any) -> dict[str, Any]:
     parameters = list(inspect.signature(function).parameters.values())
     keywords = [parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     if len(parameters) - len(keywords) != 1:
-        raise BadChoice(
-            f"measure {name!r} takes a Run and then keywords alone, as def {function.__name__}(run, *, batch=16); "
-            f"got {inspect.signature(function)}"
-        )
+        got = f"as def {function.__name__}(run, *, batch=16); got {inspect.signature(function)}"
+        raise BadChoice(f"measure {name!r} takes a Run and then keywords alone, {got}")
     missing = [keyword.name for keyword in keywords if keyword.default is inspect.Parameter.empty]
     if missing:
         raise BadChoice(f"measure {name!r}: {missing[0]} needs a default, or None where it may be left out")

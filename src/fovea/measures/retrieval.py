@@ -58,10 +58,8 @@ def check(data: DataSet) -> None:
     """At least two classes, one of them with two pictures."""
     count = np.unique([sample.label for sample in data.samples], return_counts=True)[1]
     if len(count) < 2 or count.max() < 2:
-        raise BadChoice(
-            f"retrieval needs two classes, and pictures of the same class to find; {data.name} has "
-            f"{len(data)} picture(s) in {len(count)} class(es)"
-        )
+        why = f"{data.name} has {len(data)} picture(s) in {len(count)} class(es)"
+        raise BadChoice(f"retrieval needs two classes, and pictures of the same class to find; {why}")
 
 
 def distance_of(unit: bool) -> str:

@@ -130,10 +130,8 @@ def _demand_same_classes(network: Network, surrogate: Network) -> None:
         raise BadChoice(f"the surrogate must have the network's classes: it has {len(other)} labels, not {len(own)}")
     for i, (one, two) in enumerate(zip(own, other, strict=True)):
         if one != two and not one.isdecimal() and not two.isdecimal():
-            raise BadChoice(
-                f"the surrogate must have the network's classes in the network's order: class {i} is {two!r} to it, "
-                f"{one!r} to the network"
-            )
+            why = f"class {i} is {two!r} to it, {one!r} to the network"
+            raise BadChoice(f"the surrogate must have the network's classes in the network's order: {why}")
 
 
 def _attacks(run: Run, given: Sequence[str | Attack], surrogate: Net, texture_net: Net, seed: int) -> list[Attack]:

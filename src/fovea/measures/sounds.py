@@ -24,15 +24,11 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
     network, data = run.network, run.opened
     spectrogram, module = parts(network)
     if network.labels != data.labels:
-        raise BadChoice(
-            f"the network knows other classes than the data: {', '.join(map(str, network.labels or ()))} instead of "
-            f"{', '.join(data.labels)}"
-        )
+        why = f"{', '.join(map(str, network.labels or ()))} instead of {', '.join(data.labels)}"
+        raise BadChoice(f"the network knows other classes than the data: {why}")
     if data.rate != spectrogram.rate:
-        raise BadChoice(
-            f"the network takes sounds of {spectrogram.rate:,} Hz and the data has {data.rate:,} Hz: "
-            f"open it with rate={spectrogram.rate}"
-        )
+        why = f"the data has {data.rate:,} Hz: open it with rate={spectrogram.rate}"
+        raise BadChoice(f"the network takes sounds of {spectrogram.rate:,} Hz and {why}")
     tally = Tally()
     for start in range(0, len(data), batch):
         _add(tally, network, data, range(start, min(start + batch, len(data))))

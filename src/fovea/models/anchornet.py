@@ -123,10 +123,8 @@ class AnchorNet(Branched):
             raise BadChoice(f"AnchorNet takes color pictures, N,3,H,W; got {tuple(x.shape)}")
         if min(x.shape[2:]) < SMALLEST:
             height, width = x.shape[2:]
-            raise BadChoice(
-                f"AnchorNet needs pictures of at least {SMALLEST} x {SMALLEST} pixels, the patch of its widest branch; "
-                f"got {width} x {height}"
-            )
+            got = f"the patch of its widest branch; got {width} x {height}"
+            raise BadChoice(f"AnchorNet needs pictures of at least {SMALLEST} x {SMALLEST} pixels, {got}")
         features = self.head(x)
         return output_of([branch(features) for branch in self.branches])
 

@@ -42,10 +42,8 @@ class Spectrogram:
         if not 0 <= self.lowest < self.rate / 2:
             raise BadChoice(f"the lowest pitch lies between 0 and {self.rate / 2:g} Hz; got {self.lowest:g}")
         if not self.filters().any(1).all():
-            raise BadChoice(
-                f"{self.bands} bands are too narrow for frames of {self.frame} samples: take fewer bands, a longer "
-                "frame or a higher lowest pitch"
-            )
+            mend = "take fewer bands, a longer frame or a higher lowest pitch"
+            raise BadChoice(f"{self.bands} bands are too narrow for frames of {self.frame} samples: {mend}")
 
     def __call__(self, waveform: Tensor) -> Tensor:
         """L samples to bands,T frames; N,L to N,bands,T."""
@@ -124,10 +122,8 @@ class SoundNet(Branched):
 
     def forward(self, x: Tensor) -> AnchorNetOutput:
         if x.shape[2] < max(self.windows):
-            raise BadChoice(
-                f"the network needs sounds of at least {max(self.windows)} frames, the window of its widest branch; "
-                f"got {x.shape[2]}"
-            )
+            got = f"the window of its widest branch; got {x.shape[2]}"
+            raise BadChoice(f"the network needs sounds of at least {max(self.windows)} frames, {got}")
         features = self.head(x)
         return output_of([branch(features) for branch in self.branches])
 
@@ -215,10 +211,8 @@ def spans(network: Network, sounds: Tensor | Sequence[Tensor], most: int = 1) ->
 def parts(network: Network) -> tuple[Spectrogram, SoundNet]:
     """The network's own, where it is one for sounds."""
     if not isinstance(network.transform, Spectrogram) or not isinstance(network.module, SoundNet):
-        raise BadChoice(
-            f"{network.name or 'the network'} is not one for sounds: fovea.load('anchornet_sound'), or the weights "
-            "that recipes/anchornet_sound-made.toml trains"
-        )
+        mend = "fovea.load('anchornet_sound'), or the weights that recipes/anchornet_sound-made.toml trains"
+        raise BadChoice(f"{network.name or 'the network'} is not one for sounds: {mend}")
     return network.transform, network.module
 
 

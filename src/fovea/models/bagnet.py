@@ -100,9 +100,8 @@ class BagNet(nn.Module):
 
     def forward(self, x: Tensor) -> BagNetOutput:
         if x.ndim != 4 or x.shape[1] != 3 or min(x.shape[2:]) < SMALLEST:
-            raise BadChoice(
-                f"BagNet takes color pictures of at least {SMALLEST} x {SMALLEST} pixels, N,3,H,W; got {tuple(x.shape)}"
-            )
+            got = f"got {tuple(x.shape)}"
+            raise BadChoice(f"BagNet takes color pictures of at least {SMALLEST} x {SMALLEST} pixels, N,3,H,W; {got}")
         features = self.last(self.features(x)[1])
         return BagNetOutput(self.classifier(features.mean((2, 3))), features)
 

@@ -180,9 +180,8 @@ class SaccaderOptions:
             raise BadChoice(f"Saccader needs pictures of at least {PATCH} pixels a side; got side={self.side}")
         most = cells_along(self.side) ** 2
         if not 1 <= self.locations <= most:
-            raise BadChoice(
-                f"pictures of {self.side} pixels a side have {most} cells: 1 to {most} locations; got {self.locations}"
-            )
+            got = f"got {self.locations}"
+            raise BadChoice(f"pictures of {self.side} pixels a side have {most} cells: 1 to {most} locations; {got}")
 
 
 class Saccader(InTurn):
@@ -231,10 +230,8 @@ class Saccader(InTurn):
     def forward(self, x: Tensor, glimpses: int | None = None) -> CellWalk | Cells:
         """`x` is read as it is, whatever its size, unless a number of glimpses is asked for."""
         if x.ndim != 4 or x.shape[1] != 3 or min(x.shape[2:]) < PATCH:
-            raise BadChoice(
-                f"Saccader takes color pictures of at least {PATCH} x {PATCH} pixels, what one cell sees, N,3,H,W; "
-                f"got {tuple(x.shape)}"
-            )
+            got = f"what one cell sees, N,3,H,W; got {tuple(x.shape)}"
+            raise BadChoice(f"Saccader takes color pictures of at least {PATCH} x {PATCH} pixels, {got}")
         if glimpses is not None:
             return self.walk(Pixels(x), glimpses)
         if self.stage == "representation":
@@ -261,10 +258,8 @@ class Saccader(InTurn):
         """`size` is the height and width that boxes are told in."""
         rows, columns = (cells_along(side) for side in pixels.shape[2:])
         if not 1 <= glimpses <= rows * columns:
-            raise BadChoice(
-                f"Saccader visits no cell twice, and these pictures have {rows} x {columns}: "
-                f"1 to {rows * columns} glimpses; got {glimpses}"
-            )
+            got = f"1 to {rows * columns} glimpses; got {glimpses}"
+            raise BadChoice(f"Saccader visits no cell twice, and these pictures have {rows} x {columns}: {got}")
         if self.training and torch.is_grad_enabled():
             self.certainty.forget()
         features, what, evidence = self.representation(pixels)

@@ -23,6 +23,7 @@ from fovea.models.trunks import Trunk, prepare_of, trunk_of
 from fovea.networks import Network, Origin, model
 from fovea.pictures import cut, inside, middle
 
+Stream = LocalStream | None
 EMBEDDED = "embedded"  # the source that is a part of the network
 
 
@@ -104,7 +105,7 @@ class TwoStream(nn.Module):
     averaged: the same picture always has the same answer."""
 
     def __init__(
-        self, whole: nn.Module, local: LocalStream | None, trunk: Trunk | None, options: TwoStreamOptions, channels: int
+        self, whole: nn.Module, local: Stream, trunk: Trunk | None, options: TwoStreamOptions, channels: int = 3
     ) -> None:
         super().__init__()
         self.whole, self.local, self.trunk, self.channels = whole, local, trunk, channels

@@ -147,9 +147,8 @@ def _until(trunk: nn.Module, layer: str, name: str) -> nn.Module:
         cut: nn.Module = GraphExtractNet(trunk.body, [layer])
         return cut.eval()
     except Exception as error:  # whatever tracing meets in a network that it cannot follow
-        raise BadNetwork(
-            f"video: {name or 'the network'} cannot be cut at {layer!r} ({type(error).__name__}); leave layer= out"
-        ) from None
+        why = f"{name or 'the network'} cannot be cut at {layer!r} ({type(error).__name__}); leave layer= out"
+        raise BadNetwork(f"video: {why}") from None
 
 
 def _map_of(trunk: nn.Module, prepare: Prepare, layer: str | None) -> tuple[int, int, int]:

@@ -48,10 +48,8 @@ class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if len(shapes) > 1 and torch.Tag.pointwise in func.tags:
                 count = math.prod(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
         if self.left < 0 or count > self.values:
-            raise BadNetwork(
-                f"{self.name} would have more than {self.values:,} numbers, which is refused: its options, or the "
-                "number of its classes, are too large"
-            )
+            why = "its options, or the number of its classes, are too large"
+            raise BadNetwork(f"{self.name} would have more than {self.values:,} numbers, which is refused: {why}")
         return args[0].zero_() if not self.drawn and func in RANDOM else func(*args, **kwargs)
 
 

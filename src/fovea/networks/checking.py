@@ -33,15 +33,11 @@ def checked(module: nn.Module) -> nn.Module:
         if is_lazy(tensor):
             raise BadNetwork(f"{name} has no size yet: run the module once, module(example), so that it gets one")
         if tensor.is_meta or type(tensor).__name__ == "FakeTensor":
-            raise BadNetwork(
-                f"{name} is on the meta device, without values: module.to_empty(device='cpu') and load a state_dict, "
-                "or build the module on a device"
-            )
+            mend = "module.to_empty(device='cpu') and load a state_dict, or build the module on a device"
+            raise BadNetwork(f"{name} is on the meta device, without values: {mend}")
         if tensor.is_inference():
-            raise BadNetwork(
-                f"{name} was made inside torch.inference_mode(), so that no gradient can pass it: build the module "
-                "outside, or give a copy of it, copy.deepcopy(module)"
-            )
+            mend = "build the module outside, or give a copy of it, copy.deepcopy(module)"
+            raise BadNetwork(f"{name} was made inside torch.inference_mode(), so that no gradient can pass it: {mend}")
     return module
 
 
@@ -54,10 +50,8 @@ def cuttable(module: nn.Module) -> None:
             what = "quantized, and no gradient passes it"
         else:
             continue
-        raise BadNetwork(
-            f"{f'layer {name!r}' if name else 'the network'} ({type(part).__name__}) is {what}: give the module that "
-            "it was made of"
-        )
+        mend = "give the module that it was made of"
+        raise BadNetwork(f"{f'layer {name!r}' if name else 'the network'} ({type(part).__name__}) is {what}: {mend}")
 
 
 def refuse_tensor(given: Tensor) -> None:

@@ -43,10 +43,8 @@ def answered(network: Network, pixels: Tensor, glimpses: int | None = None) -> A
     if glimpses is None:
         return network.answer(pixels)
     if not network.can("glimpses"):
-        raise BadChoice(
-            f"{network.name or 'the network'} reads whole pictures: leave the number of locations out, "
-            "or name a network that reads glimpses, as tnet-b0"
-        )
+        mend = "leave the number of locations out, or name a network that reads glimpses, as tnet-b0"
+        raise BadChoice(f"{network.name or 'the network'} reads whole pictures: {mend}")
     with refusing(module, pixels, network.name):
         return module(pixels, glimpses)
 
@@ -105,9 +103,8 @@ def input_shape(network: Network, size: int | None) -> tuple[int, ...]:
     if size is not None and size < 1:
         raise BadChoice(f"an input has at least one pixel a side; got {size}")
     if network.can("texts") or network.can("sounds"):
-        raise BadChoice(
-            f"{network.name or 'the network'} takes no pictures: fovea measure text and fovea measure sounds tell of it"
-        )
+        mend = "fovea measure text and fovea measure sounds tell of it"
+        raise BadChoice(f"{network.name or 'the network'} takes no pictures: {mend}")
     if network.transform is not None:
         channels, *own = blank(network).shape[1:]
         return (channels, *(own if size is None else (size, size)))

@@ -102,10 +102,8 @@ def _checked(folder: Path, pretrained: bool) -> int:
     """Refuses what would run code, fetch or read elsewhere; how many numbers the model may have."""
     weights = [path for path in folder.iterdir() if path.suffix == ".safetensors"]
     if pretrained and not weights:
-        raise BadNetwork(
-            f"{folder} holds no weights as safetensors; a pickle (pytorch_model.bin) could run code, so it is refused: "
-            "model.save_pretrained(FOLDER) writes safetensors"
-        )
+        why = "(pytorch_model.bin) could run code, so it is refused: model.save_pretrained(FOLDER) writes safetensors"
+        raise BadNetwork(f"{folder} holds no weights as safetensors; a pickle {why}")
     if (folder / "adapter_config.json").exists():
         raise BadNetwork(f"{folder} is refused: its weights are an adapter of another model, which would be fetched")
     for path in sorted(folder.glob("*.json")):

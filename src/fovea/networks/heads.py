@@ -101,9 +101,8 @@ def _last_layer(network: Network, picture: Tensor) -> tuple[str, int]:
     """The name of the last linear layer, or 1 x 1 convolution, that runs, and how many values it reads."""
     name, _ = last_to_run(network, picture, lambda layer: _width(layer) is not None)
     if not name:
-        raise BadNetwork(
-            f"{_name(network)} has no last linear layer whose input could be its features: use features='output'"
-        )
+        mend = "use features='output'"
+        raise BadNetwork(f"{_name(network)} has no last linear layer whose input could be its features: {mend}")
     return name, int(_width(network.module.get_submodule(name)) or 0)
 
 

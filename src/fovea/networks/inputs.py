@@ -246,9 +246,8 @@ def _with_batch_axis(given: Tensor, network: Runnable) -> Tensor:
     convolutions = (i for layer in layers for i, kind in enumerate(kinds) if isinstance(layer, kind))
     axes = 3 + next(convolutions, 1)
     if not given.is_floating_point():
-        raise BadChoice(
-            f"a tensor is taken as already transformed, so it holds floats; got {given.dtype} (give arrays for pixels)"
-        )
+        mend = f"got {given.dtype} (give arrays for pixels)"
+        raise BadChoice(f"a tensor is taken as already transformed, so it holds floats; {mend}")
     given = given.unsqueeze(0) if given.ndim == axes - 1 else given
     if given.ndim == axes or (given.ndim == 5 and axes == 4):
         wanted = len(network.transform.mean) if isinstance(network.transform, Prepare) else given.shape[-3]

@@ -101,10 +101,8 @@ def _trained(
     new = classes is not None  # a last layer, which no file has
     network = build(loads, kind, False, len(labels) if labels else None, options, Budget(kind, values, new))
     if classes is None and of_extractor(state, network.module) is not state:
-        raise BadChoice(
-            f"{path} is a TNet's: its features fit {kind}, which needs a last layer of its own. Give classes=N "
-            "for a new one to train, or load the file itself"
-        )
+        mend = "Give classes=N for a new one to train, or load the file itself"
+        raise BadChoice(f"{path} is a TNet's: its features fit {kind}, which needs a last layer of its own. {mend}")
     told = None if labels else classes_in(state, network.module)
     network = network if told is None else build(loads, kind, False, told, options, Budget(kind, values, new))
     put(network.module, state, path)

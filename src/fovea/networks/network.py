@@ -128,10 +128,8 @@ class Network(Runnable):
         if wanted == self.transform:
             return self if self.fit else replace(self, fit=fit)
         if windowed:
-            raise BadChoice(
-                f"fit={fit!r}: {self.name or 'this network'} has windows of its own, and takes pictures as it was "
-                "trained; leave the fit out"
-            )
+            why = "and takes pictures as it was trained; leave the fit out"
+            raise BadChoice(f"fit={fit!r}: {self.name or 'this network'} has windows of its own, {why}")
         return replace(self, transform=wanted, trained=trained, fit=fit, _placements={})
 
     def step(self) -> int:

@@ -100,10 +100,8 @@ def _pickled(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL:? (\S+)", str(error))
         what = f"a pickle that calls {printable(asked[1])}, more" if asked else "no weights file, or a pickle with more"
-        raise BadNetwork(
-            f"{path} is {what} than tensors, which could run code, so it is refused; "
-            "save the state_dict as safetensors instead"
-        ) from None
+        mend = "save the state_dict as safetensors instead"
+        raise BadNetwork(f"{path} is {what} than tensors, which could run code, so it is refused; {mend}") from None
     except Exception as error:  # torch has no error of its own for a damaged file
         said = str(error).partition(". ")[0] if isinstance(error, RuntimeError) else "it is damaged or cut short"
         raise BadNetwork(f"{path} cannot be read as weights: {printable(said)[:LETTERS]}") from None

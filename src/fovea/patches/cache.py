@@ -181,10 +181,8 @@ def _kept(store: Database, settings: Settings, names: Sequence[str]) -> dict[str
         known, now = Settings.read(text, store.path, store.remedy).model_dump(), settings.model_dump()
         differing = [f"{key} {known[key]!r}, not {now[key]!r}" for key in now if known[key] != now[key]]
         if differing:
-            raise FoveaError(
-                f"{store.path} holds patches of other settings ({'; '.join(differing)}): name another file, or start "
-                "anew with fresh=True (--fresh)"
-            )
+            mend = "name another file, or start anew with fresh=True (--fresh)"
+            raise FoveaError(f"{store.path} holds patches of other settings ({'; '.join(differing)}): {mend}")
         rows = {place: Row.read(content, store.path, store.remedy) for place, content in store.checked()}
     kept = dict[str, Row]()
     for start in range(0, len(names), settings.batch):

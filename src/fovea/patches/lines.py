@@ -53,10 +53,8 @@ def demand_kind(kind: str) -> None:
 def demand_trained(net: str) -> str:
     """A network that has weights, or is refused."""
     if is_untrained(net):
-        raise BadChoice(
-            f"{net} has no trained weights, so its patches would be anywhere: train it and name its .safetensors file, "
-            "or name one that comes with fovea ('fovea models')"
-        )
+        mend = "train it and name its .safetensors file, or name one that comes with fovea ('fovea models')"
+        raise BadChoice(f"{net} has no trained weights, so its patches would be anywhere: {mend}")
     return net
 
 

@@ -123,10 +123,8 @@ def _checked(values: Tensor, boxes: Tensor) -> NDArray[np.float64]:
         raise BadChoice(f"maps hold floating-point numbers; got {values.dtype}: give values.float()")
     if tuple(boxes.shape) != (cells, 2 * axes):
         words = "x0 y0 x1 y1" if axes == 2 else "start stop"
-        raise BadChoice(
-            f"maps {_shape(values)} need boxes {cells},{2 * axes}: {words} of each cell in reading order; "
-            f"got {_shape(boxes)}"
-        )
+        got = f"{words} of each cell in reading order; got {_shape(boxes)}"
+        raise BadChoice(f"maps {_shape(values)} need boxes {cells},{2 * axes}: {got}")
     corners: NDArray[np.float64] = boxes.detach().cpu().double().numpy()
     if not (np.isfinite(corners).all() and (corners[:, :axes] <= corners[:, axes:]).all()):
         raise BadChoice("boxes are finite, and none stops before it starts (x0 <= x1, y0 <= y1)")

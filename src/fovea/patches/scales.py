@@ -102,10 +102,8 @@ def look(
 def branches_of(network: Network) -> Anchored:
     """The module, of a network with branches."""
     if not network.can("branches"):
-        raise BadNetwork(
-            f"{network.name or 'the network'} has no branches to compare: take one that has, such as "
-            "anchornet-imagenette, or ask about a class of a data set"
-        )
+        mend = "take one that has, such as anchornet-imagenette, or ask about a class of a data set"
+        raise BadNetwork(f"{network.name or 'the network'} has no branches to compare: {mend}")
     return cast(Anchored, network.module)
 
 

@@ -31,10 +31,8 @@ def prototypes(
     if among < count:
         raise BadChoice(f"among is how many prototypes are looked at, at least count={count}; got {among}")
     if not network.can("prototypes"):
-        raise BadChoice(
-            f"prototypes needs a network with prototypes, a ProtoPNet; {network.name} has none "
-            f"(a source for any classifier: l2caf:{network.name})"
-        )
+        why = f"{network.name} has none (a source for any classifier: l2caf:{network.name})"
+        raise BadChoice(f"prototypes needs a network with prototypes, a ProtoPNet; {why}")
 
     def finder(images: Sequence[Image.Image]) -> list[Scored]:
         found: list[Scored] = []

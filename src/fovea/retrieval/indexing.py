@@ -201,7 +201,5 @@ def embeddings(network: Network, pictures: Sequence[Tensor]) -> list[Tensor]:
 def _refuse_other_width(network: Known, found: Iterable[Tensor]) -> None:
     widths = {len(vector) for vector in found} - {network.identity.dimensions}
     if widths:
-        raise BadNetwork(
-            f"{network.name} gives embeddings of {widths.pop()} numbers for some pictures and "
-            f"{network.identity.dimensions} for others: use a transform with a fixed size"
-        )
+        why = f"{network.identity.dimensions} for others: use a transform with a fixed size"
+        raise BadNetwork(f"{network.name} gives embeddings of {widths.pop()} numbers for some pictures and {why}")

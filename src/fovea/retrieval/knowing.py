@@ -81,10 +81,8 @@ def named_by(about: About, file: Path, device: str | None) -> Known:
     if is_file or (":" not in name and (about.weights is not None or name in ours() or name in OFFLINE)):
         return known(name, about.weights, about.identity.features, device)
     which = f"a network of your own ({name})" if ":" in name else f"{name}, whose weights are not here"
-    raise BadNetwork(
-        f"{file} was made with {which if name else 'a network of your own'}: open_index({str(file)!r}, "
-        f"net=that_network), or fovea search --net"
-    )
+    mend = f"open_index({str(file)!r}, net=that_network), or fovea search --net"
+    raise BadNetwork(f"{file} was made with {which if name else 'a network of your own'}: {mend}")
 
 
 def refuse_another(known: Known, about: About, path: Path) -> None:

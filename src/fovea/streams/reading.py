@@ -44,10 +44,8 @@ class Streams:
         """Or an error that says why it cannot look longer, or not by one of these methods."""
         name = network.name or type(network.module).__name__
         if not network.can("streams"):
-            raise BadChoice(
-                f"{name} has no local stream that looks in steps (with local='none' there is a global stream alone); "
-                "fovea.explain shows where it looks"
-            )
+            why = "(with local='none' there is a global stream alone); fovea.explain shows where it looks"
+            raise BadChoice(f"{name} has no local stream that looks in steps {why}")
         module = cast(TwoStream, network.module)
         local = cast(LocalStream, module.local)
         for method in methods:
@@ -55,9 +53,8 @@ class Streams:
                 near = nearest(method, METHODS)
                 raise BadChoice(f"steps are looked at by {', '.join(METHODS)}; not {method!r}{near}")
         if SELF_ATTENTION in methods and (local.recurrent is None or local.recurrent.ask is None):
-            raise BadChoice(
-                f"{name} was built without self-attention: build it with self_attention=true, or use gradcam or l2caf"
-            )
+            mend = "build it with self_attention=true, or use gradcam or l2caf"
+            raise BadChoice(f"{name} was built without self-attention: {mend}")
         return Streams(network, module, local, wrap(module.whole, labels=network.labels))
 
     @property

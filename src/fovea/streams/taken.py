@@ -43,10 +43,8 @@ def patches_of(network: Network, data: DataSet, device: torch.device, progress: 
     if module.local is None or module.localizer is not None:
         return None
     if module.source is None:
-        raise BadChoice(
-            "the network has no patch source: give the option source=KIND:NET, as l2caf:efficientnet_lite0-cub100, or "
-            f"{EMBEDDED!r} (in a recipe network.options.source)"
-        )
+        why = f"as l2caf:efficientnet_lite0-cub100, or {EMBEDDED!r} (in a recipe network.options.source)"
+        raise BadChoice(f"the network has no patch source: give the option source=KIND:NET, {why}")
     taken = tuple(replace(sample, source=AsTaken(sample.source, prepare)) for sample in data.samples)
     form = f"{prepare.size[1]}x{prepare.size[0]}-{prepare.crop}-{prepare.interpolation}"  # other pixels, other patches
     seen = replace(data, name=f"{data.name}-{form}", samples=taken)

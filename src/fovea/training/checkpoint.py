@@ -114,10 +114,8 @@ def same_run(known: Checkpoint, recipe: Recipe, data: Data, folder: Path) -> Non
             content["data"].pop("workers", None)
     differ = [key for key in now if key not in FREE and before.get(key) != now[key]]
     if differ:
-        raise BadChoice(
-            f"{folder} was trained by another recipe ({', '.join(differ)} differ): --resume goes on with the "
-            "same one, its --set included; name another --out, or --fresh"
-        )
+        why = "--resume goes on with the same one, its --set included; name another --out, or --fresh"
+        raise BadChoice(f"{folder} was trained by another recipe ({', '.join(differ)} differ): {why}")
     if known.data != data:
         raise BadChoice(
             f"the data has changed since {folder} was begun ({known.data.pictures} pictures of "
@@ -155,10 +153,8 @@ def room_for(folder: Path, needed: int) -> None:
         raise FoveaError(f"{folder} cannot be written to ({error.strerror}); name another folder with --out") from None
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise FoveaError(
-            f"{folder} has {free / 1e6:,.0f} MB left and the run's checkpoints need {needed / 1e6:,.0f} MB; "
-            "make room, or name another folder with --out"
-        )
+        why = f"the run's checkpoints need {needed / 1e6:,.0f} MB; make room, or name another folder with --out"
+        raise FoveaError(f"{folder} has {free / 1e6:,.0f} MB left and {why}")
 
 
 def size_of(module: nn.Module, copies: int) -> int:

@@ -87,10 +87,8 @@ def _check_counts(parts: Parts) -> None:
     few = {label: count for label, count in sorted(whole.items()) if count < LEAST or train[label] < 2}
     if few:
         said = ", ".join(f"{labels[label]} ({count})" for label, count in list(few.items())[:5])
-        raise BadChoice(
-            f"{parts.whole.name}: too few pictures of {said}: training, validation and test take {LEAST} of every "
-            "class or more, and twenty or more do better"
-        )
+        mend = f"training, validation and test take {LEAST} of every class or more, and twenty or more do better"
+        raise BadChoice(f"{parts.whole.name}: too few pictures of {said}: {mend}")
 
 
 def text_of(parts: Parts, net: str, name: str, heads: Sequence[str]) -> str:

@@ -133,9 +133,7 @@ def numbered_as(data: DataSet, labels: tuple[str, ...]) -> DataSet:
     used = {sample.label: data.labels[sample.label] for sample in data.samples}
     unknown = sorted(set(used.values()) - set(labels))
     if unknown:
-        raise BadChoice(
-            f"the test data {data.name} has classes that were not trained: {', '.join(unknown[:5])}"
-            f"{nearest(unknown[0], labels)} (labels= leaves classes out)"
-        )
+        why = f"{', '.join(unknown[:5])}{nearest(unknown[0], labels)} (labels= leaves classes out)"
+        raise BadChoice(f"the test data {data.name} has classes that were not trained: {why}")
     samples = (replace(sample, label=labels.index(used[sample.label])) for sample in data.samples)
     return replace(data, samples=tuple(samples), labels=labels)

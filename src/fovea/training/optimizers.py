@@ -45,10 +45,8 @@ def parameter_groups(part: OptimizerPart, module: nn.Module) -> list[dict[str, A
     for group in part.groups:
         if not any(fnmatchcase(name, group.match) for name, _ in named):
             tops = {name.partition(".")[0] for name, _ in named}
-            raise BadChoice(
-                f"no parameter is called {group.match!r}{nearest(group.match.rstrip('.*'), tops)} "
-                f"(patterns are such as 'classifier.*'; the network has {', '.join(sorted(tops))})"
-            )
+            why = f"(patterns are such as 'classifier.*'; the network has {', '.join(sorted(tops))})"
+            raise BadChoice(f"no parameter is called {group.match!r}{nearest(group.match.rstrip('.*'), tops)} {why}")
     found: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in named:
         own = next((group for group in part.groups if fnmatchcase(name, group.match)), None)

@@ -90,10 +90,8 @@ class Balanced:
         self.each, self.classes = per_class, batch // per_class
         share, whose = batch // shares, f"a batch of {batch}" + (f" in {shares} shares" if shares > 1 else "")
         if share % per_class or share // per_class < 2:
-            raise BadChoice(
-                f"{whose} needs two classes or more with {per_class} pictures each: make batch a multiple of "
-                f"{per_class * shares}, and at least {2 * per_class * shares}"
-            )
+            mend = f"make batch a multiple of {per_class * shares}, and at least {2 * per_class * shares}"
+            raise BadChoice(f"{whose} needs two classes or more with {per_class} pictures each: {mend}")
         if len(self.members) < self.classes:
             raise BadChoice(
                 f"a batch of {batch} with {per_class} per class needs {self.classes} classes of {per_class} pictures "

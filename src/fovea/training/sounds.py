@@ -27,10 +27,8 @@ class SoundMedium(Medium):
         spectrogram, _ = parts(network)
         for data in filter(None, (self.data, self.test)):
             if data.rate != spectrogram.rate:
-                raise BadChoice(
-                    f"the network takes sounds of {spectrogram.rate:,} Hz and the data has {data.rate:,} Hz: set "
-                    f"network.options = {{ rate = {data.rate} }}"
-                )
+                why = f"the data has {data.rate:,} Hz: set network.options = {{ rate = {data.rate} }}"
+                raise BadChoice(f"the network takes sounds of {spectrogram.rate:,} Hz and {why}")
         network.labels = self.labels
         return network
 

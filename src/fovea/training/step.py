@@ -64,20 +64,16 @@ class Step(nn.Module):
         needs: Iterable[str] = self._traits.get("needs", ())
         if not all(hasattr(out, name) for name in needs):
             such_as = f": network.name is {self._traits['such_as']}" if "such_as" in self._traits else ""
-            raise BadChoice(
-                f"the loss {self._name!r} reads {', '.join(needs)} of the network's output, and this network gives a "
-                f"{type(out).__name__} without{such_as}"
-            )
+            why = f"and this network gives a {type(out).__name__} without{such_as}"
+            raise BadChoice(f"the loss {self._name!r} reads {', '.join(needs)} of the network's output, {why}")
 
     def _number(self, value: Any) -> Tensor:
         """What a loss gave, once it is known to be something that can be minimized."""
         if not isinstance(value, Tensor):
             raise BadChoice(f"the loss {self._name!r} gives a {type(value).__name__}: a loss is a tensor of one number")
         if value.ndim:
-            raise BadChoice(
-                f"the loss {self._name!r} gives {tuple(value.shape)} numbers: a loss is one number per batch, "
-                "so take their mean() or sum()"
-            )
+            why = "a loss is one number per batch, so take their mean() or sum()"
+            raise BadChoice(f"the loss {self._name!r} gives {tuple(value.shape)} numbers: {why}")
         if torch.is_grad_enabled() and not value.requires_grad:
             raise BadChoice(
                 f"the loss {self._name!r} has no gradient: it does not depend on what the network gave, or only by "

@@ -131,10 +131,8 @@ def agreed(fabric: Fabric, *numbers: int) -> None:
     if fabric.world_size > 1:
         everyone: Any = fabric.all_gather(torch.tensor(numbers, device=fabric.device))
         if not bool((everyone == everyone[0]).all()):
-            raise FoveaError(
-                "the processes do not see the same run (step, pictures, steps, batch): "
-                f"{everyone.tolist()}; data and --out must be the same for all of them"
-            )
+            why = f"{everyone.tolist()}; data and --out must be the same for all of them"
+            raise FoveaError(f"the processes do not see the same run (step, pictures, steps, batch): {why}")
 
 
 def attempt() -> str:
@@ -150,13 +148,9 @@ def losing_others_is_said(fabric: Fabric, resume: str) -> Iterator[None]:
     except (RuntimeError, ConnectionError) as error:
         words = str(error).lower()
         if fabric.world_size > 1 and any(w in words for w in ("connection", "peer", "gloo", "nccl", "timed out")):
-            raise FoveaError(
-                f"process {fabric.global_rank} of {fabric.world_size} lost the others: one of them died "
-                f"(its own message is above or below). {resume}"
-            ) from error
+            why = f"one of them died (its own message is above or below). {resume}"
+            raise FoveaError(f"process {fabric.global_rank} of {fabric.world_size} lost the others: {why}") from error
         if "dataloader worker" in words:
-            raise FoveaError(
-                f"a process that decodes pictures died, often for want of memory: {str(error).splitlines()[0]} "
-                f"Fewer of them: --set data.workers=1. {resume}"
-            ) from error
+            why = f"{str(error).splitlines()[0]} Fewer of them: --set data.workers=1. {resume}"
+            raise FoveaError(f"a process that decodes pictures died, often for want of memory: {why}") from error
         raise

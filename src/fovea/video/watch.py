@@ -257,10 +257,8 @@ def _as_pictures() -> Iterator[None]:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         if isinstance(error, (FoveaError, torch.OutOfMemoryError)) and not isinstance(error, DoesNotRun):
             raise
-        raise BadNetwork(
-            f"the network failed on frames given as pictures, N,C,H,W ({error}); one that takes clips, N,T,C,H,W, "
-            "is told by clip_network=True, or by takes_frames = True on the module"
-        ) from error
+        why = "one that takes clips, N,T,C,H,W, is told by clip_network=True, or by takes_frames = True on the module"
+        raise BadNetwork(f"the network failed on frames given as pictures, N,C,H,W ({error}); {why}") from error
 
 
 def _without_lost(reel: Reel, numbers: Sequence[int]) -> Reel:

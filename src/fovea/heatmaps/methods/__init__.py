@@ -152,16 +152,12 @@ def _made(thing: Any, name: str, options: Mapping[str, Any], traits: Mapping[str
         try:
             inspect.signature(thing).bind(**options)
         except (TypeError, ValueError) as error:
-            raise BadChoice(
-                f"{words}: its class is made without arguments, and {error}: give it a default, declare it with "
-                f"options={{...}}, or give an instance"
-            ) from None
+            mend = "give it a default, declare it with options={...}, or give an instance"
+            raise BadChoice(f"{words}: its class is made without arguments, and {error}: {mend}") from None
         made = thing(**options)
     if not callable(made):
-        raise BadChoice(
-            f"{words} cannot be called: a method is a function (look, aim), or has __call__(self, look, aim); got a "
-            f"{type(made).__name__}"
-        )
+        got = f"a method is a function (look, aim), or has __call__(self, look, aim); got a {type(made).__name__}"
+        raise BadChoice(f"{words} cannot be called: {got}")
     try:
         inspect.signature(made).bind(None, None)
     except TypeError as error:

@@ -27,9 +27,7 @@ class CAM:
         score, key = score_of(aim)
         slope = look.slope(score, key)  # B,P
         if not is_affine(look, {key: (score, slope)}) and look.holds(torch.isfinite, slope):
-            raise DoesNotApply(
-                "cam needs a head that is pooling and one linear layer after the cut; this one is not: "
-                "use gradcam or l2caf, or cut at a later layer"
-            )
+            why = "this one is not: use gradcam or l2caf, or cut at a later layer"
+            raise DoesNotApply(f"cam needs a head that is pooling and one linear layer after the cut; {why}")
         raw = slope * look.opened.layout.cells
         return Finding(raw, raw)

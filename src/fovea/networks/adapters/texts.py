@@ -78,10 +78,8 @@ class Texts:
     def embeddings(self, items: Sequence[str]) -> Tensor:
         """Of unit length, K,D."""
         if self.tokenizer is None:
-            raise BadChoice(
-                f"a text such as {items[0]!r} needs the model's tokenizer: fovea.wrap(model, processor), or "
-                "fovea.wrap(model, transform, tokenizer=tokenizer)"
-            )
+            mend = "fovea.wrap(model, processor), or fovea.wrap(model, transform, tokenizer=tokenizer)"
+            raise BadChoice(f"a text such as {items[0]!r} needs the model's tokenizer: {mend}")
         parts = list(self.model.modules())
         device = next(self.model.parameters()).device
         for text in dict.fromkeys(items):

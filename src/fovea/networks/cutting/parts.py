@@ -135,10 +135,8 @@ def one_map(value: Any, layer: str) -> Tensor:
 def need_space(layer: str, features: Any, batch: Tensor) -> None:
     layout = layout_of(one_map(features, layer), batch)
     if layout is None or layout.cells < 2:
-        raise BadChoice(
-            f"layer {layer!r} gives {tuple(features.shape[1:])} per picture: no spatial extent to look at; "
-            "name a layer before the pooling, or leave layer out to have one found"
-        )
+        why = "no spatial extent to look at; name a layer before the pooling, or leave layer out to have one found"
+        raise BadChoice(f"layer {layer!r} gives {tuple(features.shape[1:])} per picture: {why}")
 
 
 def _frames(features: Tensor, batch: Tensor) -> int | None:
@@ -146,9 +144,8 @@ def _frames(features: Tensor, batch: Tensor) -> int | None:
     if batch.ndim == 5 and features.ndim in (3, 4) and len(features) == len(batch) * batch.shape[1]:
         return batch.shape[1]
     if len(features) != len(batch):
-        raise BadNetwork(
-            f"the layer sees {len(features)} samples for {len(batch)} pictures: name one that sees each picture once"
-        )
+        mend = "name one that sees each picture once"
+        raise BadNetwork(f"the layer sees {len(features)} samples for {len(batch)} pictures: {mend}")
     return None
 
 

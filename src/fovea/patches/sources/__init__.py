@@ -35,10 +35,8 @@ class Opening:
 def opening_of(kind: str, function: Any) -> Opening:
     """A source's function as it is used, or an error with words for its author."""
     if not callable(function) or inspect.isclass(function):
-        raise BadChoice(
-            f"patch source {kind}: give a function of its options (and of a network) that returns a finder; "
-            f"got {function!r}"
-        )
+        mend = f"give a function of its options (and of a network) that returns a finder; got {function!r}"
+        raise BadChoice(f"patch source {kind}: {mend}")
     parameters = inspect.signature(function, eval_str=True).parameters
     options = {name: parameter for name, parameter in parameters.items() if name != "network"}
     for name, parameter in options.items():

@@ -22,10 +22,8 @@ def informative_patches(
     """`overlap` and `share` are LIP's T and P."""
     options = LocalizeOptions(count, overlap, share)
     if not network.can("branches"):
-        raise BadChoice(
-            f"anchornet needs a network with branches that localize, as anchornet-cub100 is; {network.name} has none "
-            f"(a source for any classifier: l2caf:{network.name})"
-        )
+        why = f"{network.name} has none (a source for any classifier: l2caf:{network.name})"
+        raise BadChoice(f"anchornet needs a network with branches that localize, as anchornet-cub100 is; {why}")
 
     def finder(images: Sequence[Image.Image]) -> list[Scored]:
         steps = localize_steps(network, list(images), options, len(images))

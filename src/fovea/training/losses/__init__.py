@@ -69,10 +69,8 @@ def _checked(entry: Entry, thing: Any) -> type[Loss]:
         return thing
     if isinstance(thing, type) or not callable(thing):
         what = f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
-        raise BadChoice(
-            f"the loss {entry.name!r} is {what}: a loss is a function of (logits, target), or a class that derives "
-            "from fovea.training.losses.Loss"
-        )
+        why = "a loss is a function of (logits, target), or a class that derives from fovea.training.losses.Loss"
+        raise BadChoice(f"the loss {entry.name!r} is {what}: {why}")
     return _of_function(entry, thing)
 
 
@@ -83,9 +81,8 @@ def _of_function(entry: Entry, function: Callable[..., Any]) -> type[Loss]:
     """A function as a loss: what it takes beside the output and the classes are settings."""
     given = list(inspect.signature(function).parameters.values())
     if len(given) < 2:
-        raise BadChoice(
-            f"the loss {entry.name!r} takes {len(given)} argument(s): a loss is a function of (logits, target)"
-        )
+        why = "a loss is a function of (logits, target)"
+        raise BadChoice(f"the loss {entry.name!r} takes {len(given)} argument(s): {why}")
     fields: dict[str, Any] = {
         one.name: (
             Any if one.annotation is one.empty else one.annotation,

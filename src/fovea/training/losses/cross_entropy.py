@@ -68,10 +68,8 @@ class Teacher:
 
 def _same_classes(name: str, theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
     if len(theirs) != len(ours):
-        raise BadChoice(
-            f"the teacher {name} has {len(theirs)} classes and the data {len(ours)}: "
-            "a teacher must know the same classes"
-        )
+        why = "a teacher must know the same classes"
+        raise BadChoice(f"the teacher {name} has {len(theirs)} classes and the data {len(ours)}: {why}")
     numbers = tuple(map(str, range(len(ours))))  # of a network whose classes have no names
     if theirs not in (ours, numbers) and ours != numbers:
         odd = next((a, b) for a, b in zip(ours, theirs, strict=True) if a != b)
