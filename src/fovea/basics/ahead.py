@@ -27,8 +27,7 @@ def ahead(make: Callable[[S], T], items: Iterable[S], threads: int, most: int) -
     """What `make` gives for every item, in order, made in so many threads; at most so many items wait to be asked for.
 
     Whoever listens hears what is said in the threads. An error is raised when it is its item's turn. Then, or when
-    nobody asks any more, what has not begun is left out, and the threads end.
-    """
+    nobody asks any more, what has not begun is left out, and the threads end."""
     rest, waiting, tasks = iter(items), deque[Future[T]](), SimpleQueue[Callable[[], None] | None]()
 
     def submit(count: int) -> None:

@@ -1,7 +1,6 @@
 """Boxes in pixels: the box of a heatmap, and how well boxes agree.
 
-A box is x0 y0 x1 y1, half open. For maps of other than two axes it is the starts, then the stops, last axis first.
-"""
+A box is x0 y0 x1 y1, half open. For maps of other than two axes it is the starts, then the stops, last axis first."""
 
 from collections.abc import Sequence
 
@@ -65,8 +64,7 @@ def box_of(values: NDArray[np.floating], threshold: float = THRESHOLD) -> NDArra
 def percentile_box(values: NDArray[np.floating], percentile: float = 95.0) -> NDArray[np.int64]:
     """The box of all pixels at or above a percentile of the map, connected or not, as ProtoPNet draws it: x0 y0 x1 y1.
 
-    All zeros for a map that is the same everywhere, or not finite.
-    """
+    All zeros for a map that is the same everywhere, or not finite."""
     if values.ndim != 2:
         raise BadChoice(f"a percentile's box is drawn on a map of rows and columns; got shape {values.shape}")
     if not 0 <= percentile <= 100:

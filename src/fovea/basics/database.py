@@ -2,8 +2,7 @@
 
 SQLite notices when a page is damaged, but not a number on it. A file that was made to do harm may hold views, triggers,
 pages that are in use a thousand times, or name a file to delete in the journal beside it: the file's head, what lies
-beside it, its tables and its pages are checked before a row is read.
-"""
+beside it, its tables and its pages are checked before a row is read."""
 
 import os
 import sqlite3

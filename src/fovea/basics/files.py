@@ -84,8 +84,7 @@ def whole(path: Path, sync: bool = False) -> Iterator[Path]:
     """Where to write what becomes `path` when the block ends well: a reader never meets half a file.
 
     The name beside it is new, so that two writers do not meet and no link that was laid there is followed; the suffix
-    is the same, and the permissions are those of any new file. Folders above are made. `sync` waits for the disk.
-    """
+    is the same, and the permissions are those of any new file. Folders above are made. `sync` waits for the disk."""
     if not replaceable(path):
         raise FileExistsError(errno.EEXIST, "it is no file that can be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,8 +146,7 @@ def claimed(path: Path, owner: str) -> bool:
 def taken(folder: Path) -> Path:
     """A new folder for whoever asks: this one, or the first that is not there of folder-2, folder-3, ….
 
-    Of two that ask at the same moment each gets its own.
-    """
+    Of two that ask at the same moment each gets its own."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")

@@ -2,8 +2,7 @@
 
 `BOUNDS` has them by name for the command line, the verbs and the measures, where a name means the same everywhere. The
 options of a data set or a patch source and the keys of a recipe declare theirs beside their type, as
-`Annotated[int, Bound(1, 1000)]`.
-"""
+`Annotated[int, Bound(1, 1000)]`."""
 
 import inspect
 import os

@@ -36,8 +36,7 @@ def commit() -> str | None:
 def processor(device: str | None = None) -> str:
     """The kind of processor: the GPU's model, or how many CPU threads of which model.
 
-    `device` (cpu, cuda) is where it was measured; where nobody says, a GPU that is there was used.
-    """
+    `device` (cpu, cuda) is where it was measured; where nobody says, a GPU that is there was used."""
     import torch
 
     if device != "cpu" and torch.cuda.is_available():

@@ -5,8 +5,7 @@
 
 What fovea's own files declare is read off their text, so that names and help need no import of torch; a file runs when
 its thing is first asked for. A thing of the user's own is named `package.module:name`, and by its plain name once its
-file has been imported.
-"""
+file has been imported."""
 
 import ast
 import importlib
@@ -44,8 +43,7 @@ class Entry:
 class Registry(Generic[T]):
     """Things of one kind by name. `kind` is the decorator's name too; `packages` hold fovea's own files.
 
-    `check` turns what was declared into what is used, or raises an error with words for its author.
-    """
+    `check` turns what was declared into what is used, or raises an error with words for its author."""
 
     def __init__(self, kind: str, packages: tuple[str, ...], check: Callable[[Entry, Any], T]) -> None:
         self.kind, self.packages, self._check = kind, packages, check

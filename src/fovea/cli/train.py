@@ -37,8 +37,7 @@ FEW = 10  # classes, or pairs of them, that are told one by one
 def train(asked: Asked) -> None:
     """Train a network on a folder of pictures of your own, or by a recipe.
 
-    A run that was killed goes on with --resume and ends as if nothing had happened.
-    """
+    A run that was killed goes on with --resume and ends as if nothing had happened."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise FoveaError(f"training needs more packages ({', '.join(missing)}): pip install 'fovea[train]'")

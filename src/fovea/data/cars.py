@@ -1,8 +1,7 @@
 """Cars196 as published, in both layouts: cars_annos.mat with car_ims/, and devkit/ with cars_train/ and cars_test/.
 
 Boxes there are MATLAB's, 1-based with the last pixel counted: x0 = x1' - 1, x1 = x2'. For retrieval the classes are
-halved: labels=0-97 to train, labels=98-195 to test.
-"""
+halved: labels=0-97 to train, labels=98-195 to test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,6 @@
 """CUB-200-2011 as published: images/ and five text files, each line an id and what belongs to it.
 
-bounding_boxes.txt has x y width height in pixels, taken as 0-based (its README does not say): x1 = x + width.
-"""
+bounding_boxes.txt has x y width height in pixels, taken as 0-based (its README does not say): x1 = x + width."""
 
 import re
 from pathlib import Path

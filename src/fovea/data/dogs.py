@@ -1,7 +1,6 @@
 """Stanford Dogs as published: Images/, Annotation/ (XML without extension), train_list.mat and test_list.mat.
 
-The lists stand beside the folders or in lists/. Boxes: see xmlboxes.py.
-"""
+The lists stand beside the folders or in lists/. Boxes: see xmlboxes.py."""
 
 from pathlib import Path
 

@@ -1,7 +1,6 @@
 """fMoW-rgb as published: <split>/<category>/<category>_<n>/<category>_<n>_<m>_rgb.jpg with a .json beside each.
 
-The json's bounding_boxes have box = x y width height in the picture's pixels, 0-based: x1 = x + width.
-"""
+The json's bounding_boxes have box = x y width height in the picture's pixels, 0-based: x1 = x + width."""
 
 import os
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Picture folders in torchvision's ImageFolder layout: class/picture files, with an optional boxes.csv.
 
-train/, val/ or test/ may stand above the classes. Boxes are x0 y0 x1 y1, 0-based and half open.
-"""
+train/, val/ or test/ may stand above the classes. Boxes are x0 y0 x1 y1, 0-based and half open."""
 
 import os
 from collections.abc import Sequence

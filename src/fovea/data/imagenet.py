@@ -1,8 +1,7 @@
 """ILSVRC-2012: train/<wnid>/*.JPEG, val/ flat or in wnid folders, boxes from the XML where they are unpacked.
 
 Labels are in the usual order, that of the 1000 sorted wnids; the devkit numbers its classes otherwise. Of a flat val/
-the classes come from the devkit or from the XML. Boxes: see xmlboxes.py.
-"""
+the classes come from the devkit or from the XML. Boxes: see xmlboxes.py."""
 
 import os
 import re

@@ -8,8 +8,7 @@ A layout is a function that opens a data set, declared in its own file:
 `about` says what it is and what must be there, `folders` what its folder is usually called beside its name, and
 `recognizes` names the function of its file that tells its folder by the files in it. Without a parameter `folder` a set
 is made, not read.
-It `holds` pictures (a DataSet) unless it says texts (Sentences), sounds (Sounds) or clips (Shots).
-"""
+It `holds` pictures (a DataSet) unless it says texts (Sentences), sounds (Sounds) or clips (Shots)."""
 
 import glob
 import sys
@@ -75,8 +74,7 @@ def open_data(given: str | Path, split: str | None = None, names: Sequence[str] 
 
     Options follow a colon: `split=`, `labels=` (classes kept, as 0-49 or 3+5+8), `folds=` (tenths of every class kept,
     as 0-7, drawn by `fold_seed=`), `limit=` (so many, spread evenly), `layout=` (when the files do not tell), and the
-    set's own. A folder's classes are matched to `names` where they all occur there.
-    """
+    set's own. A folder's classes are matched to `names` where they all occur there."""
     return opened(given, "pictures", split, names)
 
 

@@ -1,8 +1,7 @@
 """Megapixel digits: a large dark canvas with a few digits, fragments of others and short strokes. Nothing is stored.
 
 A canvas follows from the settings, the seed and its index alone, and is made when it is read. After cluttered MNIST
-(Mnih et al. 2014) and Megapixel MNIST (Katharopoulos & Fleuret 2019, which has copies=3, others=2, canvas=1500).
-"""
+(Mnih et al. 2014) and Megapixel MNIST (Katharopoulos & Fleuret 2019, which has copies=3, others=2, canvas=1500)."""
 
 import os
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Clips of moving digits: how the digit moves is the class, which digit it is does not matter. Nothing is stored.
 
 A motion has two legs, each right, down, left or up, so one frame alone does not tell it and neither do two: sixteen
-classes. A clip follows from the settings, the seed, the split and its index alone, and is made when it is read.
-"""
+classes. A clip follows from the settings, the seed, the split and its index alone, and is made when it is read."""
 
 import re
 from collections.abc import Sequence

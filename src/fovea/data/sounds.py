@@ -1,8 +1,7 @@
 """Sounds made in code: one short event somewhere in colored noise with hum, a whistle and pips. Nothing is stored.
 
 A sound follows from the settings, the seed, the split and its index alone, and is made when it is read. What is drawn
-first is the event, so that its class and its span are known without making the sound.
-"""
+first is the event, so that its class and its span are known without making the sound."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

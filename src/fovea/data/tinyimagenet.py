@@ -1,7 +1,6 @@
 """Tiny-ImageNet as published: wnids.txt, words.txt, train/<wnid>/images/ with <wnid>_boxes.txt, val/images/.
 
-Boxes are x0 y0 x1 y1 in 64 x 64 pixels, 0-based with the last pixel counted (0 to 63), so that x1 = 63 + 1.
-"""
+Boxes are x0 y0 x1 y1 in 64 x 64 pixels, 0-based with the last pixel counted (0 to 63), so that x1 = 63 + 1."""
 
 from pathlib import Path
 

@@ -1,7 +1,6 @@
 """The XML that ImageNet and Stanford Dogs keep beside each picture: its size, and a name and a box per object.
 
-Numbers there are 0-based and the last pixel counts (a picture 500 wide has 0 to 499), so that x1 = xmax + 1.
-"""
+Numbers there are 0-based and the last pixel counts (a picture 500 wide has 0 to 499), so that x1 = xmax + 1."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The attention of a transformer as it runs, whatever library wrote it, and the tokens that its head reads.
 
-torch shows every attention that this thread computes; no layer is touched.
-"""
+torch shows every attention that this thread computes; no layer is touched."""
 
 import math
 from dataclasses import dataclass

@@ -2,8 +2,7 @@
 
 A head is *affine in the filter* when FT(f) = b + M f: pooling and a linear layer are. Then Eq. 2 is a linear function
 on a sphere and Eq. 1 a least-squares problem on a sphere, and both have their minimum in closed form. Nothing is
-decided by the head's name: what a formula predicts for a random filter is compared with what the head really gives.
-"""
+decided by the head's name: what a formula predicts for a random filter is compared with what the head really gives."""
 
 from collections.abc import Mapping
 from functools import reduce

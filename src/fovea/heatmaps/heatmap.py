@@ -290,8 +290,7 @@ class HeatMap(Shows):
     def over(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
         """The map over the picture, with its box, and nothing else.
 
-        `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at.
-        """
+        `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at."""
         sides = self.maps.box(self.place, target, frame) if box else np.zeros(4)
         image, placement = self.shown.image(frame), self.shown.placement
         window = placement.at_size(image.size).window if placement else None  # of a big picture, the image is smaller

@@ -1,8 +1,7 @@
 """L2-CAF where the head is not affine in the filter: a quasi-Newton search on the sphere, or the paper's descent.
 
 On |f| = 1 the minimum of an affine loss is -g / |g|, with g its gradient anywhere. So the first step of the search goes
-there, along the great circle, and the later ones where L-BFGS says, with the curvature that the steps have shown.
-"""
+there, along the great circle, and the later ones where L-BFGS says, with the curvature that the steps have shown."""
 
 import math
 from dataclasses import dataclass, fields, replace

@@ -91,8 +91,7 @@ def sanity(
 ) -> Sanity:
     """Randomize the logits layer, then all layers, of copies of the network (never the network itself), and compare.
 
-    The class explained is the one that the network as trained puts first, in every copy.
-    """
+    The class explained is the one that the network as trained puts first, in every copy."""
     network, method = as_network(net, device).fitted(fit), find(method)
     if isinstance(pictures, Iterator):
         pictures = list(pictures)

@@ -1,7 +1,6 @@
 """What a network makes of pictures of which only a part is shown: the curves behind every figure of faithfulness.
 
-Their kinds say whether the best pixels are kept or taken away, and what stands in place of the rest.
-"""
+Their kinds say whether the best pixels are kept or taken away, and what stands in place of the rest."""
 
 import math
 from collections.abc import Iterator

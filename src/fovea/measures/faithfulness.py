@@ -3,8 +3,7 @@
 Insertion and deletion (Petsiuk et al. 2018, RISE): the best pixels are put into a blurred picture, or taken out of the
 picture, and the class's probability is followed. Coverage and masking (AnchorNet, Fig. 12): all but the best pixels, or
 the best pixels, are set to 0, and the accuracy is told. Of a good map the insertion and coverage curves are high, the
-deletion and masking curves low.
-"""
+deletion and masking curves low."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

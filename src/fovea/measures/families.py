@@ -2,8 +2,7 @@
 
 Vanilla and fast descend by the paper's recipe, so the fast one tells how many iterations both take; the vanilla one,
 which runs the whole network at each, is timed over a few and multiplied. Fovea's is exact where the head allows it, and
-iterates in its own way elsewhere.
-"""
+iterates in its own way elsewhere."""
 
 import itertools
 from collections.abc import Callable

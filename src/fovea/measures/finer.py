@@ -1,7 +1,6 @@
 """Does attention narrow with the steps, as the thesis says? How much of a patch is above half of its map's maximum.
 
-The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set.
-"""
+The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

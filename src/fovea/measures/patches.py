@@ -1,8 +1,7 @@
 """Patches that suffice: a classifier that reads the localized patches alone, beside one that reads whole pictures.
 
 AnchorNet's Table 3 and Fig. 19. Pictures are decoded and localized once; patches are cut out of the picture as the
-localizer takes it.
-"""
+localizer takes it."""
 
 from collections.abc import Iterator
 

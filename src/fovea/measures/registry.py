@@ -20,8 +20,7 @@
 `figure`   the function of the file that draws the Figures for --out
 `seed`     what is noted as the seed of a measure that takes none
 
-Keywords of the function are its options, on the command line and in Python; their defaults are literals.
-"""
+Keywords of the function are its options, on the command line and in Python; their defaults are literals."""
 
 import ast
 import inspect

@@ -114,8 +114,7 @@ class Run:
     def load(self, net: NetworkLike, classes: int | None = None, options: Mapping[str, Any] | None = None) -> Network:
         """A network as this measure takes it. A Network keeps its transform and device unless they are asked for.
 
-        `classes` and `options` are for whoever builds a network by name.
-        """
+        `classes` and `options` are for whoever builds a network by name."""
         given, made = self.given, isinstance(net, Network)
         where = None if made and given.device is None else device_of(self.device)  # refused before weights are read
         network, trained = net, self.declared.trained and not given.untrained
@@ -241,8 +240,7 @@ def measure(
 
     `net`: a name, a module or a Network, or several where the measure takes several; networks in other roles, and the
     measure's own options, by their names, as `method=["cam"]`. `fit` and `device` are of networks given by name unless
-    they are given. A script that asks for `workers` processes starts from `if __name__ == "__main__":`.
-    """
+    they are given. A script that asks for `workers` processes starts from `if __name__ == "__main__":`."""
     declared = registry.get(name).declared
     nets: Any = () if net is None else net
     if declared.roles:

@@ -2,8 +2,7 @@
 
 `<!-- NAME -->` … `<!-- /NAME -->` holds what `results/tables.toml` says of NAME: a table, or a text with figures in it.
 A cell is a template such as `{top1:.3f}` over the one row of a result that it names; it stays empty where the row has
-no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{about}`, `{options}` and its traits.
-"""
+no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{about}`, `{options}` and its traits."""
 
 import ast
 import re

@@ -1,7 +1,6 @@
 """AnchorNet-T on MR: spans for classification (Table 4 of Yang et al. 2020) and what attention brings (Table 7).
 
-Every seed divides the sentences anew and starts from other weights; the networks are trained by their recipes.
-"""
+Every seed divides the sentences anew and starts from other weights; the networks are trained by their recipes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

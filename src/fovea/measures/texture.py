@@ -1,8 +1,7 @@
 """Texturized pictures (Gatys et al. 2015): the same local features, differently arranged.
 
 White noise is changed by L-BFGS until, at every layer looked at, the Gram matrix of its features is that of the given
-picture: G = F F^T / P for the features F (k,P) of a layer's P cells. What a layer sees is kept, where it is is not.
-"""
+picture: G = F F^T / P for the features F (k,P) of a layer's P cells. What a layer sees is kept, where it is is not."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

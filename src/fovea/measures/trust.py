@@ -1,8 +1,7 @@
 """Which map should I trust? Localization, insertion and deletion, sanity and time of every method, on one's own data.
 
 Maps are of the true class where boxes are drawn, of the class that comes first elsewhere; of a network without labels,
-an embedding, they are of the whole output, and the curves follow the cosine to the whole picture's embedding.
-"""
+an embedding, they are of the whole output, and the curves follow the cosine to the whole picture's embedding."""
 
 import textwrap
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,7 @@ measure, or when neither insertion nor deletion is better than theirs. One is be
 where the 95 % interval of their paired difference over the pictures lies above 0, and the difference is worth a word.
 Of those left, the one that is beaten on the fewest measures is recommended, of several one whose maps change the most
 with the last layer, then the quickest. Those that are still level are all named, in whatever order they were given:
-either will do. Nothing is added up into one score.
-"""
+either will do. Nothing is added up into one score."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """What the parts of a two-stream network are worth: each stream, each step, sums of steps, attention (Tables 6.1, 6.2).
 
 Every network is run once; its steps are then put together in every way. Networks that differ in a last -seed<N> alone
-are told as one, by their mean and Student's interval over them.
-"""
+are told as one, by their mean and Student's interval over them."""
 
 from collections.abc import Mapping
 from typing import Any, cast

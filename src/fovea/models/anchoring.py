@@ -1,7 +1,6 @@
 """What the AnchorNets of every medium share: branches with attention (Eqs. 6 to 10) and their decision (Eqs. 1 to 4).
 
-Nothing here knows how many spatial axes there are: maps are N,C,H,W for pictures and N,C,L for text and sounds.
-"""
+Nothing here knows how many spatial axes there are: maps are N,C,H,W for pictures and N,C,L for text and sounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,7 @@
 No convolution is padded, so every cell has a patch that lies in the picture whole. The tables' squeeze-and-excitation
 pools over the whole picture, which lets every cell depend on every pixel: `se="global"` is the paper's table,
 `se="local"` the same two layers without the pooling, `se="none"` leaves them out. Only of the last two may it be said
-that a cell's evidence comes from its own patch.
-"""
+that a cell's evidence comes from its own patch."""
 
 from dataclasses import dataclass
 from functools import lru_cache

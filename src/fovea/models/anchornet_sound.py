@@ -2,8 +2,7 @@
 
 A sound becomes frames of mel bands, the bands being channels; three branches see 5, 11 and 21 frames. Frames begin
 where the sound does and end where it ends, each of them sees its own samples alone, and no convolution is padded: a
-cell's evidence comes from the samples of its span, and from no others.
-"""
+cell's evidence comes from the samples of its span, and from no others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

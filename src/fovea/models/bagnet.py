@@ -1,8 +1,7 @@
 """BagNet-77 as in TNet's paper (Tables 3 and 4): a residual network whose cells see patches of 77 pixels, 8 apart.
 
 C of the tables' blocks is what they give out, the shortcut's width too; convolutions have a bias and no norm, the third
-Leaky ReLU comes after the addition. Convolutions are padded as TensorFlow's SAME, which pads more after than before.
-"""
+Leaky ReLU comes after the addition. Convolutions are padded as TensorFlow's SAME, which pads more after than before."""
 
 from dataclasses import dataclass
 

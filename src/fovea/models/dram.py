@@ -2,8 +2,7 @@
 
 Glimpses are read one after the other by a ResNet-50. A first LSTM gathers what they show and answers; a second one,
 above it, steers: it says where the next glimpse is. What it says first comes from an overview, the whole picture
-shrunk, of which the answer sees nothing. A picture is never read whole in its full resolution.
-"""
+shrunk, of which the answer sees nothing. A picture is never read whole in its full resolution."""
 
 import math
 from collections.abc import Iterator
@@ -52,8 +51,7 @@ class Dram(InTurn):
     Places are the middles of glimpses, from -1 to 1 across the picture; while training they are drawn from a normal
     distribution of standard deviation `spread` around what is said, else they are what is said. Nothing of the policy's
     gradient leaves the steering LSTM and the layer after it, so the overview learns by its own row of `Walk.each`: what
-    the classifier makes of it. `each` and `after` are the same, since a step of a recurrent network is never alone.
-    """
+    the classifier makes of it. `each` and `after` are the same, since a step of a recurrent network is never alone."""
 
     abilities = frozenset({"glimpses", "steps"})
 

@@ -1,7 +1,6 @@
 """Networks that learn to look at more than the most telling part (L2-CAF 4.1 and supplement, S1): a classifier with
 global average pooling (GAP; Zhou et al. 2016), the attention-based dropout layer (ADL; Choe and Shim 2019), and
-adversarial complementary learning (ACoL; Zhang et al. 2018).
-"""
+adversarial complementary learning (ACoL; Zhang et al. 2018)."""
 
 from collections import OrderedDict
 from collections.abc import Sequence

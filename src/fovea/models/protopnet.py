@@ -2,8 +2,7 @@
 
 Every class has a few prototypes, each a vector as long as a cell of the feature map. What a cell has in common with a
 prototype is a similarity of their distance; the best cell counts, and a linear layer adds similarities up. After the
-projection (train/prototypes.py) a prototype is a cell of a training picture, so it can be shown.
-"""
+projection (train/prototypes.py) a prototype is a cell of a training picture, so it can be shown."""
 
 from dataclasses import dataclass
 

@@ -3,8 +3,7 @@
 A representation network, BagNet-77-lowD, gives each cell features of 77 x 77 pixels, and logits. An attention network
 looks at the features more widely. The Saccader cell, which remembers where it was, chooses cells one after the other;
 the answer is the mean of the logits of the chosen ones. No convolution of the representation network is padded, so that
-cell (r, c) sees columns 8c to 8c + 76 and rows 8r to 8r + 76 and nothing else. Sizes and order are the repository's.
-"""
+cell (r, c) sees columns 8c to 8c + 76 and rows 8r to 8r + 76 and nothing else. Sizes and order are the repository's."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -193,8 +192,7 @@ class Saccader(InTurn):
     - "all": everything is trained, by cross-entropy and REINFORCE. As in the repository, the policy's gradient goes on
       into the representation network, unless `policy_into_features` is false.
 
-    While training, cells are drawn by their probabilities; else the most probable ones are taken.
-    """
+    While training, cells are drawn by their probabilities; else the most probable ones are taken."""
 
     abilities = frozenset({"glimpses", "steps"})
 

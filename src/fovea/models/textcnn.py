@@ -1,8 +1,7 @@
 """The text CNN of Kim 2014: filters over 3, 4 and 5 words, the maximum of each over the sentence, one linear layer.
 
 Padding stands at the end and is masked: a filter is applied where it lies in the sentence whole, or once to a sentence
-shorter than it. So a sentence has the same logits alone and in any batch, and spans of a few words can be given too.
-"""
+shorter than it. So a sentence has the same logits alone and in any batch, and spans of a few words can be given too."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

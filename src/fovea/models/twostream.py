@@ -7,8 +7,7 @@ at each of T steps, the steps' outputs are weighed by attention, and the two str
     A = sum_t alpha_t phi_t, alpha = softmax_t(W_t . phi_t)        (3.5, 3.6)
     L = W_l A + b_l,   G = W_g mean of (W * picture) + b_g         (3.7, 3.2)
 
-A network is given whole pictures and boxes of patches; the global stream sees the pictures' middle.
-"""
+A network is given whole pictures and boxes of patches; the global stream sees the pictures' middle."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple

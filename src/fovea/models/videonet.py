@@ -2,8 +2,7 @@
 
 A frozen, pretrained network gives a map of every frame. A shallow CNN, the same for all frames, makes it narrow; an
 LSTM reads one frame's cells after the other's, each cell at its own place, so that where things are, and with that how
-they move, is not pooled away; a linear layer gives the embedding. `fovea.explain` cuts between CNN and LSTM.
-"""
+they move, is not pooled away; a linear layer gives the embedding. `fovea.explain` cuts between CNN and LSTM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -76,8 +75,7 @@ class VideoNet(nn.Module):
     What all cells of a frame have in common says nothing about where something is. It is taken away before the CNN,
     which has no biases, so an empty background gives cells of zeros, which the LSTM does not see. The CNN looks at each
     cell alone, so that no cell sees more than the features' own do. In training a share `drop` of the cells is left
-    out: the LSTM learns to do without any of them, as attention filters make it.
-    """
+    out: the LSTM learns to do without any of them, as attention filters make it."""
 
     abilities = frozenset({"embedding", "frames"})
 

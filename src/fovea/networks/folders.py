@@ -1,8 +1,7 @@
 """Models of transformers, from a folder of theirs (config.json, model.safetensors) or, by name, from the hub.
 
 A folder is not trusted: weights are safetensors, no code of the folder's runs, nothing is fetched for it, and no file
-elsewhere is opened.
-"""
+elsewhere is opened."""
 
 import json
 import re

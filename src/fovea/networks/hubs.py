@@ -1,7 +1,6 @@
 """Networks of timm and torchvision, with the hub's weights, or with those that an installed package holds.
 
-The hubs take longer to import than a small network takes to answer, so this waits until one of them is needed.
-"""
+The hubs take longer to import than a small network takes to answer, so this waits until one of them is needed."""
 
 import inspect
 import socket

@@ -54,8 +54,7 @@ def load(
     `weights=`. A `.safetensors` file written by `Network.save` names its own network. `package.module:name`: a builder
     of the user's own.
     `classes` other than the weights' gives a new, untrained last layer. `options` go to whoever builds the network,
-    such as `{"drop_rate": 0.2}` for timm.
-    """
+    such as `{"drop_rate": 0.2}` for timm."""
     if is_of_transformers(str(name)):
         refuse_more(str(name), weights, options)
         network = load_folder(str(name), pretrained)

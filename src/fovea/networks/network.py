@@ -63,8 +63,7 @@ class Network(Runnable):
         """The `k` best labels of every picture, with their probabilities: `net.predict("cat.jpg")[0].label`.
 
         Pictures and `fit` are as for `fovea.explain`; one that cannot be read is left out, with a warning and an entry
-        in `.skipped`.
-        """
+        in `.skipped`."""
         demand_kinds(Network.predict, locals())
         return predict(self.fitted(fit), pictures, k, batch, max_pixels)
 
@@ -219,8 +218,7 @@ def wrap(
     `labels` are the class names, or their number where they have no names. Without labels a module that ends in a
     linear layer is taken for a classifier, and its classes are numbers; `embedding` says that it is none, and that what
     is explained by default is its whole output. `output` picks the tensor to explain when the module returns a tuple,
-    a dict or an object.
-    """
+    a dict or an object."""
     if not isinstance(module, nn.Module):
         what = "program.module()" if type(module).__name__ == "ExportedProgram" else "a torch.nn.Module"
         raise BadChoice(f"fovea.wrap takes {what}; got {type(module).__name__}")

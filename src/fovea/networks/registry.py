@@ -6,8 +6,7 @@
 A builder takes the number of classes and options, by keyword or as a dataclass called `options`. With `over` it is
 given a network first and named KIND/NAME: over the features of any "network", a trained "classifier", or a network of
 "timm" without its last layer. `can` are abilities; `readings` are ways to read a paper's table, the paper's
-configuration first. `opens` are options that name another network, which a weights file may do only with fovea's.
-"""
+configuration first. `opens` are options that name another network, which a weights file may do only with fovea's."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """The patches of a data set in one file that grows by a batch at a time, so that a kill costs no finished batch.
 
-A batch is one transaction; batches have fixed borders, so the rows are the same however often the work was stopped.
-"""
+A batch is one transaction; batches have fixed borders, so the rows are the same however often the work was stopped."""
 
 import hashlib
 import json
@@ -95,8 +94,7 @@ def extract(
     """The patches of every picture; those that the file holds are not looked for again.
 
     `file` is default_file's unless given. `fresh` forgets what is in it. Several processes may ask at once: one works,
-    and the others wait and read.
-    """
+    and the others wait and read."""
     names = [sample.name for sample in data.samples]
     if not names:
         raise BadPicture(f"{data.name} is empty")

@@ -86,8 +86,7 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
 
     Patches are cut out of the picture as the localizer takes it. Those of one size run together, whichever pictures of
     the batch they are of. `settings` gives LIP's for a side and an input's size; `fit` is the localizer's, as for
-    `explain`.
-    """
+    `explain`."""
     demand_bounds({"batch": batch, "max_pixels": max_pixels, "side": side})
     demand_kinds(classify_patches, locals())
     finder, judge = as_network(localizer, device).fitted(fit), as_network(classifier, device)

@@ -2,8 +2,7 @@
 
 The candidates are the first ceil(cells x P) cells from the highest value down, ties in reading order. The best of them
 is picked, those whose boxes have an IoU (Eq. 5) of T or more with its box are struck out, and so on until there are K.
-All maps of a batch take each step together, on the CPU wherever they are: a step is too little work for a GPU.
-"""
+All maps of a batch take each step together, on the CPU wherever they are: a step is too little work for a GPU."""
 
 import math
 from collections.abc import Sequence

@@ -52,8 +52,7 @@ def localize(  # a public door: what may be asked for is all here, by name
     `explain`, as are `all` and `resolution`, of files too large to load. One LocalizedPicture per picture.
 
     A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
-    `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans.
-    """
+    `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans."""
     demand_kinds(localize, locals())
     network = as_network(net, device).fitted(fit)
     options = LocalizeOptions(count, overlap, share, branch, target, method, side)

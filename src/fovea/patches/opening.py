@@ -1,8 +1,7 @@
 """One line of text opens any patch source, KIND:NET,key=value,...
 
 `l2caf:efficientnet_lite0-cub100,thresholds=0.25/0.5`, `prototypes:protopnet-cub100,count=5`, `whole`,
-`package.module:name:NET,key=value` for a source of the user's own.
-"""
+`package.module:name:NET,key=value` for a source of the user's own."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,7 @@
 
 AnchorNet has one per branch, whose cells see their own patch and nothing else. Of an ordinary network a heatmap is
 taken: where it pads nothing (BagNet) its cells have patches of their own, too; else they see far more than the square
-that is drawn around them, usually everything, and `proven` is false.
-"""
+that is drawn around them, usually everything, and `proven` is false."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

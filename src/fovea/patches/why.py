@@ -2,8 +2,7 @@
 each branch took a picture for, beside a picture of what it was mistaken for (Fig. 9).
 
 A picture's patch is the best cell of its heatmap. Patches of several pictures are compared by their evidence: what the
-cell alone says for the class, before attention, which depends on the rest of the picture, weighs it.
-"""
+cell alone says for the class, before attention, which depends on the rest of the picture, weighs it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

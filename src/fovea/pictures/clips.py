@@ -111,8 +111,7 @@ def read_clip(
     """Frames of a clip from `start` to `stop` seconds: so many, evenly spread; every k-th; or all.
 
     Evenly spread are the middle frames of as many equal parts, since clips often begin and end in black. Only what is
-    needed is decoded. `max_pixels` limits all the frames together.
-    """
+    needed is decoded. `max_pixels` limits all the frames together."""
     demand_bounds({"frames": frames, "every": every, "start": start, "stop": stop, "max_pixels": max_pixels})
     footage = survey(path, max_pixels)
     clip, notes = take(footage, choose(footage, frames, every, start, stop), max_pixels)
@@ -158,8 +157,7 @@ def spread(among: Sequence[int], count: int) -> tuple[int, ...]:
 def take(footage: Footage, choice: Choice, max_pixels: int = MAX_PIXELS) -> tuple[Clip | Taken, list[str]]:
     """The frames chosen, in memory where they are within the limit, and what the reader should know of them.
 
-    Where some of a number of frames cannot be decoded, that number is chosen anew among those that can.
-    """
+    Where some of a number of frames cannot be decoded, that number is chosen anew among those that can."""
     notes = [footage.note] if footage.note else []
     wanted, asked, among = choice
     if asked is not None and asked > len(wanted):

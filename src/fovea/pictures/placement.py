@@ -108,8 +108,7 @@ def on_pixels(cells: NDArray[np.float32], placement: Placement) -> NDArray[np.fl
 def by_centers(cells: NDArray[np.float32], side: int, placement: Placement) -> NDArray[np.float32]:
     """A map whose cells see patches of this side, the first at the input's start: values at the patches' middles.
 
-    Nothing where no patch has its middle, which `middles` tells.
-    """
+    Nothing where no patch has its middle, which `middles` tells."""
     x0, y0, x1, y1 = middles(cells.shape, side, placement)
     columns = _of_centers(placement.picture[0], cells.shape[1], x0, x1)
     rows = _of_centers(placement.picture[1], cells.shape[0], y0, y1)

@@ -117,8 +117,7 @@ def placement_of(transform: Transform, width: int, height: int) -> Placement:
 def probe(transform: Transform, width: int, height: int) -> Placement:
     """Send a horizontal and a vertical ramp through the transform: their values name the pixels they came from.
 
-    Black and white pictures tell what normalization did to values and which pixels are padding.
-    """
+    Black and white pictures tell what normalization did to values and which pixels are padding."""
     size, before = (width, height), _random_numbers()
     black, white = (_sent(transform, Image.new("RGB", size, color)) for color in ("black", "white"))
     across, down = _sent(transform, _ramp(size, 0)), _sent(transform, _ramp(size, 1))

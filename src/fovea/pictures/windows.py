@@ -48,8 +48,7 @@ def inside(inner: Tensor, outer: Tensor) -> Tensor:
 def pixels(batch: Tensor, which: Tensor, corners: Tensor, size: tuple[int, int]) -> Tensor:
     """Windows of whole pixels out of N,C,H,W: of picture `which` (M), from a top left corner x y (M,2): M,C,h,w.
 
-    Zeros where a window reaches over the edge.
-    """
+    Zeros where a window reaches over the edge."""
     height, width = batch.shape[2:]
     which, corners = which.to(batch.device), corners.to(batch.device)
     rows = corners[:, 1, None] + torch.arange(size[0], device=batch.device)  # M,h

@@ -59,8 +59,7 @@ def index(
     there. Run again, it adds new pictures, drops those that are gone or were not given, and looks again at those that
     changed; stopped at any moment, it goes on from the last finished batch. `out` may be a folder. `fresh` forgets what
     the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes, or the next
-    time where the reason may have passed.
-    """
+    time where the reason may have passed."""
     demand_bounds({"batch": batch, "max_pixels": max_pixels})
     demand_kinds(index, locals())
     path = file_of(out)

@@ -114,8 +114,7 @@ def open_index(
 ) -> Index:
     """The index in a file, or in a folder, with its network, which is loaded by its name unless given.
 
-    `folder` is where the pictures are now, if that is neither where they were nor the same place beside the index.
-    """
+    `folder` is where the pictures are now, if that is neither where they were nor the same place beside the index."""
     file = file_of(path)
     demand_index(file)
     held = read(file)

@@ -34,8 +34,7 @@ def look_longer(
 
     `method`: gradcam, l2caf, or self-attention where the network has it. `target`: the class that maps are of, the
     network's answer unless given. `truth`: the class that pictures are of, one for all or one each, so that strips can
-    tell right from wrong. Networks and pictures as `fovea.explain` takes them.
-    """
+    tell right from wrong. Networks and pictures as `fovea.explain` takes them."""
     demand_kinds(look_longer, locals())
     network = as_network(net, device)
     steps = look_batches(network, pictures, method, target, truth, batch, max_pixels)

@@ -2,8 +2,7 @@
 
 Everything random is drawn as plain numbers per picture before anything is decoded, from the seed and the step alone: a
 run that goes on after a kill, or in more processes, sees the same pictures. What is hidden of a batch is drawn by each
-process from the common generator, which the step seeds, as mixing is.
-"""
+process from the common generator, which the step seeds, as mixing is."""
 
 import math
 from typing import Any

@@ -1,7 +1,6 @@
 """A recipe for a folder of one's own pictures: how it is divided, and settings that do for small folders.
 
-The settings were chosen on parts of training splits (docs/decisions.md). Nothing here needs torch.
-"""
+The settings were chosen on parts of training splits (docs/decisions.md). Nothing here needs torch."""
 
 import json
 import unicodedata

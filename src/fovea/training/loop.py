@@ -2,8 +2,7 @@
 
 Nothing random has a state of its own: the order of an epoch follows from (seed, epoch), crops and masks from
 (seed, step). A run that was killed goes on from its checkpoint as if nothing had happened, and several processes see,
-each its share of, the batches that one would see.
-"""
+each its share of, the batches that one would see."""
 
 import logging
 import math
@@ -101,8 +100,7 @@ def train(
     """Train by a recipe into the folder `out`. `resume` goes on where a run was stopped; `fresh` throws it away.
 
     `name` is what the network is called, by the recipe or its file if not given; `changes` are what was set otherwise,
-    for the card.
-    """
+    for the card."""
     with running(recipe, out, name, resume, fresh, device, show, changes) as run:
         run.go(run.order.steps - run.done)
         trained = run.finish()

@@ -1,7 +1,6 @@
 """Which pictures each step takes: another order every epoch, or batches balanced by class for losses that compare.
 
-The order of an epoch follows from (seed, epoch) alone, and several processes take their shares of the same batches.
-"""
+The order of an epoch follows from (seed, epoch) alone, and several processes take their shares of the same batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

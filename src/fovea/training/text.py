@@ -1,7 +1,6 @@
 """Training on sentences: data whose folder holds those of MR, with word vectors beside them.
 
-`data.localizer` names a trained AnchorNet-T: the network is then trained and tested on the spans that it localizes.
-"""
+`data.localizer` names a trained AnchorNet-T: the network is then trained and tested on the spans that it localizes."""
 
 from dataclasses import dataclass
 

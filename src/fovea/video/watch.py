@@ -81,8 +81,7 @@ def watch(  # a public door: what may be asked for is all here
     explained while the others pass unfiltered. To any other network every frame is a picture. `target` is the whole
     output unless given; 'top1' is the class that the mean of all frames' logits puts first, so that one class is
     followed through the clip. `fit` is as for `explain`: of a wide frame, 'crop' leaves out the sides. A clip that
-    cannot be read is left out, as a picture is by `explain`.
-    """
+    cannot be read is left out, as a picture is by `explain`."""
     demand_kinds(watch, locals(), but="method")
     network = as_network(net, device).fitted(fit)
     how = Watching(frames, every, start, stop, layer, batch, clip_network, max_pixels)

@@ -22,8 +22,7 @@ arguments (or with the `options` declared) and called. What may be declared of i
 - `paper`, `takes` and `needs`: who proposed it, what it takes (one pass if nothing is said) and what a network must
   have, in words, for listings.
 
-One that cannot be used on a network raises `DoesNotApply`, with the reason.
-"""
+One that cannot be used on a network raises `DoesNotApply`, with the reason."""
 
 import inspect
 import re

@@ -21,8 +21,7 @@ class EigenCAM:
     The features are centered first, as for principal components; else v is close to the mean of the cells, and the map
     to how strong each cell is (`centered=False`, as the paper's formula is printed). A singular vector has no sign of
     its own: here it points to where the features are strong, sum_p M_p |A_p| >= 0, so that the map shows what is active
-    rather than, by chance, what is not.
-    """
+    rather than, by chance, what is not."""
 
     centered: bool = True
     name = "eigencam"

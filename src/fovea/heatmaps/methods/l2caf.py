@@ -55,8 +55,7 @@ class L2CAF:
     The whole output (Eq. 1, `oblivious` or target="output"): L = |NT(x) - FT(x, f)|^2.
 
     `solver="auto"` is exact where the head is proved affine in f and iterates on the head elsewhere; "vanilla" iterates
-    through the whole network, for comparison.
-    """
+    through the whole network, for comparison."""
 
     others: Literal["sum", "mean"] = "mean"
     signed: bool = False

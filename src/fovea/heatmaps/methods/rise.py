@@ -33,8 +33,7 @@ class RISE:
     under any mask, puts what does not matter at 0. Masks are its section 3.2's: grids of `cells` x `cells`, each cell
     shown with a probability of `shown`, enlarged bilinearly and shifted at random; what is hidden is 0 after
     normalization, the mean gray. f is a class's probability, as in the paper; of an embedding, the cosine to that of
-    the whole picture. The same masks, drawn from `seed`, are used for every picture.
-    """
+    the whole picture. The same masks, drawn from `seed`, are used for every picture."""
 
     masks: Annotated[int, Bound(1, 1_000_000)] = 1000
     cells: Annotated[int, Bound(1, 256)] = 7

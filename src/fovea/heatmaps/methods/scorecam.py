@@ -27,8 +27,7 @@ class ScoreCAM:
     C(A_k) = f(X o H_k) - f(X_b), Eqs. 3 and 4: the score of the picture under the mask H_k = s(Up(A_k)), the channel
     upsampled to the picture and brought to 0..1, over that of a baseline. The softmax does not know the baseline, which
     is the same for every channel. Masks are made some at a time and never all at once. A frame is masked alone, the
-    others pass as they are.
-    """
+    others pass as they are."""
 
     name = "scorecam"
 

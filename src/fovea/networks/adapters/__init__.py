@@ -5,8 +5,7 @@
 
 An adapter is given what `fovea.wrap` was, and fills in what the caller left out: the module that takes a batch of
 pictures, how pictures come in, the classes, the output to explain, where to look, other targets than classes. For a
-module of another kind it returns None.
-"""
+module of another kind it returns None."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """What detectors find: boxes with a class and a score each; the score of a class, and of a box that is asked for.
 
-A score is given as log odds, so that what is nearly sure still has a gradient: its sigmoid is the detector's score.
-"""
+A score is given as log odds, so that what is nearly sure still has a gradient: its sigmoid is the detector's score."""
 
 import re
 from collections.abc import Callable, Sequence

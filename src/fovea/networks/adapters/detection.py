@@ -2,8 +2,7 @@
 pictures.
 
 The transform (GeneralizedRCNNTransform: resize, normalize, pad) is the network's, so that where pixels go is known; the
-detector then takes batches. It is asked without its threshold, so that a class which it hardly sees has a score too.
-"""
+detector then takes batches. It is asked without its threshold, so that a class which it hardly sees has a score too."""
 
 import copy
 import math

@@ -1,8 +1,7 @@
 """Cut a network into trunk and head: find the layer, run the trunk once, run the head as often as needed.
 
 Three ways to cut, tried in this order: timm's own `forward_features` / `forward_head`; a graph of the traced module
-split at a node; a hook that takes a layer's output out of the running network and puts another in its place.
-"""
+split at a node; a hook that takes a layer's output out of the running network and puts another in its place."""
 
 from collections.abc import Sequence
 from dataclasses import replace

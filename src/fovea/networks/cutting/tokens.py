@@ -3,8 +3,7 @@ one query, and projection, MLP and norms of one row.
 
 A graph is rewritten from its end. A slice of an axis moves up through operations that treat every place of that axis
 alike, onto the queries of an attention and onto the rows of a weight, and stays where no rule lets it move. The rules
-are about operations, not networks; whoever calls this compares what the graph gave with what it gives.
-"""
+are about operations, not networks; whoever calls this compares what the graph gave with what it gives."""
 
 import math
 import operator

@@ -10,8 +10,7 @@ either end of each input axis it looks, as numbers of which a larger one always 
 
 So a cell is never said to see less than it can; branches, crops, windows and attention need no rule of their own.
 Padding is followed twice: as nothing, which gives the pixels seen (`Geometry.boxes`), and as if the map went on, which
-gives the receptive field of the textbooks (`Field`), the same for every cell and beyond the border where it must.
-"""
+gives the receptive field of the textbooks (`Field`), the same for every cell and beyond the border where it must."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

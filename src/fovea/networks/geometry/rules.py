@@ -1,8 +1,7 @@
 """How far the results of one operation look, given how far its arguments do.
 
 A rule works on one array: a number for each element of a tensor, of which a larger one sees more, and -inf for nothing.
-Arrays are as wide as their tensor, but an axis along which nothing changes is expanded and takes no memory.
-"""
+Arrays are as wide as their tensor, but an axis along which nothing changes is expanded and takes no memory."""
 
 import math
 from collections.abc import Callable, Sequence

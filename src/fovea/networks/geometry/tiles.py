@@ -3,8 +3,7 @@
 A cell of a tile is the whole's where all that it can see lies in the tile, or where the tile ends with the input: then
 what it sees beyond is the padding that it sees in the whole. A tile begins whole strides from the input's start and
 ends whole strides before its end, so that every layer on the way, also one that pads by what is left over (TensorFlow's
-SAME), has its positions where they are in the whole.
-"""
+SAME), has its positions where they are in the whole."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

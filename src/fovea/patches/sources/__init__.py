@@ -5,8 +5,7 @@
 
 A source is a function of its options, and of a `network` where it needs one, to a Finder: pictures in, for each a list
 of (box, score) out, best first, in the picture's own pixels. Options have defaults and a type: str, int, float,
-tuple[float, ...] (written 0.25/0.5) or a Literal. Every method of heatmaps is a source by itself (maps.py).
-"""
+tuple[float, ...] (written 0.25/0.5) or a Literal. Every method of heatmaps is a source by itself (maps.py)."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -9,8 +9,7 @@
 Traits: `reads` says what a loss is given, "logits" (the default), "embedding" or the network's own "output"; `needs` is
 the ability that a network must have for it and `such_as` names one; `per_class` is the least number of pictures of a
 class in a batch, and with `pairs` also the most. A plain function of (logits, target) is a loss, too; its further
-parameters are the settings.
-"""
+parameters are the settings."""
 
 import ast
 import inspect

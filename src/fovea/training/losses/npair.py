@@ -19,8 +19,7 @@ class NPair(Loss):
     """-log exp(a·p) / (exp(a·p) + Σ exp(a·n)), one pair per class, every other class's positive a negative (Sohn 2016).
 
     L2-CAF's Eq. S2 counts both pictures of every other class. Embeddings are as they are, so `l2` times their mean
-    squared length keeps them from growing.
-    """
+    squared length keeps them from growing."""
 
     l2: NotNegative = 2e-3  # how much the embeddings' squared length counts
 

@@ -30,8 +30,7 @@ class Reinforce(Loss):
 
     R is 1 where the answer is right, else 0. whole = λ_c, whole_reward = λ_r, policy = λ_f; with both at 1 it is Eq. 1.
     The baseline b follows the rewards (Eq. 7), or is the batch's own mean reward, as for Saccader. `upto` is the
-    deepest level whose glimpses are judged alone (2 in the paper's second stage).
-    """
+    deepest level whose glimpses are judged alone (2 in the paper's second stage)."""
 
     smoothing: Smoothing = 0.0
     policy: NotNegative = 0.1  # the weight of REINFORCE beside cross-entropy

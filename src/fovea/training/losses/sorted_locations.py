@@ -20,8 +20,7 @@ class SortedLocations(Loss):
         -1/T sum over t of log p(l_t | l_1 … l_{t-1}),   l the T highest cells in order
 
     averaged over the batch. Each step is judged after the right ones before it, whatever the network would have chosen;
-    T is how many glimpses the walk has. Mixed pictures are of the class they have most of.
-    """
+    T is how many glimpses the walk has. Mixed pictures are of the class they have most of."""
 
     def __call__(self, out: CellWalk, target: Tensor) -> Tensor:
         label = target.argmax(1) if target.ndim > 1 else target

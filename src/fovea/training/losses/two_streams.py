@@ -22,8 +22,7 @@ class TwoStreams(Loss):
     p is the probability of the true class. As printed, L_r is 0 once the local stream is surer of it than the global
     one by the margin, which is not what the thesis' prose says; its gradient also makes the global stream less sure,
     which `detach_global` forbids. lambda' is the network's own weight of its local stream. A stream of kind "lstm" is
-    trained at all its steps, by the mean of their cross-entropies.
-    """
+    trained at all its steps, by the mean of their cross-entropies."""
 
     smoothing: Smoothing = 0.0
     rank: NotNegative = 0.5  # the weight of the ranking loss (lambda)
