@@ -36,7 +36,7 @@ STRANGER = """
     @measure("share-of-red", title="Redness", about="How red pictures are.", nets="several", fit="squash",
              columns=("net", "red"))
     def share_of_red(run: Run, *, power: float = 1.0, names: tuple = ("red",), batch: int = 4) -> Figures:
-        images = [shown.image() for groups in run.groups(batch) for shown in groups[0].shown]
+        images = [shown.image() for _, inputs in run.inputs(batch) for shown in inputs[0].shown]
         pixels = [image.resize((1, 1)).getpixel((0, 0))[0] for image in images]
         rows = [{"net": net, "red": sum(pixels) / len(pixels) / 255 * power, "hidden": 1} for net in run.networks]
         return run.figures(rows, {"power": power}, notes=[f"of {','.join(names)}"])

@@ -7,7 +7,6 @@ deletion and masking curves low."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -76,7 +75,10 @@ def faithfulness(
     areas = {one: {**_areas(one, ways, whole, shares), "blank": blank[one]} for one in about}
     rows = [{**about[one], **areas[one]} for one in about]
     for (name, kind), found in whole.items():
-        rows += [{**about[name], "kind": kind, **point} for point in _points(found, shares)]
+        means = [_mean(found, what).tolist() for what in ("accuracy", "probability")]
+        for share, accuracy, probability in zip(shares.tolist(), *means, strict=True):
+            point = {"area": round(share, 6), "accuracy": accuracy, "probability": probability}
+            rows.append({**about[name], "kind": kind, **point})
     settings = {
         "labels": how,
         "class": "the true one" if true_class else "the one that the network puts first",
@@ -174,12 +176,6 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
 
 def _areas(method: str, ways: Sequence[Kind], whole: dict[Key, Curve], shares: NDArray[np.float64]) -> dict[str, float]:
     return {way.name: area_under(_mean(whole[method, way.name], way.reads), shares) for way in ways}
-
-
-def _points(found: Curve, shares: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
-    means = [_mean(found, what).tolist() for what in ("accuracy", "probability")]
-    for share, accuracy, probability in zip(shares.tolist(), *means, strict=True):
-        yield {"area": round(share, 6), "accuracy": accuracy, "probability": probability}
 
 
 def _mean(found: Curve, what: str) -> NDArray[np.float64]:

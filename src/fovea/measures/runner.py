@@ -13,25 +13,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from fovea import networks
 from fovea.basics import BadChoice, BadPicture, Progress, demand_bounds, nearest, quiet, whole
 from fovea.data import DataSet, Sample, open_clips, open_data, open_loosely, open_sounds, parsed, pictures_of
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
-from fovea.networks import (
-    Group,
-    Matching,
-    Network,
-    NetworkLike,
-    as_network,
-    device_of,
-    groups_for,
-    input_of,
-    loading,
-    match_by_trying,
-    ours,
-    placed,
-)
+from fovea.networks import Group, Matching, Network, NetworkLike, as_network, device_of, input_of, ours, placed
 from fovea.pictures import Placement, Shown
 
 Fit = Literal["crop", "squash", "whole"]
@@ -119,7 +107,7 @@ class Run:
         where = None if made and given.device is None else device_of(self.device)  # refused before weights are read
         network, trained = net, self.declared.trained and not given.untrained
         if isinstance(net, (str, Path)):
-            network = loading.load(net, given.weights, trained, classes, options)
+            network = networks.loading.load(net, given.weights, trained, classes, options)
         network = as_network(network)
         network = network if where is None else placed(network, where)
         fit = given.fit or (None if made else self.declared.fit)
@@ -168,7 +156,7 @@ class Run:
         """Which outputs the data's classes are. None where it has none that the network knows, which is told: then what
         the network predicts stands for them."""
         try:
-            found = match_by_trying(self.network, self.data, tensors) if self.data.labeled else None
+            found = networks.match_by_trying(self.network, self.data, tensors) if self.data.labeled else None
         except BadChoice:  # it knows some of them, or has fewer outputs
             found = None
         if found is not None and not found.how.endswith("differ"):
@@ -183,26 +171,22 @@ class Run:
         """How the rows of one network begin."""
         return {"net": self.network.name or "network", "data": self.data.name, "images": images}
 
-    def groups(self, size: int, networks: Sequence[Network] = ()) -> Iterator[list[Group]]:
-        """The pictures of the data as batches, one for every network: decoded once for all of them. Those that cannot
-        be read are noted, and it is an error if none can. `group.of(run.data.samples)`: the samples."""
+    def inputs(self, size: int, of: Sequence[Network] = (), parts: int = 1) -> Iterator[Inputs]:
+        """The samples of the data as batches, one for every network: decoded once for all of them. Those that cannot be
+        read are noted, and it is an error if none can. Progress is told, as the first of so many parts; 0: the measure
+        tells it."""
+        if parts:
+            self.progress(0, len(self.data) * parts)  # from here on it is timed
         some = False
-        for groups in groups_for(networks or list(self.networks.values()), self.data, size):
+        for groups in networks.groups_for(of or list(self.networks.values()), self.data, size):
             self.skipped += groups[0].skipped
             if groups[0].batch is not None:
                 some = True
-                yield groups
+                yield groups[0].of(self.data.samples), [Input.of(group) for group in groups]
+                if parts:
+                    self.progress(groups[0].done, groups[0].total * parts)
         if not some:
             self.refuse_empty()
-
-    def inputs(self, size: int, networks: Sequence[Network] = (), parts: int = 1) -> Iterator[Inputs]:
-        """The same with their samples. Progress is told, as the first of so many parts; 0: the measure tells it."""
-        if parts:
-            self.progress(0, len(self.data) * parts)  # from here on it is timed
-        for groups in self.groups(size, networks):
-            yield groups[0].of(self.data.samples), [Input.of(group) for group in groups]
-            if parts:
-                self.progress(groups[0].done, groups[0].total * parts)
 
     def refuse_empty(self) -> NoReturn:
         reason = self.skipped[0][1] if self.skipped else "it is empty"

@@ -11,26 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from fovea import pictures
 from fovea.basics import BadChoice, BadPicture, FoveaError, Later, ahead, demand_bounds, processors
 from fovea.data import DataSet
 from fovea.networks.checking import refuse_tensor
 from fovea.networks.running import Runnable, at_once
 from fovea.networks.threads import lent
-from fovea.pictures import (
-    MAX_PIXELS,
-    Given,
-    Kept,
-    Picture,
-    Placement,
-    Prepare,
-    Readable,
-    Shown,
-    gather,
-    made_of,
-    recent,
-    sent,
-    smaller,
-)
+from fovea.pictures import MAX_PIXELS, Given, Kept, Picture, Placement, Prepare, Readable, Shown
 
 AHEAD = 2  # parts per thread that are answered before they are asked for
 AT_ONCE = 4 * 3 * 224 * 224  # values of a part, about: layers' outputs of more leave a processor's cache
@@ -79,8 +66,8 @@ def groups(network: Runnable, given: "Inputs | DataSet", size: int, max_pixels: 
             shown = Later(len(part), partial(map, _tensor_shown, part, places))
             yield Group(part.to(network.device, network.dtype), shown, places, [], start + len(part), len(whole))
         return
-    pictures = gather(cast(Iterable[Given], given))
-    for batches in _prepared([network], pictures, size, lambda picture: cast(Picture, picture).read(max_pixels)):
+    found = pictures.gather(cast(Iterable[Given], given))
+    for batches in _prepared([network], found, size, lambda picture: cast(Picture, picture).read(max_pixels)):
         yield batches[0]
 
 
@@ -102,12 +89,14 @@ def _prepared(
     files = all(isinstance(source, Picture) for source in sources)
 
     def make(image: Image.Image) -> tuple[Image.Image | None, list[tuple[Tensor, Placement]]]:
-        kept = smaller(image) if files else _kept(image, KEPT * size // window)
+        small = image if image.width * image.height <= KEPT * size // window else None
+        kept = pictures.smaller(image) if files else small
         return kept, [as_taken(kind, image, raw=True) for kind in kinds]
 
     # pictures in memory, and transforms of the user's own, are for one thread at a time
-    several = all(isinstance(kind.transform, Prepare) for kind in kinds) and not any(map(_is_in_memory, sources))
-    made = made_of(sources, make, processors() if several else 1, read, window)
+    held = any(isinstance(source, Picture) and not isinstance(source.source, Path) for source in sources)
+    several = all(isinstance(kind.transform, Prepare) for kind in kinds) and not held
+    made = pictures.made_of(sources, make, processors() if several else 1, read, window)
     for start in range(0, len(sources), window):
         part, skipped = sources[start : start + window], list[tuple[str, str]]()
         alike: dict[tuple[torch.Size, ...], list[Row]] = {}
@@ -138,7 +127,7 @@ def _prepared(
 
 def _joined(network: Runnable, rows: Sequence[Tensor]) -> Tensor:
     """A batch as the network takes it."""
-    batch, prepare = sent(torch.stack([*rows]), network.device), network.transform
+    batch, prepare = pictures.sent(torch.stack([*rows]), network.device), network.transform
     return (prepare.normalize(batch) if isinstance(prepare, Prepare) else batch).to(network.dtype)
 
 
@@ -207,14 +196,6 @@ def in_order(
             made, skipped = {}, []
 
 
-def _kept(image: Image.Image, most: int) -> Image.Image | None:
-    return image if image.width * image.height <= most else None
-
-
-def _is_in_memory(source: Readable) -> bool:
-    return isinstance(source, Picture) and not isinstance(source.source, Path)
-
-
 def _picture(source: Readable, image: Image.Image | None) -> Picture:
     """A sample's picture is kept as it was decoded unless it is large; what the user gave is kept for a while, as small
     as pages show it. Otherwise it is decoded again when it is drawn."""
@@ -222,7 +203,7 @@ def _picture(source: Readable, image: Image.Image | None) -> Picture:
         return Picture(source.name, source.read if image is None else image)
     picture = replace(source, kept=Kept())  # which goes with the result
     if image is not None:
-        recent.keep(picture.kept, image)
+        pictures.recent.keep(picture.kept, image)
     return picture
 
 

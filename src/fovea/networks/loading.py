@@ -10,24 +10,14 @@ from torch import Tensor, nn
 
 from fovea import basics
 from fovea.basics import REFERENCE, BadChoice, BadNetwork, FoveaError, printable
+from fovea.networks import names
 from fovea.networks.building import MOST, Budget, Classes, Load, budget_of, build
 from fovea.networks.facts import LETTERS, MADE_ANEW, PIXELS, Facts, facts, refuse_options, refused, yourself
 from fovea.networks.folders import load_folder, refuse_more
 from fovea.networks.heads import classes_in, new_head
 from fovea.networks.heads import keep_classes as keep_classes
 from fovea.networks.hubs import PLAIN
-from fovea.networks.names import (
-    FILES,
-    HUBS,
-    OFFLINE,
-    card_of,
-    demand_known,
-    is_file_name,
-    is_known,
-    is_of_transformers,
-    our_file,
-    ours,
-)
+from fovea.networks.names import FILES, HUBS, OFFLINE, card_of, demand_known, is_known, our_file, ours
 from fovea.networks.network import Network, wrap
 from fovea.networks.registry import model, split
 from fovea.networks.running import Origin, placed
@@ -55,7 +45,7 @@ def load(
     of the user's own.
     `classes` other than the weights' gives a new, untrained last layer. `options` go to whoever builds the network,
     such as `{"drop_rate": 0.2}` for timm."""
-    if is_of_transformers(str(name)):
+    if names.is_of_transformers(str(name)):
         refuse_more(str(name), weights, options)
         network = load_folder(str(name), pretrained)
         if classes is not None:
@@ -69,7 +59,7 @@ def _load(
 ) -> Network:
     """`loads` gives the networks that it is built over."""
     basics.demand_kinds(_load, locals())
-    if is_file_name(name):
+    if names.is_file_name(name):
         demand_known(name)
         if weights is not None:
             raise BadChoice(f"{name!r} is a weights file itself: give a network's name, or leave weights={weights} out")

@@ -80,17 +80,15 @@ def models(pattern: str = "") -> dict[str, list[str]]:
     which it is only where nothing else matches."""
     everything, words = every_name(), pattern.lower().split()
     glob = any(sign in pattern for sign in "*?[")
-    if (
-        len(words) == 1
-        and (source := {name: name.startswith(words[0]) for name in everything})
-        and any(source.values())
-    ):
-        return {name: names if source[name] else [] for name, names in everything.items()}
+    sources = [name for name in everything if len(words) == 1 and name.startswith(words[0])]
+    if sources:
+        return {name: names if name in sources else [] for name, names in everything.items()}
     for begins in (True, False):
-        chosen = {
-            source: [name for name in names if all(_matches(name.lower(), word, glob, begins) for word in words)]
-            for source, names in everything.items()
-        }
+
+        def fits(name: str, begins: bool = begins) -> bool:
+            return all(_matches(name.lower(), word, glob, begins) for word in words)
+
+        chosen = {source: list(filter(fits, names)) for source, names in everything.items()}
         if glob or any(chosen.values()):
             break
     return chosen

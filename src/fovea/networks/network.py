@@ -195,8 +195,7 @@ class _Trunk(nn.Module):
         self.module = module
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.module.forward_features(x)  # type: ignore[operator]
-        return features
+        return self.module.forward_features(x)  # type: ignore[operator]
 
 
 def wrap(

@@ -1,8 +1,8 @@
 """What a network takes pictures for: the best labels, with their probabilities."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,28 +43,14 @@ class Prediction:
         return f"<{self.name}: {self.line()}>"
 
 
-@dataclass(frozen=True, repr=False)
-class Predictions(Sequence[Prediction]):
+class Predictions(tuple[Prediction, ...]):
     """One Prediction per picture, in the order given; `skipped` names those that could not be read, and why."""
 
-    items: tuple[Prediction, ...]
     skipped: tuple[tuple[str, str], ...] = ()
-    note: str = ""  # what a network of few classes knows
-
-    @overload
-    def __getitem__(self, index: int) -> Prediction: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Prediction]: ...
-
-    def __getitem__(self, index: int | slice) -> Prediction | Sequence[Prediction]:
-        return self.items[index]
-
-    def __len__(self) -> int:
-        return len(self.items)
+    note = ""  # what a network of few classes knows
 
     def __repr__(self) -> str:
-        rows = [f"{item.name}: {item.line()}" for item in self.items[:PRINTED]]
+        rows = [f"{item.name}: {item.line()}" for item in self[:PRINTED]]
         rows += [f"… and {len(self) - PRINTED} more"] if len(self) > PRINTED else []
         rows += [f"{len(self.skipped)} skipped"] if self.skipped else []
         rows += [f"({self.note})"] if self.note else []
@@ -77,7 +63,9 @@ def predict(network: Runnable, pictures: Inputs, k: int, batch: int, max_pixels:
         items += found
         skipped += left
     tell_skipped(bool(items), skipped, stacklevel=4)
-    return Predictions(tuple(items), tuple(skipped), network.knows)
+    predicted = Predictions(items)
+    predicted.skipped, predicted.note = tuple(skipped), network.knows
+    return predicted
 
 
 def predict_steps(

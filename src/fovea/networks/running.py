@@ -210,7 +210,9 @@ def switched(network: Runnable) -> Iterator[list[nn.Module]]:
 def turn(network: Runnable, parts: Layers, quiet: bool = False, given: Iterable[Any] = ()) -> Iterator[None]:
     """Beside other threads where nothing is kept between calls, which is known of plain layers, and of what else is
     `quiet`; otherwise when the others are done. `given` are functions of the user's that are called as well."""
-    recurrent, compiled = _is_recurrent(network, parts), is_compiled(parts)
+    # cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads
+    recurrent = network.device.type == "cuda" and any(issubclass(kind, nn.RNNBase) for kind in set(map(type, parts)))
+    compiled = is_compiled(parts)
     if not (recurrent or compiled) and keeps_nothing(parts, quiet, given):
         yield
         return
@@ -220,11 +222,6 @@ def turn(network: Runnable, parts: Layers, quiet: bool = False, given: Iterable[
         torch.compiler.set_stance("force_eager") if compiled else nullcontext(),
     ):
         yield
-
-
-def _is_recurrent(network: Runnable, parts: Iterable[nn.Module]) -> bool:
-    """cuDNN refuses a backward through a recurrent layer in eval mode, and is switched off for all threads."""
-    return any(issubclass(kind, nn.RNNBase) for kind in set(map(type, parts))) and network.device.type == "cuda"
 
 
 def keeps_nothing(parts: Sequence[nn.Module], quiet: bool = False, given: Iterable[Any] = ()) -> bool:

@@ -91,7 +91,11 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
 
 def _pickled(path: Path) -> dict[str, Tensor]:
     try:
-        _refuse_bombs(path)
+        if zipfile.is_zipfile(path):  # what torch saves is not compressed, so nothing in it is larger than the file
+            with zipfile.ZipFile(path) as packed:
+                unpacked = sum(member.file_size for member in packed.infolist())
+            if unpacked > path.stat().st_size:
+                raise BadNetwork(f"{path} would unpack to more than its size, as no weights file does; it is refused")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the pickle's protocol: what matters is said below
             state: Any = torch.load(path, map_location="cpu", weights_only=True)
@@ -111,14 +115,6 @@ def _pickled(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
         raise BadNetwork(f"{path} holds no state dict (names to tensors)")
     return state
-
-
-def _refuse_bombs(path: Path) -> None:
-    """What torch saves is not compressed, so nothing in it is larger than the file."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as packed:
-            if sum(member.file_size for member in packed.infolist()) > path.stat().st_size:
-                raise BadNetwork(f"{path} would unpack to more than its size, as no weights file does; it is refused")
 
 
 def put(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:

@@ -171,7 +171,10 @@ def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tup
     ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, basics.processors())
     for group in chain(batched(ready, batch), [[]]):  # the last for those at the end that could not be read
         vectors = embeddings(network.network, [tensor for _, tensor in group])
-        _refuse_other_width(network, vectors)
+        widths = {len(vector) for vector in vectors} - {network.identity.dimensions}
+        if widths:
+            given = f"{widths.pop()} numbers for some pictures and {network.identity.dimensions} for others"
+            raise BadNetwork(f"{network.name} gives embeddings of {given}: use a transform with a fixed size")
         rows = {name: Row(by_name[name].stamp, reason=reason) for name, reason in skipped}
         for (place, _), vector in zip(group, vectors, strict=True):
             file = files[place]
@@ -195,10 +198,3 @@ def embeddings(network: Network, pictures: Sequence[Tensor]) -> list[Tensor]:
             output = network(torch.stack(list(part)).to(network.device, network.dtype)).flatten(1).float()
         found += normalize(output, dim=1).cpu()
     return found
-
-
-def _refuse_other_width(network: Known, found: Iterable[Tensor]) -> None:
-    widths = {len(vector) for vector in found} - {network.identity.dimensions}
-    if widths:
-        why = f"{network.identity.dimensions} for others: use a transform with a fixed size"
-        raise BadNetwork(f"{network.name} gives embeddings of {widths.pop()} numbers for some pictures and {why}")

@@ -18,7 +18,7 @@ from fovea.retrieval.alike import OWN, PAIR, Neighbor
 from fovea.retrieval.indexing import embeddings
 from fovea.retrieval.knowing import Known, known, named_by, readable, refuse_another
 from fovea.retrieval.search import Search, Searches
-from fovea.retrieval.store import About, demand_index, file_of, read
+from fovea.retrieval.store import demand_index, file_of, read
 
 Pictures = Given | Iterable[Given]
 Steps = Iterator[Step[Search]]
@@ -128,14 +128,10 @@ def open_index(
     refuse_another(network, held.about, file)
     names = tuple(sorted(kept))
     lost = tuple((name, row.reason) for name, row in sorted(held.lost.items()))
-    where = _folder(held.about, file) if folder is None else Path(os.path.abspath(os.path.expanduser(folder)))
+    there, beside = Path(held.about.folder), Path(os.path.abspath(file.parent / held.about.beside))
+    where = beside if beside.is_dir() and not there.is_dir() else there  # both may have been moved
+    where = where if folder is None else Path(os.path.abspath(os.path.expanduser(folder)))
     if folder is not None and not where.is_dir():
         raise BadPicture(f"no folder {str(folder)!r}: name the one that was indexed")
     labeled = len({os.path.dirname(name) for name in names} - {""}) > 1
     return Index(file, where, names, torch.from_numpy(held.vectors), network, lost, held.about.wanted, labeled)
-
-
-def _folder(about: About, file: Path) -> Path:
-    """Where the pictures were, or the same place beside the index where both were moved."""
-    there, beside = Path(about.folder), Path(os.path.abspath(file.parent / about.beside))
-    return beside if beside.is_dir() and not there.is_dir() else there

@@ -42,10 +42,6 @@ class Tally:
     pictures: int = 0
     since: float = field(default_factory=time.monotonic)
 
-    def forget_time(self) -> None:
-        """A test came between: its time is not the steps'."""
-        self.since, self.pictures = time.monotonic(), 0
-
     def speed(self) -> float:
         return round(self.pictures / max(time.monotonic() - self.since, 1e-9), 1)
 

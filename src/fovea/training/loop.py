@@ -302,8 +302,7 @@ class Running:
     def _step(self, inputs: Any, target: Tensor) -> tuple[Tensor, Tensor]:
         """One process goes without the wrapper for many, which costs Python's time at every step."""
         if self.fabric.world_size > 1:
-            found: tuple[Tensor, Tensor] = self.wrapped(inputs, target)
-            return found
+            return self.wrapped(inputs, target)
         with self.job.precision.forward_context():
             return self.stepper(*self.job.precision.convert_input((inputs, target)))
 
@@ -325,7 +324,7 @@ class Running:
                 self.tally = Tally()
         if self._test_due(done):
             self._test(done)
-            self.tally.forget_time()
+            self.tally.since, self.tally.pictures = time.monotonic(), 0  # its time is not the steps'
         if save_due and look_due:
             self._check_weights(done)
             self._save(done)

@@ -33,8 +33,7 @@ class Medium:
         raise NotImplementedError
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
-        taken: Feed = self.taken(network, self.data, device, progress)
-        return taken
+        return self.taken(network, self.data, device, progress)
 
     def tested(self, network: Network, data: Any, device: torch.device, progress: Progress) -> Tested | None:
         """How the network is scored on validation or test data, where there is some."""

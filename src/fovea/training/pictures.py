@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fovea.basics import BadPicture, of_environment
+from fovea.basics import BadPicture, of_environment, quiet
 from fovea.data import DataSet, Sample
 from fovea.networks import Network
 from fovea.pictures import Prepare, batched, decoded
@@ -205,15 +205,13 @@ class HeldOut:
             return
         mine, start = replace(self.data, samples=self.data.samples[rank::world]), 0
         self.skipped.clear()
-        for rows in batched(_read(mine, self._sized, self.skipped, lambda done, total: None), size):
+        read = _read(mine, lambda image: (self.prepare.pixels(image), image.size), self.skipped, quiet)
+        for rows in batched(read, size):
             yield self._batch(*self._stacked(rows), start)
             start += len(rows)
 
     def _batch(self, pixels: Tensor, labels: Tensor, shown: list[tuple[Sample, Size]], start: int) -> Batch:
         return Batch(self.prepare.normalize(pixels), labels, torch.arange(start, start + len(labels)), shown)
-
-    def _sized(self, image: Image.Image) -> tuple[Tensor, Size]:
-        return self.prepare.pixels(image), image.size
 
     def _stacked(self, rows: list[tuple[Sample, tuple[Tensor, Size]]]) -> Stack:
         pixels = torch.stack([small for _, (small, _) in rows]).to(self.device)

@@ -37,7 +37,6 @@ class IntegratedGradients:
 
         def attribute(x: Tensor) -> Tensor:
             at_once = look.at_once * len(x)
-            found: Tensor = method.attribute(x, n_steps=self.steps, internal_batch_size=at_once)
-            return found
+            return method.attribute(x, n_steps=self.steps, internal_batch_size=at_once)
 
         return attributed(look, attribute, signed=True)

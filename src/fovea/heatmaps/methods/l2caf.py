@@ -85,13 +85,11 @@ class L2CAF:
     def __call__(self, look: Look, aim: Aim) -> Finding:
         whole = self.oblivious or aim.score is None
         known = (look.doing, _kind(aim, whole)) in look.opened.curved  # that this head has to be searched
-        finding = self._exact(look, aim, whole) if not known and self._may_be_exact(look) else None
+        may_be = self.constraint == "l2" and self.solver in ("auto", "exact") and look.is_finite
+        finding = self._exact(look, aim, whole) if not known and may_be else None
         if finding is None:
             finding = self._iterate(look, aim, whole, known)
         return finding if self.signed else replace(finding, values=finding.values.abs())
-
-    def _may_be_exact(self, look: Look) -> bool:
-        return self.constraint == "l2" and self.solver in ("auto", "exact") and look.is_finite
 
     def _exact(self, look: Look, aim: Aim, whole: bool) -> Finding | None:
         finding = exact.oblivious(look) if whole else self._linear(look, aim)
@@ -123,13 +121,9 @@ class L2CAF:
         look.opened.curved.add(look.doing)
         if kind := _kind(aim, whole):
             look.opened.curved.add((look.doing, kind))
-        self._fold(look)
-        return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
-
-    def _fold(self, look: Look) -> None:
-        """The head made ready for many filters, for the methods and targets that follow too."""
         if look.opened.fold is None and self.solver != "vanilla":
-            look.opened = look.opened.folded()
+            look.opened = look.opened.folded()  # ready for many filters, for the methods and targets that follow too
+        return descend(look, loss, tangent, scale, self.constraint, self.descent, self.solver == "vanilla")
 
     def _say_that_it_takes_long(self, layout: Layout) -> None:
         if layout.cells > MANY:

@@ -73,7 +73,10 @@ class Boxes:
             rows = []
             # a batch may be tried again and again, in changed versions
             for picture, placement in zip(considered, cycle(placements), strict=False):
-                asked = torch.cat([_share(box, placement) for box in wanted]).to(picture.boxes)
+                if placement is None:
+                    raise BadChoice("a box is in a picture's pixels, and this input has none")
+                side = torch.tensor(placement.input * 2)
+                asked = torch.cat([inwards(box.tolist(), placement) / side for box in wanted]).to(picture.boxes)
                 near = (1 + generalized_box_iou(picture.boxes, asked)) / 2  # boxes apart are near each other, too
                 likeness = near * picture.odds.detach().sigmoid().unsqueeze(1)  # M,K
                 best = likeness.argmax(0) if len(likeness) else None
@@ -88,9 +91,3 @@ def _sides(item: Any) -> tuple[float, ...]:
     if not sides[0] < sides[2] or not sides[1] < sides[3]:
         raise BadChoice(f"a box is x0 y0 x1 y1 with x0 < x1 and y0 < y1, in the picture's pixels; got {shown(item)}")
     return sides
-
-
-def _share(box: Tensor, placement: Placement | None) -> Tensor:
-    if placement is None:
-        raise BadChoice("a box is in a picture's pixels, and this input has none")
-    return inwards(box.tolist(), placement) / torch.tensor(placement.input * 2)

@@ -70,8 +70,7 @@ def _last_map(network: Runnable, traced: fx.GraphModule, values: dict[fx.Node, A
         and node not in ends
         and not _is_pooling(traced, node)
     ]
-    found: fx.Node | None = choose(steps, network.read(values[nodes[-1]]), batch, network.can("pixels"))
-    return found
+    return choose(steps, network.read(values[nodes[-1]]), batch, network.can("pixels"))
 
 
 _POOL_FUNCTIONS = {

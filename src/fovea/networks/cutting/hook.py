@@ -55,8 +55,7 @@ def _last_watched(network: Runnable, module: nn.Module, batch: Tensor) -> str | 
     calls = Counter(name for name, *_ in seen)
     once = {1, batch.shape[1]} if batch.ndim == 5 else {1}
     steps = [step for step in seen if calls[step[0]] in once and step[1].shape != output.shape]
-    found: str | None = choose(steps, output, batch, network.can("pixels"))
-    return found
+    return choose(steps, output, batch, network.can("pixels"))
 
 
 def _hook_cut(network: Runnable, layer: str) -> Cut:

@@ -114,8 +114,7 @@ def _read(module: str, name: str) -> type[Loss]:
             node.body = [one for one in node.body if isinstance(one, ast.AnnAssign)] or [ast.Pass()]
             node.decorator_list = []
             exec(compile(ast.fix_missing_locations(ast.Module([node], [])), str(file), "exec"), known)
-    found: type[Loss] = known[name]
-    return found
+    return known[name]
 
 
 def chosen(content: Any) -> Loss:
