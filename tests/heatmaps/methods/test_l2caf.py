@@ -43,7 +43,7 @@ def test_fast_and_vanilla_have_the_same_loss_and_gradient(pooled: Pooled, batch:
 def test_vanilla_reaches_the_exact_loss(pooled: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
     exact = fovea.explain(net, batch)
-    vanilla = fovea.explain(net, batch, method=fovea.L2CAF(solver="vanilla", descent=fovea.PAPER))
+    vanilla = fovea.explain(net, batch, method=fovea.L2CAF(solver="vanilla", descent=fovea.Descent.paper()))
     assert vanilla.solver == "vanilla"
     assert vanilla.iterations > 50
     assert bool((exact.loss <= vanilla.loss + 1e-6).all())
