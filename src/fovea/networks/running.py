@@ -157,7 +157,8 @@ class Runnable:
         """A picture as the network takes it (C,H,W), and where its pixels went; `raw`: as bytes that its batch will be
         normalized from, where the transform is ours."""
         if self.transform is None:
-            raise BadChoice("this network has no transform, so it takes tensors: fovea.wrap(module, transform=...)")
+            mend = "give fovea.wrap(module, transform=...)"
+            raise BadChoice(f"this network has no transform, so it takes tensors only; {mend}")
         takes = "reads text" if isinstance(self.transform, Reading) else "hears sounds" if self.can("sounds") else None
         if takes is not None:
             raise BadChoice(f"{self.name or 'this network'} {takes}, not pictures; fovea.load another for pictures")
@@ -268,7 +269,8 @@ def device_of(device: str | torch.device) -> torch.device:
     wanted = torch.device(text)
     count = 1 if wanted.type == "cpu" else _count(wanted.type)
     if not count:
-        raise BadChoice(f"device {text!r}: there is no GPU here that torch can use so; leave it out, or name cpu")
+        mend = "leave the device out, or name cpu"
+        raise BadChoice(f"device {text!r}: there is no GPU that torch can use here in this way; {mend}")
     if (wanted.index or 0) >= count:
         last = f" to {wanted.type}:{count - 1}" if count > 1 else ""
         raise BadChoice(f"device {text!r}: there is no such number here; name {wanted.type}:0{last}")
