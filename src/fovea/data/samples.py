@@ -14,6 +14,7 @@ from PIL import Image
 from fovea.basics import BadChoice, BadPicture, Bound, demand_bounds, shown
 from fovea.pictures import from_array, read, read_all, read_bytes
 
+Bytes = NDArray[np.uint8]
 PIXELS = Bound(-1e6, 1e6, real=True)
 Box = tuple[float, float, float, float]  # x0 y0 x1 y1, half open, in the picture's own pixels
 
@@ -167,9 +168,7 @@ class DataSet:
         return zip(self.samples, read_all(self.samples), strict=True)
 
 
-def of_arrays(
-    name: str, parts: Iterable[str], read: Callable[[str], tuple[NDArray[np.uint8], ...]], wide: int
-) -> DataSet:
+def of_arrays(name: str, parts: Iterable[str], read: Callable[[str], tuple[Bytes, ...]], wide: int) -> DataSet:
     """Digits that are in memory, split by split: `read` gives pictures (N,H,W) and labels (N)."""
     samples = []
     for part in parts:

@@ -126,9 +126,7 @@ def randomized(module: nn.Module, what: str, seed: int, last: str | None = None)
     """A copy with the layer `last` (the last that is registered, if not named), or with every layer, drawn anew.
     Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled."""
     other = copy.deepcopy(module)
-    named = {
-        name: layer for name, layer in other.named_modules() if any(p.ndim > 1 for p in layer.parameters(recurse=False))
-    }
+    named = {name: layer for name, layer in other.named_modules() if classes.has_weights(layer, 2)}
     if not named:
         raise BadNetwork("the network has no weights to randomize")
     chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())

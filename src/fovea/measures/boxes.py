@@ -10,6 +10,9 @@ from scipy.ndimage import maximum_filter
 from fovea.basics import iou, normalized, segments
 from fovea.pictures import Placement, on_pixels
 
+Hits = NDArray[np.bool_]
+Sides = Sequence[float]
+Best = tuple[NDArray[np.float64], NDArray[np.float64]]  # IoUs by threshold: of the largest segment, of any
 THRESHOLDS = tuple(np.round(np.arange(0.01, 1.0, 0.01), 2).tolist())
 IOUS = (0.3, 0.5, 0.7)
 
@@ -34,9 +37,7 @@ def max_box_acc_v2(any_one: NDArray[np.float64]) -> float:
     return float(np.mean([max_box_acc(any_one, at_least)[0] for at_least in IOUS]))
 
 
-def scores(
-    found: Localized, top1: NDArray[np.bool_], top5: NDArray[np.bool_] | None, thresholds: Sequence[float] = THRESHOLDS
-) -> dict[str, float | None]:
+def scores(found: Localized, top1: Hits, top5: Hits | None, thresholds: Sides = THRESHOLDS) -> dict[str, float | None]:
     """Every figure of the protocol. `top1`, `top5`: was the class right, None where there are fewer than five classes.
     The threshold is one for the whole set."""
     gt_known, best = max_box_acc(found.largest)
@@ -53,9 +54,7 @@ def scores(
     }
 
 
-def iou_by_threshold(
-    values: NDArray[np.floating], truth: Sequence[Sequence[float]], thresholds: Sequence[float] = THRESHOLDS
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def iou_by_threshold(values: NDArray[np.floating], truth: Sequence[Sides], thresholds: Sides = THRESHOLDS) -> Best:
     """For every threshold, the best IoU with any true box: of the largest segment's box, and of any segment's box."""
     scaled = normalized(values)
     rows, columns = scaled.max(1), scaled.max(0)
@@ -86,8 +85,6 @@ def iou_by_threshold(
     return largest, any_one
 
 
-def ious_of(
-    cells: NDArray[np.float32], placement: Placement, truth: Sequence[Sequence[float]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def ious_of(cells: NDArray[np.float32], placement: Placement, truth: Sequence[Sides]) -> Best:
     """The same for a map of cells, clipped at 0 and then upsampled to the user's pixels."""
     return iou_by_threshold(on_pixels(cells.clip(0), placement), truth)

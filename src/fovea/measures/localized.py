@@ -15,13 +15,13 @@ from torch import Tensor
 from fovea.basics import THRESHOLD_RULE, BadChoice, Progress, quiet
 from fovea.data import Box, Sample
 from fovea.heatmaps import HeatMaps, Method, Target, chosen, look_at, names
-from fovea.measures.boxes import Localized, ious_of
+from fovea.measures.boxes import Best, Localized, ious_of
 from fovea.measures.runner import Run
 from fovea.networks import Network
 from fovea.pictures import Placement
 
 Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
-Drawn = tuple[NDArray[np.float64], NDArray[np.float64]]  # best IoUs by threshold: of the largest segment, of any
+
 CHUNK = 16  # jobs that are handed over at a time; fewer are not worth a process
 Key = TypeVar("Key", bound=Hashable)
 Pair = tuple[str, str]  # names of a network and of a method
@@ -86,7 +86,7 @@ def localized(maps: Mapping[Key, Sequence[Job]], progress: Progress = quiet, wor
 
 
 @contextmanager
-def _mapping(workers: int) -> Iterator[Callable[[Sequence[Job]], Iterator[Drawn]]]:
+def _mapping(workers: int) -> Iterator[Callable[[Sequence[Job]], Iterator[Best]]]:
     """What draws the boxes of jobs."""
     if workers < 1:
         yield lambda jobs: starmap(ious_of, jobs)

@@ -15,6 +15,8 @@ from torch.utils.hooks import RemovableHandle
 from fovea.basics import BadChoice, BadNetwork, Progress, nearest, quiet
 from fovea.networks import WHITE, Network, Normalization, as_found, layout_of, normalization_of, stretch
 
+Measure = Callable[[Tensor], list[Tensor]]  # Gram matrices of a picture
+Tell = Callable[[int], None]  # how many iterations are done
 ITERATIONS = 100  # after 40 the shapes and colors are there, after 100 the grain is, too
 MEMORY = 20  # steps that L-BFGS remembers
 SMALLEST = 1e-6  # of a Gram matrix's squared length: a flat picture has no differences to compare with
@@ -150,13 +152,7 @@ class Spectrum:
         return (shade + 1) * (WHITE / 2)
 
 
-def _descend(
-    measure: Callable[[Tensor], list[Tensor]],
-    picture: Tensor,
-    noise: Tensor,
-    iterations: int,
-    progress: Callable[[int], None],
-) -> Tensor:
+def _descend(measure: Measure, picture: Tensor, noise: Tensor, iterations: int, progress: Tell) -> Tensor:
     with torch.no_grad():
         goal = measure(picture)
     spectrum = Spectrum.like(picture)

@@ -14,6 +14,8 @@ from fovea.basics import BadChoice, nearest
 from fovea.networks import FILES, OFFLINE, Network, input_shape, load, ours, placed
 
 Call = Callable[[], Any]
+Key = tuple[str, str]  # what is called: a library and its method
+Pair = tuple[float, float]  # a ratio, and seconds
 T = TypeVar("T")
 CLASSES, SIDE = 1000, 224  # of networks without weights at hand, and of inputs where no transform says it
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -80,14 +82,12 @@ def noise_for(network: Network, size: int, seed: int = 0) -> Tensor:
     return pixels.to(network.device, network.dtype)
 
 
-def compare(
-    bare: Call, calls: dict[tuple[str, str], Call], rounds: int, device: torch.device | None = None
-) -> dict[tuple[str, str], tuple[float, float]]:
+def compare(bare: Call, calls: dict[Key, Call], rounds: int, device: torch.device | None = None) -> dict[Key, Pair]:
     """Each call between two bare forwards, a minute of rounds at most: the median ratio and the median seconds."""
     for call in (bare, *calls.values()):
         for _ in range(WARM_UP):
             call()
-    taken: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in calls}
+    taken: dict[Key, list[Pair]] = {key: [] for key in calls}
     order, generator, begun = list(calls), random.Random(0), now()
     for turn in range(rounds):
         if turn >= FEWEST and now() - begun > LONG:

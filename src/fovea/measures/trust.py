@@ -23,6 +23,7 @@ from fovea.measures.runner import refusals
 from fovea.measures.trust_rules import MEASURES, RULES, UNCHANGED, Comparison, Measured, advise, compare
 from fovea.networks import Network
 
+Methods = Sequence[str | Method]
 GOOD = "good maps: localization and insertion high, deletion low, sanity near 0; 95 % intervals"
 OTHERS, CONTROL = "#9DB4C0", "#BBBBBB"
 PANELS = {
@@ -47,13 +48,7 @@ WIDTH = 190  # letters a line of the recommendation
     figure="draw",
 )
 def trust(
-    run: Run,
-    *,
-    method: Sequence[str | Method] | None = None,
-    curve_pictures: int = 32,
-    steps: int = 8,
-    batch: int = 16,
-    seed: int = 0,
+    run: Run, *, method: Methods | None = None, curve_pictures: int = 32, steps: int = 8, batch: int = 16, seed: int = 0
 ) -> Figures:
     """One row per method with its verdict, the random control among them; the recommendation is in `details`. Every
     method of fovea's if none is named; one that the network's head does not allow is told in `details`, with its
@@ -143,7 +138,7 @@ def _of_what(network: Network, how: str) -> str:
     return f"{boxes}of the class that comes first for curves and sanity"
 
 
-def _methods(given: Sequence[str | Method] | None, seed: int) -> list[Method]:
+def _methods(given: Methods | None, seed: int) -> list[Method]:
     """The methods, each once, and the control, which comes last whether it was named or not."""
     methods = methods_or_control([one for one in (usual() if given is None else given) if one != RANDOM], seed)
     called = [method.name for method in methods]

@@ -14,6 +14,8 @@ from fovea.networks.running import Runnable, as_found
 from fovea.networks.threads import alone, heard
 
 N = TypeVar("N", bound=Runnable)
+Counts = Callable[[nn.Module], bool]  # whether a layer does
+Best = tuple[tuple[str, float], ...]  # labels with their probabilities
 POINTWISE = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -50,9 +52,7 @@ def has_weights(layer: nn.Module, axes: int = 1) -> bool:
     return any(weights.ndim >= axes for weights in layer.parameters(recurse=False))
 
 
-def last_to_run(
-    network: Runnable, batch: Tensor, counts: Callable[[nn.Module], bool] = has_weights
-) -> tuple[str | None, Tensor]:
+def last_to_run(network: Runnable, batch: Tensor, counts: Counts = has_weights) -> tuple[str | None, Tensor]:
     """The name of the last layer that runs, of those that count; and the output."""
     cuttable(network.module)
     ran: list[str] = []
@@ -63,9 +63,7 @@ def last_to_run(
     return (ran[-1] if ran else None), output
 
 
-def predictions(
-    network: Runnable, output: Tensor, most: int = 5, reader: Reader | None = None
-) -> Sequence[tuple[tuple[str, float], ...]]:
+def predictions(network: Runnable, output: Tensor, most: int = 5, reader: Reader | None = None) -> Sequence[Best]:
     """The best labels with their probabilities; nothing for a network without labels."""
     several = network.can("several")
     if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not several):
@@ -75,7 +73,7 @@ def predictions(
     logits = output.detach().float()
     shares = reader.want((logits.sigmoid() if several else logits.softmax(1)).gather(1, places))
 
-    def rows() -> Iterator[tuple[tuple[str, float], ...]]:
+    def rows() -> Iterator[Best]:
         for row, row_shares in zip(indices()[:, :most].astype(int).tolist(), shares().tolist(), strict=True):
             yield tuple(zip(map(network.label, row), row_shares, strict=False))
 

@@ -43,6 +43,9 @@ class Prediction:
         return f"<{self.name}: {self.line()}>"
 
 
+Steps = Iterator[tuple[list[Prediction], list[tuple[str, str]], int, int]]
+
+
 class Predictions(tuple[Prediction, ...]):
     """One Prediction per picture, in the order given; `skipped` names those that could not be read, and why."""
 
@@ -68,9 +71,7 @@ def predict(network: Runnable, pictures: Inputs, k: int, batch: int, max_pixels:
     return predicted
 
 
-def predict_steps(
-    network: Runnable, pictures: Inputs, k: int, batch: int, max_pixels: int
-) -> Iterator[tuple[list[Prediction], list[tuple[str, str]], int, int]]:
+def predict_steps(network: Runnable, pictures: Inputs, k: int, batch: int, max_pixels: int) -> Steps:
     """Batch after batch: predictions, what could not be read, how many are done, and of how many."""
     demand_bounds({"k": k, "batch": batch, "max_pixels": max_pixels})
 

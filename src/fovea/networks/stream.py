@@ -14,10 +14,11 @@ from fovea.data import DataSet, Sample
 from fovea.networks.inputs import Group, groups, run_ahead
 from fovea.networks.network import Network, as_found
 
+Skipped = list[tuple[str, str]]
+Outputs = Iterator[tuple[list[Sample], Tensor]]
 
-def outputs(
-    network: Network, data: DataSet, size: int, skipped: list[tuple[str, str]], progress: Progress = quiet
-) -> Iterator[tuple[list[Sample], torch.Tensor]]:
+
+def outputs(network: Network, data: DataSet, size: int, skipped: Skipped, progress: Progress = quiet) -> Outputs:
     """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
 
     def run(group: Group) -> torch.Tensor | None:

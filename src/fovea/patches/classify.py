@@ -97,9 +97,8 @@ def classify_patches(  # a public door: two networks, and what may be asked of b
         seen = look(finder, tensors, method=method, side=side, shown=group.shown)
         return _answers(finder, judge, group, seen, settings, tensors)
 
-    steps = starmap(
-        Step, in_order(finder, groups(finder, pictures, batch, max_pixels), answered, [settings, type(judge.module)])
-    )
+    found = groups(finder, pictures, batch, max_pixels)
+    steps = starmap(Step, in_order(finder, found, answered, [settings, type(judge.module)]))
     about = {"localizer": finder.name, "classifier": judge.name, "method": method, "side": side}
     about["input"] = networks.input_of(finder)
     return PatchAnswers.of(steps, "classify_patches", about)

@@ -104,9 +104,8 @@ class Opened:
         """Where nothing was found, as in a blank map, the whole picture, of which the source says nothing: 0."""
         shaped = [(self.shape(box, size), score) for box, score in found]
         # six digits, as in the file; JSON has no NaN
-        kept = [
-            (box, float(f"{score:.6g}") if math.isfinite(score) else 0.0) for box, score in shaped if box is not None
-        ]
+        there = ((box, score if math.isfinite(score) else 0.0) for box, score in shaped if box is not None)
+        kept = [(box, float(f"{score:.6g}")) for box, score in there]
         kept = kept or [((0.0, 0.0, float(size[0]), float(size[1])), 0.0)]
         return Patches(tuple(box for box, _ in kept), tuple(score for _, score in kept))
 

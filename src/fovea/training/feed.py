@@ -16,6 +16,8 @@ from fovea.networks import Network
 from fovea.pictures import Prepare, sent
 
 Size = tuple[int, int]  # width, height
+Device = torch.device
+Skipped = list[tuple[str, str]]  # names, and why
 Progress = Callable[[int, int], None]
 Inputs = Tensor | Views
 Hold = bool | str  # in memory; "auto": where it fits

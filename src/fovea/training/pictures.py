@@ -16,11 +16,12 @@ from fovea.data import DataSet, Sample
 from fovea.networks import Network
 from fovea.pictures import Prepare, batched, decoded
 from fovea.training.augment import crops, cut_out, recolor
-from fovea.training.feed import Batch, Feed, Inputs, Progress, Size, Wanted, preparing, room
+from fovea.training.feed import Batch, Device, Feed, Inputs, Progress, Size, Skipped, Wanted, preparing, room
 from fovea.training.recipe import AugmentPart, DataPart
 
 T = TypeVar("T")
 MOST_WORKERS = 8  # processes that decode unless a recipe says how many: each holds some hundred megabytes
+Gathered = tuple[Tensor, list[tuple[Sample, Size]]]  # bytes N,C,H,W, whose they are
 Stack = tuple[Tensor, Tensor, list[tuple[Sample, Size]]]  # bytes N,C,H,W, labels N, whose they are
 
 
@@ -51,15 +52,9 @@ class Held(Feed):
     samples: Sequence[Sample]
 
     def __init__(
-        self,
-        prepare: Prepare,
-        data: DataSet,
-        side: int | None,
-        augment: AugmentPart,
-        device: torch.device,
-        progress: Progress,
+        self, prepare: Prepare, data: DataSet, side: int | None, part: AugmentPart, device: Device, progress: Progress
     ) -> None:
-        self.prepare, self.augment, side = prepare, augment, side_of(prepare, side)
+        self.prepare, self.augment, side = prepare, part, side_of(prepare, side)
         shown = Prepare((side, side), prepare.mean, prepare.std, None, prepare.interpolation)
         skipped: list[tuple[str, str]] = []
         self.pixels, rows = _gathered(data, shown, device, skipped, progress)
@@ -85,9 +80,7 @@ class Held(Feed):
 class Streamed(Feed):
     """Pictures decoded by worker processes when their turn comes."""
 
-    def __init__(
-        self, prepare: Prepare, data: DataSet, workers: int, augment: AugmentPart, device: torch.device
-    ) -> None:
+    def __init__(self, prepare: Prepare, data: DataSet, workers: int, augment: AugmentPart, device: Device) -> None:
         super().__init__(data.samples, [sample.label for sample in data.samples], device)
         self.windows, self.workers = _Windows(data.samples, prepare, augment), workers
 
@@ -155,7 +148,7 @@ class _Windows(Dataset[Cut]):
 
 
 def _read(
-    data: DataSet, made: Callable[[Image.Image], T], skipped: list[tuple[str, str]], progress: Progress
+    data: DataSet, made: Callable[[Image.Image], T], skipped: Skipped, progress: Progress
 ) -> Iterator[tuple[Sample, T]]:
     """Samples with what was made of their pictures; those that cannot be read are noted, unless none can."""
     count = 0
@@ -167,9 +160,7 @@ def _read(
         raise BadPicture(f"no picture of {data.name} could be read: {skipped[0][1]}")
 
 
-def _gathered(
-    data: DataSet, prepare: Prepare, device: torch.device, skipped: list[tuple[str, str]], progress: Progress
-) -> tuple[Tensor, list[tuple[Sample, Size]]]:
+def _gathered(data: DataSet, prepare: Prepare, device: Device, skipped: Skipped, progress: Progress) -> Gathered:
     """The bytes of every picture that can be read, as soon as it is read on the device that they are held on."""
     pixels = torch.empty(len(data), len(prepare.mean), *prepare.size, dtype=torch.uint8, device=device)
     rows: list[tuple[Sample, Size]] = []
