@@ -25,9 +25,14 @@ class Localized:
     any_one: NDArray[np.float64]  # of the best segment's box
 
 
+def box_accuracy(ious: NDArray[np.float64], at_least: float = 0.5) -> NDArray[np.float64]:
+    """Share of pictures whose box is right, per threshold."""
+    return (ious >= at_least).mean(axis=0)
+
+
 def max_box_acc(largest: NDArray[np.float64], at_least: float = 0.5) -> tuple[float, int]:
     """The best accuracy that one threshold for the whole set reaches, and which threshold (the first of equals)."""
-    accuracy = (largest >= at_least).mean(axis=0)  # of the pictures, per threshold
+    accuracy = box_accuracy(largest, at_least)
     best = int(accuracy.argmax())
     return float(accuracy[best]), best
 
