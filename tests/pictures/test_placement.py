@@ -53,19 +53,18 @@ def test_in_a_picture_twice_as_wide() -> None:
     assert found[2, 13] == 0
 
 
-def test_boxes_on_very_large_pictures_are_found_on_a_coarser_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boxes_on_very_large_pictures_are_found_on_a_coarser_grid() -> None:
     cells = np.random.default_rng(0).random((7, 7)).astype(np.float32)
     placement = Placement((1000, 700), (224, 224), (700 / 224, 700 / 224), (150.0, 0.0))
     exact = box_on_pixels(cells, placement, box_of)
     assert np.array_equal(exact, box_of(on_pixels(cells, placement)))
-    monkeypatch.setattr("fovea.pictures.placement.FINE", 50_000)
     sizes: list[tuple[int, ...]] = []
 
     def watched(pixels: np.ndarray) -> np.ndarray:
         sizes.append(pixels.shape)
         return box_of(pixels)
 
-    coarse = box_on_pixels(cells, placement, watched)
+    coarse = box_on_pixels(cells, placement, watched, most=50_000)
     assert sizes == [(175, 250)]
     assert np.abs(coarse - exact).max() <= 4
     assert not box_on_pixels(np.zeros((7, 7), np.float32), placement, box_of).any()
