@@ -63,11 +63,15 @@ def written(path: Path, pixels: np.ndarray, **options: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", ["l2caf", "cam", "gradcam"])
+@pytest.mark.parametrize(
+    ("method", "kept"), [("l2caf", 1 << 26), ("gradcam", 1 << 26), ("l2caf", 0), ("l2caf-signed", 0), ("cam", 0)]
+)
 def test_everywhere_is_the_map_of_the_whole(
-    method: str, scene: Path, pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    method: str, kept: int, scene: Path, pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stitching, "TILE", 48)
+    """Also where features of the whole are too many to be kept, and what cells add is put together instead."""
+    monkeypatch.setattr(stitching, "TILE", 40)
+    monkeypatch.setattr(stitching, "FEATURES", kept)
     net = network()
     assert isinstance(net.transform, Prepare)
     whole = net.transform.normalize(torch.from_numpy(pixels).permute(2, 0, 1))

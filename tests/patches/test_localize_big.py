@@ -52,7 +52,7 @@ def anchornet(**options: bool) -> fovea.Network:
 def test_everywhere_is_the_evidence_of_the_whole(
     options: dict[str, bool], target: str | None, scene: Path, pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stitching, "TILE", 130)
+    monkeypatch.setattr(stitching, "TILE", 30)
     net = anchornet(**options)
     assert isinstance(net.transform, Prepare)
     whole = net.transform.normalize(torch.from_numpy(pixels.copy()).permute(2, 0, 1))[None]

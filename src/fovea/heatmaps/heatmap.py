@@ -285,7 +285,9 @@ class HeatMap(Shows):
     def crops(self) -> bool:
         """Whether there is more in the picture than the network was shown."""
         placement = self.shown.placement
-        return placement is not None and drawing.crops(placement.window, placement.picture)
+        if placement is None or self.shown.big is not None:  # of a big one, cells may begin after its first pixel
+            return False
+        return drawing.crops(placement.window, placement.picture)
 
     def over(self, target: int = 0, frame: int = 0, box: bool = True, size: drawing.Size = None) -> Image.Image:
         """The map over the picture, with its box, and nothing else.
@@ -293,7 +295,7 @@ class HeatMap(Shows):
         `size`: the longer side in pixels, or "full" for the picture's own; else one that is good to look at."""
         sides = self.maps.box(self.place, target, frame) if box else np.zeros(4)
         image, placement = self.shown.image(frame), self.shown.placement
-        window = placement.at_size(image.size).window if placement else None  # of a big picture, the image is smaller
+        window = placement.window if placement and self.crops else None
         drawn = drawing.blend(image, self.seen(target, frame), window, size)
         if sides.any():
             marks.draw_box(drawn, sides.tolist(), placement.picture if placement else image.size)

@@ -146,7 +146,7 @@ def _looked_into(
             announce_cost(method, look, len(asked))
             findings = [mark(_finding(method, look, aim), lost) for aim in asked]
             ends = [ends_of(finding.values, reader) for finding in findings]
-            maps[method.name] = _heatmaps(method.name, findings, asked, opened, named, layer)
+            maps[method.name] = heatmaps_of(method.name, findings, asked, opened, named, layer)
             reasons[method.name] = partial(diagnose, network, findings, ends, opened)
             return
         maps.pop(method.name, None)
@@ -199,7 +199,7 @@ def _finding(method: Method, look: Look, aim: Aim) -> Finding:
     return finding
 
 
-def _heatmaps(
+def heatmaps_of(
     method: str, findings: list[Finding], aims: list[Aim], opened: Opened, shown: Sequence[Shown], layer: str
 ) -> HeatMaps:
     (grid,) = {finding.grid or opened.layout.grid for finding in findings}

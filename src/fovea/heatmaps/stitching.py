@@ -1,7 +1,9 @@
 """The map of the whole of a picture too large to load, from tiles with as much overlap as a cell sees."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -9,16 +11,19 @@ from torch import Tensor, nn
 
 from fovea import networks
 from fovea.basics import tell
-from fovea.heatmaps.looking import ByMethod, Layer, Target, look_into
+from fovea.heatmaps import targets as targeting
+from fovea.heatmaps.look import Finding, Look
+from fovea.heatmaps.looking import ByMethod, Layer, Target, heatmaps_of, look_into
 from fovea.heatmaps.methods import Method
+from fovea.heatmaps.targets import TOP, Aim
 from fovea.heatmaps.windows import Box, Viewed, on_extent
-from fovea.networks import Cut, Network, Opened, geometry
+from fovea.networks import Cut, Layout, Network, Opened, geometry
 from fovea.networks.cutting.parts import alike
 from fovea.networks.geometry import Geometry
 from fovea.networks.geometry.tiles import Tiling, tiling
 from fovea.pictures import BigFacts, BigPicture, Prepare, Shown
 
-TILE = 640  # pixels a side, or twice what a cell sees
+TILE = 640  # pixels a side that are taken from a tile: more is quicker where cells see much, and takes more memory
 FEATURES = 1 << 26  # values that are kept of the whole: 256 MB
 RIM = 4  # pixels around a tile that is shrunk, beyond what shrinking looks at
 
@@ -65,8 +70,8 @@ def level_of(seen: Viewed, resolution: float) -> Level | None:
 
 
 def side_of(made: Tiling) -> int:
-    """Of tiles, in pixels: cells that see much are taken from larger ones."""
-    return max(TILE, 2 * made.reach())
+    """Of tiles, in pixels, with what their outermost cells see."""
+    return TILE + made.reach()
 
 
 def of_the_whole(
@@ -89,13 +94,13 @@ def of_the_whole(
         if made is None or not _reads_features_alone(cut, usual):
             return None
         with networks.turn(network, parts, cut.quiet, [method.run for method in methods]):
-            opened = _stitched(cut, level, made, usual.shape[2:])
-            if opened is None:
+            tiles = Tiles(seen, cut, level, made)
+            opened = cut.open(usual)
+            if opened.layout.kind != "channels first" or opened.features.ndim != 4:
                 return None
-            place = on_extent(seen.big.size, level.extent(made, 0), made.grids[0])
-            about = BigFacts.of(seen.big, 1 / level.times, stitched=True)
-            shown = Shown(seen.picture.name, place, seen.picture, big=about)
-            return look_into(network, opened, [shown], methods, target, cut.layer)[0]
+            if opened.features.shape[1] * math.prod(made.grids[0]) > FEATURES:
+                return _added_up(tiles, methods, target)
+            return look_into(network, _stitched(tiles), [tiles.shown()], methods, target, cut.layer)[0]
 
 
 class _Trunk(nn.Module):
@@ -116,24 +121,115 @@ def _reads_features_alone(cut: Cut, usual: Tensor) -> bool:
         return alike(here.head(there.features), there.output)
 
 
-def _stitched(cut: Cut, level: Level, made: Tiling, usual: Sequence[int]) -> Opened | None:
-    """The whole picture inside the cut network, its features taken tile by tile."""
+@dataclass(frozen=True)
+class Tiles:
+    """A big picture inside a cut network, tile by tile."""
+
+    seen: Viewed
+    cut: Cut
+    level: Level
+    tiling: Tiling
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.tiling.grids[0]
+
+    def __iter__(self) -> Iterator[tuple[tuple[slice, slice], Opened]]:
+        """The cells of the whole that a tile has, and the network opened at these alone."""
+        tiles = self.tiling.tiles(side_of(self.tiling), max(self.seen.input))
+        for number, tile in enumerate(tiles):
+            tell(f"tile {number + 1:,} of {len(tiles):,}")
+            opened = self.cut.open(self.level.read(tile.rows, tile.columns))
+            features = opened.features.detach()[(..., *tile.inner(0))].clone().requires_grad_()
+            grid = features.shape[2], features.shape[3]
+            yield tile.outer(0), self.opened(opened, features, grid)
+        tell("")
+
+    @staticmethod
+    def opened(opened: Opened, features: Tensor, grid: tuple[int, int]) -> Opened:
+        """The same network at other features."""
+        layout = Layout("channels first", grid)
+        new = replace(opened, features=features, trunk=lambda: features, layout=layout, input=None)
+        return replace(new, output=opened.head(features))
+
+    def shown(self) -> Shown:
+        big = self.seen.big
+        place = on_extent(big.size, self.level.extent(self.tiling, 0), self.grid)
+        about = BigFacts.of(big, 1 / self.level.times, stitched=True)
+        return Shown(self.seen.picture.name, place, self.seen.picture, big=about)
+
+
+def _stitched(tiles: Tiles) -> Opened:
+    """The network opened at the features of the whole."""
     features: Tensor | None = None
-    tiles, grid, opened = made.tiles(side_of(made), max(usual)), made.grids[0], None
-    for number, tile in enumerate(tiles):
-        tell(f"tile {number + 1:,} of {len(tiles):,}")
-        opened = cut.open(level.read(tile.rows, tile.columns))
+    for (rows, columns), opened in tiles:
         part = opened.features.detach()
-        if features is None:
-            shape = (1, part.shape[1], *grid)
-            if part.ndim != 4 or opened.layout.kind != "channels first" or np.prod(shape) > FEATURES:
-                return None
-            features = part.new_empty(shape)
-        features[(..., *tile.outer(0))] = part[(..., *tile.inner(0))]
-    tell("")
-    if features is None or opened is None:
+        features = part.new_empty(1, part.shape[1], *tiles.grid) if features is None else features
+        features[..., rows, columns] = part
+    assert features is not None  # a picture has at least one tile
+    return Tiles.opened(opened, features.requires_grad_(), tiles.grid)
+
+
+@runtime_checkable
+class Additive(Protocol):
+    """A method whose map of an affine head is made of what each cell adds to a score."""
+
+    @property
+    def additive(self) -> bool: ...
+
+    def tangent(self, look: Look, aim: Aim) -> Tensor: ...
+
+    def of_tangent(self, slope: Tensor) -> Finding: ...
+
+
+def _added_up(tiles: Tiles, methods: Sequence[Method], target: Target) -> ByMethod | None:
+    """Where features of the whole take too much memory: of a head that averages cells, what each adds is found tile by
+    tile, and so is the output. A class that is not named is taken to be the overview's until the whole's is known."""
+    seen, network = tiles.seen, tiles.seen.network
+    runs = [method.run for method in methods]
+    if not all(isinstance(run, Additive) and run.additive for run in runs) or not _averages(tiles.cut, seen):
         return None
-    features.requires_grad_()
-    layout = replace(opened.layout, grid=grid)
-    output = opened.head(features)
-    return replace(opened, features=features, output=output, trunk=lambda: features, layout=layout, input=None)
+    ((tensors, _),) = seen.taken([seen.whole], 1)
+    ranked = target is None or (isinstance(target, str) and TOP.fullmatch(target) is not None)
+    wanted = targeting.aims(target, network, network(tensors))
+    if any(aim.classes is None for aim in wanted):
+        return None
+    known = [int(aim.indices[0] or 0) for aim in wanted]
+    slopes, output, opened = _tangents(tiles, runs, known)
+    if ranked and (best := output[0].topk(len(known)).indices.tolist()) != known:
+        known = best
+        slopes, output, opened = _tangents(tiles, runs, known)
+    opened = replace(opened, output=output, layout=Layout("channels first", tiles.grid))
+    aims, maps = targeting.aims(torch.tensor([known]), network, output), ByMethod()
+    shown = replace(tiles.shown(), predictions=networks.predictions(network, output)[0])
+    for method, rows in zip(methods, slopes, strict=True):
+        findings = [method.run.of_tangent(row.flatten()[None]) for row in rows]  # type: ignore[attr-defined]
+        maps[method.name] = heatmaps_of(method.name, findings, aims, opened, [shown], tiles.cut.layer)
+    return maps
+
+
+def _tangents(tiles: Tiles, runs: Sequence[Any], known: list[int]) -> tuple[list[list[Tensor]], Tensor, Opened]:
+    """By method and class what each cell of the whole adds (h,w), the output of the whole, and a tile."""
+    cells, output = math.prod(tiles.grid), torch.zeros(())
+    slopes = [[torch.zeros(tiles.grid) for _ in known] for _ in runs]
+    for (rows, columns), opened in tiles:
+        share, network = opened.layout.cells / cells, tiles.seen.network
+        output = output + share * opened.output.detach().double().cpu()
+        look = Look(opened, False, len(known), network)
+        for number, aim in enumerate(targeting.aims(torch.tensor([known]), network, opened.output)):
+            for row, run in zip(slopes, runs, strict=True):
+                found = run.tangent(look, aim).detach().cpu() * share
+                row[number][rows, columns] = found.view(opened.layout.grid)
+    return slopes, output.float(), opened
+
+
+def _averages(cut: Cut, seen: Viewed) -> bool:
+    """Whether the output of all cells is the mean of what parts of them give, and follows them in a line."""
+    usual = networks.blank(seen.network)
+    with torch.no_grad():
+        opened = cut.open(usual + torch.linspace(-1, 1, usual.shape[3]).to(usual))
+        features, head = opened.features.detach(), opened.head
+        first = features.shape[2] // 2
+        parts = head(features[:, :, :first]) * first + head(features[:, :, first:]) * (features.shape[2] - first)
+        line = (head(features * 3) + head(features * 0) * 2) / 3
+        return alike(parts / features.shape[2], opened.output) and alike(line, opened.output)

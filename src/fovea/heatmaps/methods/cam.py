@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from fovea.basics import DoesNotApply
 from fovea.heatmaps import Aim, Finding, Look, method, score_of
@@ -25,9 +26,18 @@ class CAM:
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
         score, key = score_of(aim)
-        slope = look.slope(score, key)  # B,P
+        slope = self.tangent(look, aim)
         if not is_affine(look, {key: (score, slope)}) and look.holds(torch.isfinite, slope):
             why = "this one is not: use gradcam or l2caf, or cut at a later layer"
             raise DoesNotApply(f"cam needs a head that is pooling and one linear layer after the cut; {why}")
-        raw = slope * look.opened.layout.cells
+        return self.of_tangent(slope)
+
+    additive = True
+
+    def tangent(self, look: Look, aim: Aim) -> Tensor:
+        """d y / d f at f = 1, B,P."""
+        return look.slope(*score_of(aim))
+
+    def of_tangent(self, slope: Tensor) -> Finding:
+        raw = slope * slope.shape[1]
         return Finding(raw, raw)

@@ -156,6 +156,16 @@ class L2CAF:
         weight = self._weight(look.output.shape[1])
         return {aim.key: (aim.score or whole_output, -1 - weight), "sum": (whole_output, weight)}
 
+    @property
+    def additive(self) -> bool:
+        """Whether an affine head's tangent is all that a map needs."""
+        return not self.oblivious and self.constraint == "l2" and self.solver in ("auto", "exact")
+
+    def of_tangent(self, slope: Tensor) -> Finding:
+        """Of a head that was proved affine: f = -u / |u|."""
+        f = -slope / slope.norm(dim=1, keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
+        return Finding(f if self.signed else f.abs(), -slope, "exact")
+
     def tangent(self, look: Look, aim: Aim) -> Tensor:
         """d L / d f at f = 1."""
         terms = [(look.slope(score, key), factor) for key, (score, factor) in self._terms(look, aim).items()]
