@@ -71,7 +71,7 @@ def test_what_zooming_takes(files: dict[str, Path], monkeypatch: pytest.MonkeyPa
     )  # fmt: skip
     (row,) = found.rows
     assert (row["kind"], row["side"], row["tiles"], row["pixels"]) == ("pyramid", SIDE, 16, SIDE**2)
-    assert (row["share"], row["x_pixels"], row["x_tiles"], row["x_seconds"]) == (1, 1, 1, 1)
+    assert (row["share"], row["percent"], row["x_pixels"], row["x_seconds"]) == (1, 100, 1, 1)
     assert row["right"]  # the canvas is one that the network was trained for
     assert row["process_bytes"] == pytest.approx(row["counted_bytes"], rel=0.05)
     assert 0 < row["memory_mb"] <= row["drawn_mb"] < 400

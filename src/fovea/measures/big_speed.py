@@ -33,7 +33,20 @@ ALONE = "import sys; from fovea.measures.big_speed import zoomed; zoomed(*sys.ar
     nets="names",
     data="none",
     usual={"net": ("tnet-digits",), "device": "cpu"},
-    columns=("net", "kind", "side", "label", "share", "tiles", "*_bytes", "seconds", "memory_mb", "drawn_mb", "x_*"),
+    columns=(
+        "net",
+        "kind",
+        "side",
+        "label",
+        "percent",
+        "tiles",
+        "counted_bytes",
+        "process_bytes",
+        "file_bytes",
+        "seconds",
+        "*_mb",
+        "x_*",
+    ),
 )
 def bench_big(
     run: Run,
@@ -51,18 +64,21 @@ def bench_big(
     for side in sides or [0]:
         if side < 1024 or side & (side - 1):
             raise BadChoice(f"sides are powers of two, from 1,024 pixels on; got {side or 'none'}")
-    rows, label = list[dict[str, Any]](), Canvas(sides[0]).label
+    label = Canvas(sides[0]).label
     with nullcontext(into) if into else tempfile.TemporaryDirectory() as folder:
         files = {(kind, side): made(kind, side, Path(folder), run.tell) for kind in KINDS for side in sides}
         cases = [(net, count, *file) for net in run.names for count in glimpses for file in files]
-        for done, (net, count, kind, side) in enumerate(cases):
+        each: dict[tuple[str, int, str, int], list[dict[str, Any]]] = {case: [] for case in cases}
+        for done, case in enumerate(cases * rounds):  # in turns, so that a machine that is busy is so for all
+            net, count, kind, side = case
             run.tell(f"zooming into {kind}, {side:,} x {side:,}")
-            run.progress(done, len(cases))
-            each = [_alone(net, count, levels, files[kind, side]) for _ in range(rounds)]
-            rows.append({"net": net, "kind": kind, "side": side, "glimpses": count} | _figures(each, label))
+            run.progress(done, len(cases) * rounds)
+            each[case].append(_alone(net, count, levels, files[kind, side]))
+    names = "net", "glimpses", "kind", "side"
+    rows = [{**dict(zip(names, case, strict=True)), **_figures(figures, label)} for case, figures in each.items()]
     for row in rows:
         first = next(other for other in rows if all(other[key] == row[key] for key in ("net", "glimpses", "kind")))
-        row |= {f"x_{key}": round(row[key] / first[key], 3) for key in ("pixels", "tiles", "seconds")}
+        row |= {f"x_{key}": round(row[key] / first[key], 3) for key in ("pixels", "counted_bytes", "seconds")}
     settings = {
         "picture": f"made: the digit {label}, 1/32 of a side, among fragments, on ground that repeats",
         "rounds": rounds,
@@ -84,6 +100,7 @@ def _figures(each: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:
         "label": last["label"],
         "right": last["label"] == label,
         "share": last["pixels_read"] / last["pixels"],
+        "percent": round(100 * last["pixels_read"] / last["pixels"], 4),
         "pixels": last["pixels_read"],
         "tiles": last["tiles"],
         "counted_bytes": last["bytes_read"],
