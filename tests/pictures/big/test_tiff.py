@@ -10,6 +10,8 @@ from PIL import Image
 
 from fovea.basics import BadPicture
 from fovea.pictures import open_big
+from fovea.pictures.big.directories import directories
+from fovea.pictures.big.source import counted
 
 
 @pytest.mark.parametrize("sub", [False, True])
@@ -223,6 +225,15 @@ def test_directories_that_lead_in_circles_and_outside(tmp_path, drawing, pyramid
     path.write_bytes(data)
     with pytest.raises(BadPicture, match="cut short"):
         open_big(path)
+
+
+def test_directories_without_end_are_left(tmp_path):
+    path, data = tmp_path / "a.tif", b"II*\0" + struct.pack("<I", 8)
+    for number in range(1, 1101):  # one tag each, and the next directory
+        data += struct.pack("<HHHIII", 1, 256, 3, 1, 300, 8 + 18 * number)
+    path.write_bytes(data)
+    with counted(path) as file:
+        assert len(list(directories(file))) == 1024
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fovea.pictures.big.source import CountedFile
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 TYPES = {1: "B", 2: "s", 3: "H", 4: "I", 5: "II", 6: "b", 7: "s", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d",
          13: "I", 16: "Q", 17: "q", 18: "Q"}  # fmt: skip
-MOST_TAGS, MOST_DIRECTORIES, MOST_BYTES = 4096, 1024, 1 << 20  # of a directory, a file, and of a tag's values
+MOST_TAGS, MOST_DIRECTORIES, MOST_BYTES = 512, 1024, 1 << 20  # of a directory, a file, and of a tag's values
 REDUCED, MASK = 1, 4  # bits of a directory's subfile type
 
 
@@ -27,6 +27,9 @@ class Tag(IntEnum):
     PLANAR, SOFTWARE, PREDICTOR, TILE_WIDTH, TILE_HEIGHT = 284, 305, 317, 322, 323
     TILE_OFFSETS, TILE_BYTES, SUB_DIRECTORIES, EXTRA_SAMPLES, SAMPLE_FORMAT = 324, 325, 330, 338, 339
     JPEG_TABLES, XMP, GEO_SCALE, GEO_TRANSFORM, GEO_KEYS, NODATA = 347, 700, 33550, 34264, 34735, 42113
+
+
+KNOWN = frozenset(Tag)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def directories(file: CountedFile) -> Iterator[Directory]:
         directory, offset = _directory(file, offset, order, big)
         yield directory
         for below in directory.values(Tag.SUB_DIRECTORIES)[:MOST_DIRECTORIES] if first else ():
-            if below not in known:
+            if below not in known and len(known) < MOST_DIRECTORIES:
                 known.add(below)
                 yield _directory(file, below, order, big)[0]
 
@@ -106,7 +109,7 @@ def _directory(file: CountedFile, offset: int, order: str, big: bool) -> tuple[D
     data = file.read(offset + head, count * length + room)
     for place in range(0, count * length, length):
         code, kind, values = struct.unpack_from(f"{order}HH{wide}", data, place)
-        if kind in TYPES:
+        if kind in TYPES and code in KNOWN:
             at = offset + head + place + 4 + room
             if values * struct.calcsize(f"={TYPES[kind]}") > room:
                 at = struct.unpack_from(f"{order}{wide}", data, place + 4 + room)[0]
