@@ -48,6 +48,7 @@ WORDS: dict[str, tuple[str, int]] = {
     "index": ("{data} --net {judge} --out i.fovea --json f.json", 0),
     "search": ("{data} --index {index} --count 1", 1),
     "train": ("r.toml --out t", 0),
+    "calibrate": ("--data {data} --net {tnet} --out c.safetensors --json f.json", 0),
     "zoom": ("{data} --net {tnet} --glimpses 1", 1),
     "measure classify": ("--data {data} --net {judge} --json f.json", 0),
     "measure faithfulness": ("--data {data} --net {judge} --method cam --steps 2 --json f.json", 0),

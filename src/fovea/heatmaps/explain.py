@@ -107,7 +107,7 @@ def explain(  # a public door: what may be asked for is all here
     named, large = gathered(pictures, max_pixels)
     if any(large):
         return _joined(asked, _one_by_one(asked, named, large, batch), alone)
-    found = asked.groups(pictures, batch, max_pixels)
+    found = asked.groups(named or pictures, batch, max_pixels)  # as they were when they were looked at
 
     def looked(group: Group) -> ByMethod | None:
         return None if group.batch is None else asked.maps(group, group.batch)

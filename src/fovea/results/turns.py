@@ -53,7 +53,7 @@ def in_turn(
     """In the order given: files too large to load one by one, what lies between them as always."""
     pictures, large = gathered(given, max_pixels)
     if not any(large):
-        yield from others(given)
+        yield from others(pictures or given)  # as they were when they were looked at
         return
     done, total = 0, len(pictures)
     for big, run in groupby(zip(pictures, large, strict=True), key=lambda pair: pair[1]):
