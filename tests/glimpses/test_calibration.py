@@ -1,5 +1,6 @@
 """Certainty that comes true: temperatures of the greatest likelihood, errors by hand, and what is kept of them."""
 
+import json
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 import fovea
 from checks import refused
+from commands import Run
 from fovea.data import DataSet, Pixels, Sample
 from fovea.data.samples import UNLABELED
 from fovea.glimpses import calibration_error, reliability
@@ -101,3 +103,23 @@ def test_wrong_choices() -> None:
     refused("at once", fovea.calibrate, fovea.load("smallnet", pretrained=False), canvases())
     bare = DataSet("bare", canvases(2).samples, UNLABELED)
     refused("no labels", fovea.calibrate, tnet(), bare)
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = tnet()
+    network.save("tnet.safetensors", half=True)
+    for sample in canvases(6).samples:
+        Path("photos", str(sample.label)).mkdir(parents=True, exist_ok=True)
+        sample.source.read().save(f"photos/{sample.label}/{sample.name}.png")
+    Path("photos/0/broken.png").write_bytes(b"no picture")
+    run = Run("calibrate", monkeypatch, capsys)
+    given = ("--net", "tnet.safetensors", "--data", "photos", "--out")
+    code, out, err = run(*given, "sure.safetensors", "--json", "a.json")
+    assert (code, "NLL over 6 pictures" in out, "broken.png" in err) == (0, True, True), (out, err)
+    assert fovea.load("sure.safetensors").module.certainty.calibrated
+    assert Path("sure.safetensors").stat().st_size < 1.1 * Path("tnet.safetensors").stat().st_size  # as fp16 still
+    (row,) = json.loads(Path("a.json").read_text())["rows"]
+    assert row["nll"] < row["nll_before"]
+    code, _, err = run(*given, "folder")
+    assert (code, "NAME.safetensors; got folder" in err) == (2, True)
