@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.segment import Segment
 from rich.text import Text
 
-from fovea.basics import Listener, duration, listening, printable, shortened
+from fovea.basics import BadChoice, Listener, duration, listening, printable, shortened
 
 if TYPE_CHECKING:
     from fovea.cli.commands import Asked
@@ -231,6 +231,16 @@ def brief(text: str, most: int) -> str:
         if cell_len(end := "/".join(["…", *parts[start:]])) <= most:
             return end
     return f"{set_cell_size(parts[-1], most - 1).rstrip()}…"
+
+
+def refuse_full_size(asked: "Asked", pictures: "Sequence[Any]") -> None:
+    """Of files too large to load: nothing of their own size is drawn."""
+    from fovea.results import gathered
+
+    if asked.full_size:
+        given, large = gathered(list(pictures), asked.max_pixels)
+        for picture in (picture for picture, big in zip(given, large, strict=True) if big):
+            raise BadChoice(f"--full-size: {picture.name} is never loaded; its map is written as a GeoTIFF without it")
 
 
 def tell_note(settings: "Mapping[str, Any]", rows: "Sequence[Mapping[str, Any]]") -> None:

@@ -9,7 +9,7 @@ import typer
 
 from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import bar, say, show, warn, write
+from fovea.cli.common import bar, refuse_full_size, say, show, warn, write
 from fovea.cli.glossary import drawable
 from fovea.heatmaps import DEFAULT, in_words, names
 
@@ -91,6 +91,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
                 yield step
 
     writer = asked.writer("explain", settings)
+    refuse_full_size(asked, stills)
     pictures, moving = asked.left(writer, [network], gather(stills), clips, by=2 if target == "pair" else 1)
     show(steps(), writer, "explaining", asked)
     if all(row["diagnosis"] for result in writer.rows for row in result["maps"]):

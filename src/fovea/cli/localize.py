@@ -10,7 +10,7 @@ import typer
 from fovea import heatmaps, networks, patches
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
-from fovea.cli.common import Lines, bar, finish, say, show, warn
+from fovea.cli.common import Lines, bar, finish, refuse_full_size, say, show, warn
 from fovea.cli.glossary import spelled
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def localize(asked: Asked) -> None:
     notes = "; ".join(filter(None, (network.knows for network in loaded.values())))
     closely = heatmaps.Closer(asked.all, asked.resolution).asked
     about = {"net": nets, **single, **closely, "input": seen, **({"note": notes} if notes else {})}
+    refuse_full_size(asked, media.pictures)
     writer = asked.writer("localize", about)
     given = (gather(media.pictures) if medium == "pictures" else getattr(media, medium) for medium in loaded)
     left = zip(loaded.items(), asked.left(writer, [*loaded.values()], *given), strict=True)

@@ -99,7 +99,8 @@ def _overview(seen: Viewed, methods: Sequence[Method], target: Target, layer: La
     classes = [] if network.asked else _classes(maps)
     regions, best = _regions(next(iter(maps.values()))), maps[next(iter(maps))].shown[0].predictions
     if classes and best and (target is None or (isinstance(target, str) and TOP.fullmatch(target))):
-        closely = [shares_of(network(part), network) for part, _ in seen.taken(seen.windows(regions), batch)]
+        with torch.no_grad():
+            closely = [shares_of(network(part), network) for part, _ in seen.taken(seen.windows(regions), batch)]
         shares = torch.cat([shares_of(output, network), *closely]).amax(0)
         ranked = shares.topk(max(len(best), len(classes)))
         best = tuple((network.label(i), share) for share, i in zip(*(row.tolist() for row in ranked), strict=True))

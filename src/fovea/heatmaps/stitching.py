@@ -191,7 +191,8 @@ def _added_up(tiles: Tiles, methods: Sequence[Method], target: Target) -> ByMeth
         return None
     ((tensors, _),) = seen.taken([seen.whole], 1)
     ranked = target is None or (isinstance(target, str) and TOP.fullmatch(target) is not None)
-    wanted = targeting.aims(target, network, network(tensors))
+    with torch.no_grad():
+        wanted = targeting.aims(target, network, network(tensors))
     if any(aim.classes is None for aim in wanted):
         return None
     known = [int(aim.indices[0] or 0) for aim in wanted]
