@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from fovea.basics import BadChoice, Count, Damaged, FoveaError, Record, Text, whole
 from fovea.training.folder import CHECKPOINT
+from fovea.training.losses import Loss
+from fovea.training.parts import Part
 from fovea.training.recipe import Recipe
 
 NAME = CHECKPOINT
@@ -110,6 +112,7 @@ def same_run(known: Checkpoint, recipe: Recipe, data: Data, folder: Path) -> Non
     """A run goes on with the recipe and the data that it began with. Nothing that a checkpoint names is imported."""
     with sound(folder / NAME):
         before, now = known.recipe, json.loads(recipe.model_dump_json())
+        _fill(before, recipe)
         for content in (before, now):
             content["data"].pop("workers", None)
     differ = [key for key in now if key not in FREE and before.get(key) != now[key]]
@@ -141,6 +144,20 @@ def put_back(optimizer: torch.optim.Optimizer, known: Moments) -> None:
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
     return {key: None if value is None else tuple(torch.as_tensor(value).shape) for key, value in state.items()}
+
+
+def _fill(before: dict[str, Any], part: Part) -> None:
+    """A recipe of an earlier version has the defaults of what has come since; it had the settings of all losses."""
+    fields = type(part).model_fields
+    if isinstance(part, Loss):
+        for name in [name for name, value in before.items() if name not in fields or value is None]:
+            del before[name]
+    for name, about in fields.items():
+        value = getattr(part, name)
+        if name not in before:
+            before[name] = about.get_default(call_default_factory=True)  # type: ignore[call-arg]
+        elif isinstance(value, Part) and isinstance(before[name], dict):
+            _fill(before[name], value)
 
 
 def room_for(folder: Path, needed: int) -> None:
