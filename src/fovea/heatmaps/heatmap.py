@@ -221,8 +221,9 @@ class HeatMap(Shows):
 
     @property
     def note(self) -> str | None:
-        """Why a map is blank, where one is."""
-        return next(filter(None, self.diagnosis), None)
+        """Why a map is blank, where one is; of a file too large to load, whether it is that of the whole."""
+        whole = self.shown.big is None or self.shown.big.stitched
+        return next(filter(None, self.diagnosis), None) or (None if whole else self.maps.note)
 
     @property
     def loss(self) -> Tensor | None:
