@@ -84,7 +84,7 @@ def test_everywhere_is_the_map_of_the_whole(
 
 
 def test_a_network_that_sees_everything_is_shown_windows(scene: Path) -> None:
-    (found,) = fovea.explain(network(Excited()), scene, method="gradcam", all=True)
+    (found,) = fovea.explain(network(Excited()), scene, all=True)
     row = found.to_dict()
     assert row["map"] == "put together from windows"
     assert "not the map of the whole" in str(found.note)

@@ -76,7 +76,11 @@ def explain_big(
         values = blended(parts[name], seen.big.size, None if closer.all else first.parts[name][0])
         place = on_extent(seen.big.size, seen.whole, values.shape[1:])
         there = Shown(seen.picture.name, place, seen.picture, first.predictions, about)
-        maps[name] = replace(heatmaps, cells=torch.from_numpy(values)[None], shown=[there], loss=None, note=BLENDED)
+        words = [
+            tuple(None if each.max() > 0 else why for each, why in zip(values, heatmaps[0].diagnosis, strict=True))
+        ]
+        cells = torch.from_numpy(values)[None]
+        maps[name] = replace(heatmaps, cells=cells, shown=[there], loss=None, diagnosis=words, note=BLENDED)
     return maps
 
 
