@@ -417,6 +417,6 @@ def _line(panel: Axes, rows: Rows, look: Mapping[str, Any]) -> None:
     mark = {"textcoords": "offset points", "color": look["color"], "fontweight": "bold"}
     for row, place in zip(rows, zip(x, y, strict=True), strict=True) if reads else ():
         if sure:
-            panel.annotate(f"{row['until']:g}", place, (-4, 16), rotation=90, fontsize="x-small", **mark)
+            panel.annotate(f"{row['until']:g}", place, (-4, -22), rotation=90, va="top", fontsize="x-small", **mark)
         else:
             panel.annotate(str(row["glimpses"]), place, (6, 6), **mark)
