@@ -140,11 +140,11 @@ def test_the_usual_network(run: Run, weights: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("fovea.networks.loading.load", load)
     monkeypatch.setattr("fovea.networks.ours", lambda: {"efficientnet_lite0-cub100": {}})
     code, _, err = run("photos/a.png")
-    assert (code, "fovea train recipes/tnet-imagenette.toml" in err) == (2, True)
-    monkeypatch.setattr("fovea.networks.ours", lambda: {"tnet-digits": {}, "tnet-imagenette": {}})
+    assert (code, "fovea train recipes/tnet-imagenet.toml" in err) == (2, True)
+    monkeypatch.setattr("fovea.networks.ours", lambda: {"tnet-digits": {}, "tnet-imagenet": {}})
     code, out, _ = run("photos/a.png")
-    assert (code, "by tnet-imagenette" in out) == (0, True)  # digits are not photographs
-    assert asked == ["tnet-imagenette"]
+    assert (code, "by tnet-imagenet" in out) == (0, True)  # digits are not photographs
+    assert asked == ["tnet-imagenet"]
 
 
 def test_an_architecture_alone_says_that_it_is_not_trained(run: Run) -> None:

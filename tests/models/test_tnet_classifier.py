@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,15 +32,18 @@ def answers(network: Network, x: Tensor) -> Tensor:
         return network.module.eval()(x)
 
 
-def test_overview_and_glimpses_are_what_the_classifier_says(trained: Network, network: Network) -> None:
-    x = torch.randn(2, 3, 128, 128)
+@pytest.mark.parametrize(("name", "options"), [("tnet-classifier/efficientnet_lite0", OPTIONS), ("tnet-imagenet", {})])
+def test_everything_read_is_answered_by_the_classifier(trained: Network, name: str, options: dict[str, Any]) -> None:
+    network = fovea.load(name, options=options)
+    side, base = network.transform.size[0], network.module.extractor.base
+    x = torch.randn(2, 3, side, side)
     out = answers(network, x)
     with torch.no_grad():
-        assert torch.allclose(out.each[:, 0], trained.module(resized(x, 64, True)), atol=1e-4)
+        assert torch.allclose(out.each[:, 0], trained.module(resized(x, base, True)), atol=1e-4)
         vectors = []
-        for i in range(3):
+        for i in range(out.boxes.shape[1]):
             x0, y0, x1, y1 = out.boxes[0, i].tolist()
-            window = resized(x[:1, :, y0:y1, x0:x1], 64, True)
+            window = resized(x[:1, :, y0:y1, x0:x1], base, True)
             vectors.append(trained.module.forward_head(trained.module.forward_features(window), pre_logits=True))
         mean = trained.module.classifier(torch.stack(vectors).mean(0))  # averaged before the last layer
     assert torch.allclose(out.logits[:1], mean, atol=1e-4)

@@ -32,7 +32,7 @@ def test_imagenets_classes_are_torchvisions() -> None:
         ("resnet5000", "no network 'resnet5000'; did you mean 'timm/resnet50'"),
         ("timm/resnet5000", "timm has no network 'resnet5000'; did you mean 'resnet50'"),
         ("torchvision/resnet5", "torchvision has no network 'resnet5'; did you mean 'resnet50'"),
-        ("tnet-imagenete", "did you mean 'tnet-imagenette'"),
+        ("tnet-imagene", "did you mean 'tnet-imagenet'"),
         ("embedding/efficientnet_lite9", "no network 'efficientnet_lite9'; did you mean 'efficientnet_lite2'"),
         ("nothere.safetensors", "no weights file 'nothere.safetensors'"),
     ],
@@ -68,7 +68,7 @@ def listed(pattern: str) -> list[str]:
 
 
 def test_names_match_by_what_their_parts_begin_with() -> None:
-    assert {"tnet-digits", "tnet-imagenette", "tnet/NAME"} < set(listed("tnet"))
+    assert {"tnet-digits", "tnet-imagenet", "tnet/NAME"} < set(listed("tnet"))
     assert not any("efficientnet" in name or "ghostnet" in name for name in listed("tnet"))
     assert "efficientnet_lite0-cub100" in listed("cub100")
     assert "timm/resnet50" in listed("50")  # digits after letters begin a part

@@ -4,9 +4,7 @@ from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, show, warn
 
-USUAL = "tnet-imagenette"
-
-
+USUAL = "tnet-imagenet"
 ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
 
 

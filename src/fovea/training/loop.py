@@ -436,7 +436,7 @@ class Running:
             "classes": len(self.labels),
             "parameters": sum(parameter.numel() for parameter in trained.network.module.parameters()),
             "labels": list(self.labels),
-            "trained_on": shortened(recipe.data.train),
+            "trained_on": " + ".join(map(shortened, (recipe.data.train, *recipe.data.more))),
             "tested_on": None if recipe.data.test is None else shortened(recipe.data.test),
             "test_pictures": None if self.tested is None else len(self.tested),
             "score": trained.score,
