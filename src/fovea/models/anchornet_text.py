@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from fovea.data import PADDING, Dropout, Read, Reading, cells_in, forget
 from fovea.models import anchoring
-from fovea.models.anchoring import AnchorNetOutput, BranchOptions, BranchOutput, output_of
+from fovea.models.anchoring import PAPER, AnchorNetOutput, BranchOptions, BranchOutput, output_of
 from fovea.networks import Network, as_found, model
 
 HEAD = (32, 64)  # Table 5
@@ -78,7 +78,9 @@ class TextBranch(anchoring.Branch):
 class AnchorNetText(anchoring.Branched):
     abilities = frozenset({"texts", "spans"})
 
-    def __init__(self, classes: int, rows: int, width: int, form: BranchOptions, dropout: Dropout = NONE) -> None:
+    def __init__(
+        self, classes: int, rows: int, width: int, form: BranchOptions = PAPER, dropout: Dropout = NONE
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(rows, width, PADDING)
         first, second = HEAD
