@@ -36,8 +36,8 @@ WRONG = {  # an option, what is typed, what is said; exit status 1: nothing coul
     "--limit": ("none", "--limit takes a whole number", 2),
 }
 NEEDED = {"--data": "pictures", "--source": "whole", "--net": "efficientnet_lite0", "--against": "efficientnet_lite0",
-          "--localizer": "anchornet-cub100", "--full": "efficientnet_lite0"}  # fmt: skip
-ARGUMENTS = {"pictures": "nothere.jpg", "given": "nothere.jpg", "recipe": "nothere.toml"}
+          "--localizer": "anchornet-cub100", "--full": "efficientnet_lite0", "--out": "out.safetensors"}  # fmt: skip
+ARGUMENTS = {"pictures": "nothere.jpg", "picture": "nothere.jpg", "given": "nothere.jpg", "recipe": "nothere.toml"}
 WITHOUT = """
 import json, sys
 sys.modules["torch"] = None  # to import it raises, and so it does for what needs it
@@ -66,7 +66,7 @@ def cases() -> dict[str, tuple[list[str], str, int]]:
             if argument in ARGUMENTS:
                 wrong = ARGUMENTS[argument]
                 words = f"no recipe '{wrong}'" if argument == "recipe" else f"no file or folder '{wrong}'"
-                needed = _needed(options, but="")
+                needed = [*(["made.tif"] if "to" in arguments else []), *_needed(options, but="")]
                 found[f"{name} {argument}"] = [*name.split(), wrong, *needed], words, 2 if argument == "recipe" else 1
         for option, (value, words, status) in WRONG.items():
             if option in options:

@@ -22,6 +22,10 @@ from made_recipes import SMALLNET, TEN_T, recipe
 TARGET = torch.tensor([0, 0, 1, 1])
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # of losses that are not for any network
     "acol": ("acol/smallnet", {"widths": [8, 8], "side": 32}),
+    "gain": (
+        "tnet-classifier/timm/resnet10t",
+        {**TEN_T, "base": 32, "grid": 2, "side": 64, "levels": 2, "glimpses": 2, "while_training": 4},
+    ),
     "prototypes": ("protopnet/timm/resnet10t", {**TEN_T, "width": 4, "prototypes": 2}),
     "reinforce": ("tnet/resnet10t", {**TEN_T, "base": 32, "grid": 2, "side": 64, "glimpses": 2}),
     "sorted_locations": ("saccader", {"width": 0.125, "locations": 2, "stage": "locations", "side": 93}),
@@ -234,4 +238,4 @@ for name in loss: assert read[name] == fields(loss.get(name)), name
 print(len(read))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "9\n"), done.stderr

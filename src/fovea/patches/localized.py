@@ -1,6 +1,7 @@
-"""What localizing in a picture gives: its patches with their evidence, as crops, a picture, JSON."""
+"""What localizing gives; in a picture: its patches with their evidence, as crops, a picture, JSON."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, finite
+from fovea.basics import BadChoice, FoveaError, finite
 from fovea.pictures import Placement, Shown, about, by_centers, middles, on_pixels
 from fovea.results import (
     Beside,
     Overlay,
     Panel,
+    Results,
     ShowsBoxes,
+    Step,
+    T,
     View,
     drawing,
     marks,
@@ -164,3 +168,15 @@ def on_picture(box: Sequence[float], shown: Shown) -> Box:
         return x0, y0, x1, y1
     (sx, sy), (ox, oy) = shown.placement.scale, shown.placement.offset
     return x0 * sx + ox, y0 * sy + oy, x1 * sx + ox, y1 * sy + oy
+
+
+def collected(steps: Iterable[Step[T]], kind: str, bad: type[FoveaError], settings: Mapping[str, Any]) -> Results[T]:
+    """One result per text or sound; what cannot be read is warned about, and refused where there is nothing else."""
+    done = list(steps)
+    skipped = [pair for step in done for pair in step.skipped]
+    found = [result for step in done for result in step.results]
+    if not found:
+        raise bad(skipped[0][1] if skipped else f"no {kind} was given")
+    if skipped:
+        warnings.warn(f"{len(skipped)} {kind}(s) skipped: {skipped[0][1]}", stacklevel=4)
+    return Results(found, skipped, "localize", settings)

@@ -3,15 +3,13 @@
 import glob
 import os
 import re
-import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fovea.basics import BadChoice, BadText, FoveaError, contents, nearest
+from fovea.basics import BadChoice, BadText, contents, nearest
 from fovea.pictures import is_picture_name
-from fovea.results import Results, Step, T
 
 if TYPE_CHECKING:
     from fovea.networks import Network
@@ -117,15 +115,3 @@ def _lines(path: Path) -> list[str]:
     if not found:
         raise BadText(f"{path} holds no text")
     return found
-
-
-def collected(steps: Iterable[Step[T]], kind: str, bad: type[FoveaError], settings: Mapping[str, Any]) -> Results[T]:
-    """One result per text or sound; what cannot be read is warned about, and refused where there is nothing else."""
-    done = list(steps)
-    skipped = [pair for step in done for pair in step.skipped]
-    found = [result for step in done for result in step.results]
-    if not found:
-        raise bad(skipped[0][1] if skipped else f"no {kind} was given")
-    if skipped:
-        warnings.warn(f"{len(skipped)} {kind}(s) skipped: {skipped[0][1]}", stacklevel=4)
-    return Results(found, skipped, "localize", settings)

@@ -15,7 +15,7 @@ from fovea.basics import BadChoice, finite, shown
 from fovea.data import BadSound, Sound, read_sound
 from fovea.models.anchornet_sound import Heard, TimeSpan, parts, spans
 from fovea.networks import Network
-from fovea.patches.media import collected
+from fovea.patches.localized import collected
 from fovea.results import COLORS, Panel, Results, Shows, Step, View, marks, spaced
 
 if TYPE_CHECKING:

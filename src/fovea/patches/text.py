@@ -17,7 +17,7 @@ from fovea.data import Read
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput
 from fovea.models.anchornet_text import WINDOWS
 from fovea.networks import Network, as_found, reading_of
-from fovea.patches.media import collected
+from fovea.patches.localized import collected
 from fovea.results import Results, Shows, Step, View, drawing, pages, write_picture
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

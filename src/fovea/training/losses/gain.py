@@ -40,7 +40,7 @@ class Gain(Loss):
             below = [i for i, parent in enumerate(out.parents) if parent == window and i >= first]
             above = _path(out, window)
             answers = (each[:, above].sum(1, keepdim=True) + each[:, below]) / (len(above) + 1)  # N,C,classes
-            value = answers.log_softmax(2)[torch.arange(len(label)), :, label]  # N,C
+            value = answers.log_softmax(2).gather(2, label.view(-1, 1, 1).expand(-1, len(below), 1))[..., 0]  # N,C
             chosen = (self.sharpness * logs[:, [i - first for i in below]]).log_softmax(1)
             losses.append(-((value / self.temperature).softmax(1) * chosen).sum(1).mean())
         return torch.stack(losses).sum() if losses else logs.sum()
