@@ -92,6 +92,12 @@ def test_files_of_before_are_not_calibrated(tmp_path: Path) -> None:
     assert old.module.certainty.temperature(3) == 1
 
 
+def test_without_an_overview_every_thing_read_is_a_glimpse() -> None:
+    network = fovea.load("saccader", classes=3, options={"width": 0.125, "locations": 4, "side": 96})
+    result = fovea.calibrate(network, canvases(4))
+    assert (result.glimpses, len(result.temperatures)) == (4, 4)
+
+
 def test_new_classes_have_no_calibration() -> None:
     network = tnet()
     network.module.certainty.rule.fill_(0.5)

@@ -97,7 +97,6 @@ def test_what_was_read_is_counted() -> None:
     assert seen.resolution == 1
     assert seen.pixels(0) == 64 + 16 + 12
     assert seen.share(0) == (16 + 12 - 6) / 64  # they share 3 x 2
-    assert seen.windows == ((1, 4), (2, 4))
 
 
 def test_a_small_picture_is_at_full_resolution_from_the_start() -> None:

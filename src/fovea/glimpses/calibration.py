@@ -57,7 +57,7 @@ def calibrate(
     given = (data if isinstance(data, DataSet) else open_data(data, split, network.labels)).first(limit)
     if not given.labeled:
         raise BadChoice(f"{given.name} has no labels to calibrate by")
-    logits, labels, skipped = list[Tensor](), list[Tensor](), list[tuple[str, str]]()
+    logits, labels, skipped, walks = list[Tensor](), list[Tensor](), list[tuple[str, str]](), list[Walk]()
     for group in groups(network, given, batch):
         skipped += group.skipped
         if group.batch is not None:
@@ -73,7 +73,7 @@ def calibrate(
     now = scored(after, truth, module.certainty)
     temperatures = tuple(module.certainty.temperature(things) for things in range(1, after.shape[1] + 1))
     errors = before[0], now[0], before[1], now[1]
-    return Calibrated(len(truth), after.shape[1] - 1, *errors, temperatures, tuple(skipped))
+    return Calibrated(len(truth), walks[0].glimpses, *errors, temperatures, tuple(skipped))
 
 
 def walks_of(network: Network, batch: Tensor, route: Route) -> list[Walk]:

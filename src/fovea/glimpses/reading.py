@@ -130,12 +130,6 @@ class Counted:
         self.reads.append(Read(corners.tolist(), extent, side))
         return self.scene.read(corners, extent, side)
 
-    @property
-    def windows(self) -> tuple[tuple[int, int], ...]:
-        """How many windows of one picture were read each time, and at which side: all that the network's work depends
-        on."""
-        return tuple((len(read.corners[0]), read.side) for read in self.reads)
-
     def size_of(self, picture: int, box: Box) -> tuple[int, int]:
         """Width and height in pixels that a part of a picture was read at: by the finest window around it."""
         scales = [(0.0, 0.0)]

@@ -17,7 +17,6 @@ Work = Callable[[Sequence[int]], int]  # multiplications of a walk that read thi
 
 class Ended(NamedTuple):
     walk: Walk  # of one picture
-    certainty: float
     why: str  # sure, budget, glimpses, or nothing left
 
 
@@ -50,7 +49,7 @@ def followed(
                 certainty = float(module.certainty(walk.logits[0], len(walk.levels)).max())
                 late = perf_counter() + max(spent) - started
                 if enough := walk.glimpses >= module.least and _enough(route, descents[i], walk, certainty, work, late):
-                    ended[i] = Ended(walk, certainty, enough)
+                    ended[i] = Ended(walk, enough)
             going = [i for i in going if i not in ended]
     return [ended[i] for i in range(len(scenes))]
 

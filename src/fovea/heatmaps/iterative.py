@@ -75,14 +75,7 @@ def by_steps_on_the_sphere(constraint: str, how: Descent) -> bool:
 
 
 def _descend(
-    look: Look,
-    loss: Score,
-    slope: Tensor | None,
-    scale: Tensor,
-    constraint: str,
-    how: Descent,
-    whole: bool,
-    step: int,
+    look: Look, loss: Score, slope: Tensor | None, scale: Tensor, constraint: str, how: Descent, whole: bool, step: int
 ) -> tuple[Tensor, Tensor, int]:
     if scale.dtype in (torch.float16, torch.bfloat16):  # the network may be in half precision; the descent is not
         slope, scale = None if slope is None else slope.float(), scale.float()

@@ -34,20 +34,10 @@ ALONE = "import sys; from fovea.measures.big_speed import zoomed; zoomed(*sys.ar
     data="none",
     usual={"net": ("tnet-digits",), "device": "cpu"},
     columns=(
-        "net",
-        "kind",
-        "side",
-        "label",
-        "percent",
-        "tiles",
-        "counted_bytes",
-        "process_bytes",
-        "file_bytes",
-        "seconds",
-        "*_mb",
-        "x_*",
+        "net", "kind", "side", "label", "percent", "tiles", "counted_bytes", "process_bytes", "file_bytes", "seconds",
+        "*_mb", "x_*",
     ),
-)
+)  # fmt: skip
 def bench_big(
     run: Run,
     *,

@@ -154,7 +154,7 @@ def _by_windows(asked: AskedClosely) -> LocalizedPicture:
     heatmap = blended(parts, seen.big.size, None if asked.closer.all else below)[0]
     place = on_extent(seen.big.size, seen.whole, heatmap.shape)
     settings = asked.settings(side)
-    values_of = dict(found)
+    values_of = dict(sorted(found, key=lambda row: row[1]))  # of a patch in two windows, the better one
     patches = [Patch(box, values_of[box], _cell(box, place)) for box in apart(found, settings.overlap, settings.count)]
     finest = max((seen.input[1] / (box[2] - box[0]) for box in boxes), default=0.0)
     about = BigFacts.of(seen.big, min(finest, 1.0), tuple(every))

@@ -89,10 +89,7 @@ class Decoded:
         return self.image.size
 
     def read(
-        self,
-        box: Box,
-        size: tuple[int, int],
-        resample: Image.Resampling = Image.Resampling.BILINEAR,
+        self, box: Box, size: tuple[int, int], resample: Image.Resampling = Image.Resampling.BILINEAR
     ) -> Image.Image:
         part = self.image if box == (0, 0, *self.size) else self.image.crop(box)  # no copy of all of it
         return part.resize(size, resample)

@@ -237,8 +237,7 @@ RULES: dict[str, Rule] = {
 }
 JOINT: dict[str, Joint] = {
     **_named(
-        lambda call, see: call.again(*tree_map_only(Tensor, see, call.args)),
-        "cat stack slice_scatter select_scatter",
+        lambda call, see: call.again(*tree_map_only(Tensor, see, call.args)), "cat stack slice_scatter select_scatter"
     ),
     **_named(product, "mm bmm addmm baddbmm"),
     **_named(embedding, "embedding"),

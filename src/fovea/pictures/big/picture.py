@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -220,10 +219,8 @@ class BigPicture:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closing.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"BigPicture({self.name!r}, {self.size[0]} x {self.size[1]}, {len(self.levels)} levels)"

@@ -8,13 +8,7 @@ from fovea.training.losses import Loss, loss
 from fovea.training.parts import NotNegative
 
 
-@loss(
-    "npair",
-    about="one pair per class, others' positives are negatives",
-    reads="embedding",
-    per_class=2,
-    pairs=True,
-)
+@loss("npair", about="one pair per class, others' positives are negatives", reads="embedding", per_class=2, pairs=True)
 class NPair(Loss):
     """-log exp(a·p) / (exp(a·p) + Σ exp(a·n)), one pair per class, every other class's positive a negative (Sohn 2016).
 
