@@ -83,6 +83,18 @@ def test_everywhere_is_the_map_of_the_whole(
     assert found[0].shown.placement.extent == (-1.5, -1.5, 330.5, 258.5)  # the first cell sees -4 to 5
 
 
+def test_what_follows_the_cut_may_need_more_cells_than_a_tile_gives(scene: Path, pixels: np.ndarray) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 9, 4), nn.ReLU(), nn.Conv2d(4, 3, 7), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    prepare = Prepare((64, 64), (0.5,) * 3, (0.5,) * 3, None)
+    net = fovea.wrap(module.eval(), transform=prepare, labels=list("abc"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stitching, "TILE", 3)
+        found = fovea.explain(net, scene, method="gradcam", layer="0", all=True)
+    whole = prepare.normalize(torch.from_numpy(pixels).permute(2, 0, 1))
+    torch.testing.assert_close(found.values, fovea.explain(net, whole, method="gradcam", layer="0").values)
+    assert found[0].to_dict()["map"] == "of the whole"
+
+
 def test_a_network_that_sees_everything_is_shown_windows(scene: Path) -> None:
     (found,) = fovea.explain(network(Excited()), scene, all=True)
     row = found.to_dict()

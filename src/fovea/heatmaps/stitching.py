@@ -135,20 +135,20 @@ class Tiles:
         return self.tiling.grids[0]
 
     def __iter__(self) -> Iterator[tuple[tuple[slice, slice], Opened]]:
-        """The cells of the whole that a tile has, and the network opened at these alone."""
+        """The cells of the whole that a tile has, and the network opened at the tile with the features of these alone,
+        which may be fewer than what follows the cut can take."""
         tiles = self.tiling.tiles(side_of(self.tiling), max(self.seen.input))
         for number, tile in enumerate(tiles):
             tell(f"tile {number + 1:,} of {len(tiles):,}")
             opened = self.cut.open(self.level.read(tile.rows, tile.columns))
-            features = opened.features.detach()[(..., *tile.inner(0))].clone().requires_grad_()
-            grid = features.shape[2], features.shape[3]
-            yield tile.outer(0), self.opened(opened, features, grid)
+            yield tile.outer(0), replace(opened, features=opened.features.detach()[(..., *tile.inner(0))])
         tell("")
 
     @staticmethod
-    def opened(opened: Opened, features: Tensor, grid: tuple[int, int]) -> Opened:
+    def opened(opened: Opened, features: Tensor) -> Opened:
         """The same network at other features."""
-        layout = Layout("channels first", grid)
+        features = features.clone().requires_grad_()
+        layout = Layout("channels first", (features.shape[2], features.shape[3]))
         new = replace(opened, features=features, trunk=lambda: features, layout=layout, input=None)
         return replace(new, output=opened.head(features))
 
@@ -163,11 +163,11 @@ def _stitched(tiles: Tiles) -> Opened:
     """The network opened at the features of the whole."""
     features: Tensor | None = None
     for (rows, columns), opened in tiles:
-        part = opened.features.detach()
+        part = opened.features
         features = part.new_empty(1, part.shape[1], *tiles.grid) if features is None else features
         features[..., rows, columns] = part
     assert features is not None  # a picture has at least one tile
-    return Tiles.opened(opened, features.requires_grad_(), tiles.grid)
+    return Tiles.opened(opened, features)
 
 
 @runtime_checkable
@@ -213,7 +213,8 @@ def _tangents(tiles: Tiles, runs: Sequence[Any], known: list[int]) -> tuple[list
     """By method and class what each cell of the whole adds (h,w), the output of the whole, and a tile."""
     cells, output = math.prod(tiles.grid), torch.zeros(())
     slopes = [[torch.zeros(tiles.grid) for _ in known] for _ in runs]
-    for (rows, columns), opened in tiles:
+    for (rows, columns), tile in tiles:
+        opened = Tiles.opened(tile, tile.features)
         share, network = opened.layout.cells / cells, tiles.seen.network
         output = output + share * opened.output.detach().double().cpu()
         look = Look(opened, False, len(known), network)

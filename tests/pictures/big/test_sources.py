@@ -54,6 +54,17 @@ def test_georasters(tmp_path, drawing, agree, driver, name, bands, bits, options
         assert driver != "COG" or "LERC" in options.values() or len(big.levels) > 1
 
 
+def test_levels_of_a_cog_reach_to_its_edges(tmp_path, drawing):
+    """Sizes are rounded down, but nothing is left out."""
+    values = drawing(911, 1237, 3)
+    path = written(tmp_path / "a.tif", "COG", values, BLOCKSIZE=128, OVERVIEW_RESAMPLING="AVERAGE")
+    box, size = (1237 - 256, 911 - 256, 1237, 911), (14, 14)
+    expected = Image.fromarray(values).crop(box).resize(size, Image.Resampling.BILINEAR)
+    with open_big(path) as big:
+        assert big.levels[4] == (77, 56)
+        assert np.abs(np.asarray(big.read(box, size)).astype(int) - np.asarray(expected)).mean() < 3
+
+
 def test_a_turned_georaster_keeps_its_place(tmp_path, drawing, pyramid):
     scale, tie = (10.0, 20.0, 0.0), (0.0, 0.0, 0.0, 500.0, 900.0, 0.0)
     tags = [(33550, 12, 3, scale, True), (33922, 12, 6, tie, True), (274, 3, 1, 6, True)]

@@ -62,6 +62,11 @@ def test_ways_of_storing(tmp_path, drawing, pyramid, agree, options, slack):
         agree(big, values, slack, 70 if slack > 1 else 7)  # each level lost its own
 
 
+def test_levels_of_a_picture_some_pixels_wide(tmp_path, drawing, pyramid):
+    with open_big(pyramid(tmp_path / "a.tif", drawing(6007, 17, 3), levels=4)) as big:
+        assert big.levels == ((17, 6007), (8, 3003), (4, 1501), (2, 750))
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_sixteen_bits_with_a_predictor_in_either_order(tmp_path, drawing, pyramid, agree, order):
     values = drawing(200, 300, 3, 16)

@@ -3,6 +3,7 @@
 import math
 import re
 import struct
+from dataclasses import replace
 from functools import cached_property
 from io import BytesIO
 from typing import Any
@@ -21,6 +22,7 @@ RAW, JPEG, J2K_YCBCR, WEBP = 1, 7, 33003, (34927, 50001)
 STREAMS = {5: "lzw", 8: "zlib", 32946: "zlib", 32773: "packbits", 34925: "lzma", 34926: "zstd", 50000: "zstd"}
 PICTURES = {JPEG: "jpeg8", J2K_YCBCR: "jpeg2k", 33005: "jpeg2k", 34712: "jpeg2k", **dict.fromkeys(WEBP, "webp")}
 PART = 1024, 128  # of strips that are not compressed, of which any part can be read
+GDAL = b"GDAL_STRUCTURAL_METADATA"  # in a COG's head: levels reach over the whole, also if rounded down
 OME = re.compile(r'<(?:\w+:)?Pixels\b[^>]*?\bSizeC="(\d+)"')
 
 
@@ -46,7 +48,7 @@ def _is_level(directory: Directory, first: Directory) -> bool:
     if not directory.tiled and (first.tiled or not directory.number(Tag.SUBFILE) & REDUCED):
         return False  # a thumbnail, a label, another page
     same = all(directory.number(tag, 1) == first.number(tag, 1) for tag in (Tag.SAMPLES, Tag.BITS))
-    return same and abs(full_width / width * height - full_height) <= 1 + full_width / width
+    return same and abs(full_width * height - full_height * width) <= full_width + full_height  # off by a pixel a side
 
 
 class TiffSource:
@@ -58,6 +60,9 @@ class TiffSource:
         _refuse(stored[0])
         self._file, self._first, self._stored = file, stored[0], [_Stored(directory) for directory in stored]
         self.levels = tuple(each.level for each in self._stored)
+        if GDAL in file.read(0, min(64, file.size)):
+            width, height = stored[0].size
+            self.levels = tuple(replace(at, scale=(width / at.width, height / at.height)) for at in self.levels)
         self.bands, self.bits = self._first.number(Tag.SAMPLES, 1), self._first.number(Tag.BITS, 1)
         self.file_bytes, self.orientation = file.size, self._first.number(Tag.ORIENTATION, 1)
 
