@@ -109,3 +109,19 @@ def test_a_network_that_sees_everything_is_shown_windows(everywhere: bool, scene
     assert found.patches
     assert all(0 <= x0 < x1 <= SIZE[0] and 0 <= y0 < y1 <= SIZE[1] for x0, y0, x1, y1 in found.boxes)
     assert found.draw().width > 250
+
+
+@pytest.mark.parametrize("target", [None, "6"])
+def test_the_map_of_the_whole_has_the_probability_of_any_class(
+    target: str | None, scene: Path, pixels: np.ndarray
+) -> None:
+    """Also of the least probable of seven, more than predictions tell of."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 5, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 7)
+    layers[-1].bias.data[6] = -9  # type: ignore[union-attr,index,operator]
+    prepare = Prepare((64, 64), (0.5,) * 3, (0.5,) * 3, None)
+    net = fovea.wrap(nn.Sequential(*layers).eval(), transform=prepare, labels=list("0123456"))
+    shares = net(prepare.normalize(torch.from_numpy(pixels.copy()).permute(2, 0, 1))[None]).softmax(1)[0].detach()
+    (found,) = fovea.localize(net, scene, target=target, all=True)
+    assert found.to_dict()["map"] == "of the whole"
+    assert found.probability == pytest.approx(float(shares[6] if target else shares.max()), rel=1e-4)

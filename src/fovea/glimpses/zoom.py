@@ -131,7 +131,7 @@ def _of_tensors(network: Network, tensors: Tensor, shown: Sequence[Shown], route
     if route.budget_ms is None:
         return _walked(network, pictures, tensors.shape[1], shown, route)
     each = zip(pictures, shown, strict=True)
-    return [_walked(network, [one], tensors.shape[1], [its], route, perf_counter())[0] for one, its in each]
+    return [_walked(network, [scene], tensors.shape[1], [its], route, perf_counter())[0] for scene, its in each]
 
 
 def _walked(

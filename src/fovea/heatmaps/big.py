@@ -51,31 +51,31 @@ OVERVIEW = Closer()
 
 
 def explain_big(
-    seen: Viewed, methods: Sequence[Method], target: Target, layer: Layer, closer: Closer, batch: int
+    viewed: Viewed, methods: Sequence[Method], target: Target, layer: Layer, closer: Closer, batch: int
 ) -> ByMethod:
     """Of one picture, one HeatMaps per method."""
-    if seen.network.can("frames"):
-        raise BadChoice(f"{seen.network.name or 'this network'} takes clips, and {seen.picture.name} is a picture")
+    if viewed.network.can("frames"):
+        raise BadChoice(f"{viewed.network.name or 'this network'} takes clips, and {viewed.picture.name} is a picture")
     if isinstance(target, str) and target == "pair":
-        raise BadChoice(f"target 'pair' compares pictures as wholes; {seen.picture.name} is read window by window")
-    if closer.all and (found := of_the_whole(seen, methods, target, layer, closer.resolution or 1.0)) is not None:
-        return found
-    first = _overview(seen, methods, target, layer, batch)
-    regions = [seen.whole] if closer.all else first.regions
-    boxes = seen.windows(regions, closer.resolution or (1.0 if closer.all else None))
+        raise BadChoice(f"target 'pair' compares pictures as wholes; {viewed.picture.name} is read window by window")
+    if closer.all and (whole := of_the_whole(viewed, methods, target, layer, closer.resolution or 1.0)) is not None:
+        return whole[0]
+    first = _overview(viewed, methods, target, layer, batch)
+    regions = [viewed.whole] if closer.all else first.regions
+    boxes = viewed.windows(regions, closer.resolution or (1.0 if closer.all else None))
     parts: dict[str, list[Part]] = {name: [] for name in first.maps}
     left = [method for method in methods if method.name in first.maps]
-    for tensors, shown in seen.taken(boxes, batch):
+    for tensors, shown in viewed.taken(boxes, batch):
         rows = torch.tensor([first.classes] * len(tensors)) if first.classes else target
-        found, output = look_at(seen.network, tensors, shown, left, rows, layer)
-        for name, more in _parts(found, output, first.classes, seen.network).items():
+        found, output = look_at(viewed.network, tensors, shown, left, rows, layer)
+        for name, more in _parts(found, output, first.classes, viewed.network).items():
             parts[name] += more
-    finest = max((seen.input[1] / (box[2] - box[0]) for box in boxes), default=0.0)
-    about, maps = BigFacts.of(seen.big, min(finest, 1.0), tuple(regions)), ByMethod(first.maps.refused)
+    finest = max((viewed.input[1] / (box[2] - box[0]) for box in boxes), default=0.0)
+    about, maps = BigFacts.of(viewed.big, min(finest, 1.0), tuple(regions)), ByMethod(first.maps.refused)
     for name, heatmaps in first.maps.items():
-        values = blended(parts[name], seen.big.size, None if closer.all else first.parts[name][0])
-        place = on_extent(seen.big.size, seen.whole, values.shape[1:])
-        there = Shown(seen.picture.name, place, seen.picture, first.predictions, about)
+        values = blended(parts[name], viewed.big.size, None if closer.all else first.parts[name][0])
+        place = on_extent(viewed.big.size, viewed.whole, values.shape[1:])
+        there = Shown(viewed.picture.name, place, viewed.picture, first.predictions, about)
         words = [
             tuple(None if each.max() > 0 else why for each, why in zip(values, heatmaps[0].diagnosis, strict=True))
         ]
@@ -95,16 +95,16 @@ class First:
     predictions: tuple[tuple[str, float], ...]
 
 
-def _overview(seen: Viewed, methods: Sequence[Method], target: Target, layer: Layer, batch: int) -> First:
+def _overview(viewed: Viewed, methods: Sequence[Method], target: Target, layer: Layer, batch: int) -> First:
     """Where no class is named, it is what the overview, or a region that it finds, is taken for with most certainty."""
-    network = seen.network
-    ((tensors, shown),) = seen.taken([seen.whole], 1)
+    network = viewed.network
+    ((tensors, shown),) = viewed.taken([viewed.whole], 1)
     maps, output = look_at(network, tensors, shown, methods, target, layer)
     classes = [] if network.asked else _classes(maps)
     regions, best = _regions(next(iter(maps.values()))), maps[next(iter(maps))].shown[0].predictions
     if classes and best and (target is None or (isinstance(target, str) and TOP.fullmatch(target))):
         with torch.no_grad():
-            closely = [shares_of(network(part), network) for part, _ in seen.taken(seen.windows(regions), batch)]
+            closely = [shares_of(network(part), network) for part, _ in viewed.taken(viewed.windows(regions), batch)]
         shares = torch.cat([shares_of(output, network), *closely]).amax(0)
         ranked = shares.topk(max(len(best), len(classes)))
         best = tuple((network.label(i), share) for share, i in zip(*(row.tolist() for row in ranked), strict=True))

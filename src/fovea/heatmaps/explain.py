@@ -177,8 +177,8 @@ class Asked:
         if self.differentiable:
             raise BadChoice(f"{picture.name} is read window by window, so its maps carry no gradient")
         left = [each for each in self.methods if each.name not in self.refused]
-        seen = Viewed(self.network, picture, big)
-        return self._noted(explain_big(seen, left, self.target, self.layer, self.closer, batch or BATCH["cpu"]))
+        viewed = Viewed(self.network, picture, big)
+        return self._noted(explain_big(viewed, left, self.target, self.layer, self.closer, batch or BATCH["cpu"]))
 
     def check(self) -> None:
         refuse_streams(self.network)

@@ -63,10 +63,10 @@ class Level:
         return x0, y0, x1, y1
 
 
-def level_of(seen: Viewed, resolution: float) -> Level | None:
+def level_of(viewed: Viewed, resolution: float) -> Level | None:
     """None where the network's transform is not known to take pixels one by one."""
-    prepare = seen.network.transform
-    return Level(seen.big, prepare, round(1 / resolution), seen.network) if isinstance(prepare, Prepare) else None
+    prepare = viewed.network.transform
+    return Level(viewed.big, prepare, round(1 / resolution), viewed.network) if isinstance(prepare, Prepare) else None
 
 
 def side_of(made: Tiling) -> int:
@@ -75,10 +75,10 @@ def side_of(made: Tiling) -> int:
 
 
 def of_the_whole(
-    seen: Viewed, methods: Sequence[Method], target: Target, layer: Layer, resolution: float
-) -> ByMethod | None:
-    """The maps that the whole has at this resolution; None where tiles do not have its cells."""
-    network, level = seen.network, level_of(seen, resolution)
+    viewed: Viewed, methods: Sequence[Method], target: Target, layer: Layer, resolution: float
+) -> tuple[ByMethod, Tensor] | None:
+    """The maps that the whole has at this resolution, and its output; None where tiles do not have its cells."""
+    network, level = viewed.network, level_of(viewed, resolution)
     if level is None or network.can("complement") or any(method.on != "cells" for method in methods):
         return None
     usual = networks.blank(network)
@@ -94,13 +94,13 @@ def of_the_whole(
         if made is None or not _reads_features_alone(cut, usual):
             return None
         with networks.turn(network, parts, cut.quiet, [method.run for method in methods]):
-            tiles = Tiles(seen, cut, level, made)
+            tiles = Tiles(viewed, cut, level, made)
             opened = cut.open(usual)
             if opened.layout.kind != "channels first" or opened.features.ndim != 4:
                 return None
             if opened.features.shape[1] * math.prod(made.grids[0]) > FEATURES:
                 return _added_up(tiles, methods, target)
-            return look_into(network, _stitched(tiles), [tiles.shown()], methods, target, cut.layer)[0]
+            return look_into(network, _stitched(tiles), [tiles.shown()], methods, target, cut.layer)
 
 
 class _Trunk(nn.Module):
@@ -125,7 +125,7 @@ def _reads_features_alone(cut: Cut, usual: Tensor) -> bool:
 class Tiles:
     """A big picture inside a cut network, tile by tile."""
 
-    seen: Viewed
+    viewed: Viewed
     cut: Cut
     level: Level
     tiling: Tiling
@@ -137,7 +137,7 @@ class Tiles:
     def __iter__(self) -> Iterator[tuple[tuple[slice, slice], Opened]]:
         """The cells of the whole that a tile has, and the network opened at the tile with the features of these alone,
         which may be fewer than what follows the cut can take."""
-        tiles = self.tiling.tiles(side_of(self.tiling), max(self.seen.input))
+        tiles = self.tiling.tiles(side_of(self.tiling), max(self.viewed.input))
         for number, tile in enumerate(tiles):
             tell(f"tile {number + 1:,} of {len(tiles):,}")
             opened = self.cut.open(self.level.read(tile.rows, tile.columns))
@@ -153,10 +153,10 @@ class Tiles:
         return replace(new, output=opened.head(features))
 
     def shown(self) -> Shown:
-        big = self.seen.big
+        big = self.viewed.big
         place = on_extent(big.size, self.level.extent(self.tiling, 0), self.grid)
         about = BigFacts.of(big, 1 / self.level.times, stitched=True)
-        return Shown(self.seen.picture.name, place, self.seen.picture, big=about)
+        return Shown(self.viewed.picture.name, place, self.viewed.picture, big=about)
 
 
 def _stitched(tiles: Tiles) -> Opened:
@@ -182,14 +182,14 @@ class Additive(Protocol):
     def of_tangent(self, slope: Tensor) -> Finding: ...
 
 
-def _added_up(tiles: Tiles, methods: Sequence[Method], target: Target) -> ByMethod | None:
+def _added_up(tiles: Tiles, methods: Sequence[Method], target: Target) -> tuple[ByMethod, Tensor] | None:
     """Where features of the whole take too much memory: of a head that averages cells, what each adds is found tile by
     tile, and so is the output. A class that is not named is taken to be the overview's until the whole's is known."""
-    seen, network = tiles.seen, tiles.seen.network
+    viewed, network = tiles.viewed, tiles.viewed.network
     runs = [method.run for method in methods]
-    if not all(isinstance(run, Additive) and run.additive for run in runs) or not _averages(tiles.cut, seen):
+    if not all(isinstance(run, Additive) and run.additive for run in runs) or not _averages(tiles.cut, viewed):
         return None
-    ((tensors, _),) = seen.taken([seen.whole], 1)
+    ((tensors, _),) = viewed.taken([viewed.whole], 1)
     ranked = target is None or (isinstance(target, str) and TOP.fullmatch(target) is not None)
     with torch.no_grad():
         wanted = targeting.aims(target, network, network(tensors))
@@ -206,7 +206,7 @@ def _added_up(tiles: Tiles, methods: Sequence[Method], target: Target) -> ByMeth
     for method, rows in zip(methods, slopes, strict=True):
         findings = [method.run.of_tangent(row.flatten()[None]) for row in rows]  # type: ignore[attr-defined]
         maps[method.name] = heatmaps_of(method.name, findings, aims, opened, [shown], tiles.cut.layer)
-    return maps
+    return maps, output
 
 
 def _tangents(tiles: Tiles, runs: Sequence[Any], known: list[int]) -> tuple[list[list[Tensor]], Tensor, Opened]:
@@ -215,7 +215,7 @@ def _tangents(tiles: Tiles, runs: Sequence[Any], known: list[int]) -> tuple[list
     slopes = [[torch.zeros(tiles.grid) for _ in known] for _ in runs]
     for (rows, columns), tile in tiles:
         opened = Tiles.opened(tile, tile.features)
-        share, network = opened.layout.cells / cells, tiles.seen.network
+        share, network = opened.layout.cells / cells, tiles.viewed.network
         output = output + share * opened.output.detach().double().cpu()
         look = Look(opened, False, len(known), network)
         for number, aim in enumerate(targeting.aims(torch.tensor([known]), network, opened.output)):
@@ -225,9 +225,9 @@ def _tangents(tiles: Tiles, runs: Sequence[Any], known: list[int]) -> tuple[list
     return slopes, output.float(), opened
 
 
-def _averages(cut: Cut, seen: Viewed) -> bool:
+def _averages(cut: Cut, viewed: Viewed) -> bool:
     """Whether the output of all cells is the mean of what parts of them give, and follows them in a line."""
-    usual = networks.blank(seen.network)
+    usual = networks.blank(viewed.network)
     with torch.no_grad():
         opened = cut.open(usual + torch.linspace(-1, 1, usual.shape[3]).to(usual))
         features, head = opened.features.detach(), opened.head

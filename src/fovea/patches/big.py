@@ -36,7 +36,7 @@ STRUCK = 1000  # cells that a pick strikes out at most: fewer than 32 x 32 patch
 class AskedClosely:
     """What is asked of a big picture; `label`: of which class, where one was named."""
 
-    seen: Viewed
+    viewed: Viewed
     options: LocalizeOptions
     closer: Closer
     batch: int
@@ -45,15 +45,15 @@ class AskedClosely:
     def look(self, tensors: Tensor, shown: Sequence[Shown], label: int | None, branch: int | None) -> Look:
         rows = None if label is None else torch.full((len(tensors),), label, device=tensors.device)
         method = self.options.method or "l2caf"
-        return look(self.seen.network, tensors, rows, branch, method, self.options.side, shown)
+        return look(self.viewed.network, tensors, rows, branch, method, self.options.side, shown)
 
     def settings(self, side: int) -> Settings:
         """As of a picture of the network's size, however large this one is."""
-        return self.options.settings(side, self.seen.input)
+        return self.options.settings(side, self.viewed.input)
 
 
 def localize_big(asked: AskedClosely) -> LocalizedPicture:
-    network, closer = asked.seen.network, asked.closer
+    network, closer = asked.viewed.network, asked.closer
     if closer.all:
         whole = _by_branches if network.can("branches") else _by_a_map
         if (found := whole(asked, closer.resolution or 1.0)) is not None:
@@ -63,41 +63,41 @@ def localize_big(asked: AskedClosely) -> LocalizedPicture:
 
 def _by_branches(asked: AskedClosely, resolution: float) -> LocalizedPicture | None:
     """By the evidence of the whole."""
-    seen, level = asked.seen, level_of(asked.seen, resolution)
+    viewed, level = asked.viewed, level_of(asked.viewed, resolution)
     if level is None:
         return None
-    ((tensors, shown),) = seen.taken([seen.whole], 1)
+    ((tensors, shown),) = viewed.taken([viewed.whole], 1)
     guess = int(asked.look(tensors, shown, None, None).label[0])
-    found = whole_evidence(seen.network, level, asked.label, asked.options.branch, guess)
+    found = whole_evidence(viewed.network, level, asked.label, asked.options.branch, guess)
     if found is None:
         return None
-    place = on_extent(seen.big.size, level.extent(found.tiling, found.branch), found.values.shape)
+    place = on_extent(viewed.big.size, level.extent(found.tiling, found.branch), found.values.shape)
     patches = _picked(found.values, lambda cells: found.boxes(cells) * level.times, asked.settings(found.side))
-    about = BigFacts.of(seen.big, 1 / level.times, stitched=True)
-    best = networks.predictions(seen.network, found.logits[None])[0]
-    named = Shown(seen.picture.name, place, seen.picture, best, about)
-    label = seen.network.label(found.label), found.probability
+    about = BigFacts.of(viewed.big, 1 / level.times, stitched=True)
+    best = networks.predictions(viewed.network, found.logits[None])[0]
+    named = Shown(viewed.picture.name, place, viewed.picture, best, about)
+    label = viewed.network.label(found.label), found.probability
     return LocalizedPicture(named, *label, found.side, patches, found.values.numpy())
 
 
 def _by_a_map(asked: AskedClosely, resolution: float) -> LocalizedPicture | None:
     """By the map that a network without branches has of the whole."""
-    seen, method = asked.seen, find(asked.options.method or "l2caf")
-    maps = of_the_whole(seen, [method], asked.label, None, resolution)
-    if maps is None:
+    viewed, method = asked.viewed, find(asked.options.method or "l2caf")
+    found = of_the_whole(viewed, [method], "top1" if asked.label is None else asked.label, None, resolution)
+    if found is None:
         return None
+    maps, output = found
     ((heatmap,),) = maps.values()
-    place, big, own = heatmap.shown.placement, heatmap.shown.big, None
+    place, big, side, boxes = heatmap.shown.placement, heatmap.shown.big, asked.options.side, None
     assert place is not None and big is not None  # noqa: PT018 - of the whole of a big picture
-    if asked.options.side is None:
-        own = own_patches(seen.network, heatmap.layer, seen.input)
-    side = asked.options.side or (round(SIDE * min(seen.input) / 224) if own is None else int(own[0, 2] - own[0, 0]))
+    if side is None:
+        boxes = own_patches(viewed.network, heatmap.layer, viewed.input)
+        side = round(SIDE * min(viewed.input) / 224) if boxes is None else int(boxes[0, 2] - boxes[0, 0])
     values = heatmap.map()
     boxes_of = partial(_squares, place=place, side=side / big.resolution)
     patches = _picked(torch.from_numpy(values), boxes_of, asked.settings(side))
-    note = "" if own is not None and heatmap.method == "cam" else f"{heatmap.method} at {heatmap.layer}: squares"
-    shares = dict(heatmap.shown.predictions)
-    share = shares.get(heatmap.targets[0], 0.0)
+    note = "" if boxes is not None and heatmap.method == "cam" else f"{heatmap.method} at {heatmap.layer}: squares"
+    share = float(output.float().softmax(1)[0, int(output.argmax()) if asked.label is None else asked.label])
     return LocalizedPicture(heatmap.shown, heatmap.targets[0], share, side, patches, values, note=note)
 
 
@@ -128,21 +128,21 @@ def _by_windows(asked: AskedClosely) -> LocalizedPicture:
 
     Where no class is named, it is what the overview, or a region that it finds, is taken for with most certainty.
     """
-    seen, options, network = asked.seen, asked.options, asked.seen.network
-    ((tensors, shown),) = seen.taken([seen.whole], 1)
+    viewed, options, network = asked.viewed, asked.options, asked.viewed.network
+    ((tensors, shown),) = viewed.taken([viewed.whole], 1)
     first = asked.look(tensors, shown, asked.label, options.branch)
     answers = _answers(first)
     scale = first.scales[int(first.chosen[0])]
     regions = apart(closer_regions(scale.values[0].cpu().numpy(), _place(scale, shown[0], first.proven)))
-    for tensors, placed in seen.taken(seen.windows(regions), asked.batch):
+    for tensors, placed in viewed.taken(viewed.windows(regions), asked.batch):
         answers += _answers(asked.look(tensors, placed, asked.label, options.branch))
     share, label, number = max(answers)
     side = first.scales[number].side
     branch = side if network.can("branches") else options.branch
-    every = [seen.whole] if asked.closer.all else regions
-    boxes = seen.windows(every, asked.closer.resolution or (1.0 if asked.closer.all else None))
+    every = [viewed.whole] if asked.closer.all else regions
+    boxes = viewed.windows(every, asked.closer.resolution or (1.0 if asked.closer.all else None))
     parts, found = list[Part](), list[tuple[Box, float]]()
-    for tensors, placed in seen.taken(boxes, asked.batch):
+    for tensors, placed in viewed.taken(boxes, asked.batch):
         near = asked.look(tensors, placed, label, branch)
         _, picks = near.picks(options.settings, (tensors.shape[2], tensors.shape[3]))[number]  # all are by one scale
         for i, (where, sure) in enumerate(zip(placed, near.probability.tolist(), strict=True)):
@@ -151,15 +151,15 @@ def _by_windows(asked: AskedClosely) -> LocalizedPicture:
             rows = zip(picks.cells[i].tolist(), picks.boxes[i].tolist(), picks.values[i].tolist(), strict=True)
             found += [(on_picture(box, where), value * sure) for cell, box, value in rows if cell >= 0]
     below = Part(scale.values[:1].cpu().numpy(), _place(scale, shown[0], first.proven), [float(first.probability[0])])
-    heatmap = blended(parts, seen.big.size, None if asked.closer.all else below)[0]
-    place = on_extent(seen.big.size, seen.whole, heatmap.shape)
+    heatmap = blended(parts, viewed.big.size, None if asked.closer.all else below)[0]
+    place = on_extent(viewed.big.size, viewed.whole, heatmap.shape)
     settings = asked.settings(side)
     values_of = dict(sorted(found, key=lambda row: row[1]))  # of a patch in two windows, the better one
     patches = [Patch(box, values_of[box], _cell(box, place)) for box in apart(found, settings.overlap, settings.count)]
-    finest = max((seen.input[1] / (box[2] - box[0]) for box in boxes), default=0.0)
-    about = BigFacts.of(seen.big, min(finest, 1.0), tuple(every))
+    finest = max((viewed.input[1] / (box[2] - box[0]) for box in boxes), default=0.0)
+    about = BigFacts.of(viewed.big, min(finest, 1.0), tuple(every))
     best = networks.predictions(network, first.output)[0]
-    named = Shown(seen.picture.name, place, seen.picture, best, about)
+    named = Shown(viewed.picture.name, place, viewed.picture, best, about)
     note = f"{first.source}, {BLENDED}"
     return LocalizedPicture(named, network.label(label), share, side, tuple(patches), heatmap, note=note)
 

@@ -91,10 +91,10 @@ def localize_steps(
         return _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
 
     def closely(picture: Picture, big: BigPicture) -> LocalizedPicture:
-        seen, label = Viewed(network, picture, big), None
+        viewed, label = Viewed(network, picture, big), None
         if options.target is not None:
             label = network.index(options.target, outputs_of(network, networks.blank(network)))
-        return localize_big(AskedClosely(seen, options, closer, batch, label))
+        return localize_big(AskedClosely(viewed, options, closer, batch, label))
 
     def others(given: Inputs) -> Iterator[Step[LocalizedPicture]]:
         return starmap(Step, in_order(network, groups(network, given, batch, max_pixels), found))
