@@ -68,6 +68,18 @@ def test_a_pyramid_has_the_pictures_pixels(name: str, tmp_path: Path) -> None:
     assert told == sorted(told)
 
 
+@pytest.mark.parametrize("name", ["a.jpg", "a.webp"])
+def test_a_picture_that_has_changed_is_read_anew(name: str, tmp_path: Path) -> None:
+    """libvips keeps what it decoded before, which had killed the process the second time."""
+    turned = Image.Exif()
+    turned[274] = 6
+    for shade in (40, 200, 200):
+        Image.new("L", (130, 90), shade).convert("RGB").save(tmp_path / name, exif=turned)
+        fovea.pyramid(tmp_path / name, tmp_path / "b.tif", tile=64, fresh=True)
+        assert read(tmp_path / "b.tif").size == (90, 130)
+        assert abs(np.asarray(read(tmp_path / "b.tif")).mean() - shade) < 2
+
+
 def test_coordinates_are_kept(tmp_path: Path) -> None:
     rasterio = pytest.importorskip("rasterio")
     place = {"crs": "EPSG:32633", "transform": rasterio.Affine(0.5, 0, 5e5, 0, -0.5, 5.6e6), "nodata": 0}

@@ -100,9 +100,11 @@ def _prepared(path: Path, lossless: bool) -> Any:
 def _upright(path: Path, load: str, lossless: bool) -> Any:
     import pyvips
 
-    image = pyvips.Operation.call(load, str(path), access="sequential", fail_on="truncated")  # whatever is in its name
+    # whatever is in its name, and not what libvips kept of an earlier call, with its listeners that are gone
+    how = {"fail_on": "truncated", "revalidate": True}
+    image = pyvips.Operation.call(load, str(path), access="sequential", **how)
     if image.get_typeof("orientation") and image.get("orientation") in TURNS:  # rows are needed in another order, which
-        image = pyvips.Operation.call(load, str(path), fail_on="truncated").autorot()  # takes a file, not memory
+        image = pyvips.Operation.call(load, str(path), **how).autorot()  # takes a file, not memory
     if image.interpretation not in PLAIN:
         image = image.colourspace("srgb")
     if image.hasalpha() and image.bands in (2, 4) and image.format == "uchar" and not lossless:
