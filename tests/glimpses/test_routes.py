@@ -157,7 +157,8 @@ def test_networks_that_read_in_turn_stop_when_they_are_sure(make: Callable[[], N
         first = next(i for i, value in enumerate(sure) if value >= min(sure) - 1e-6)
         assert (early.stopped, len(early.glimpses)) == ("sure", first + 1)
         assert [glimpse.box for glimpse in early.glimpses] == [glimpse.box for glimpse in answer.glimpses][: first + 1]
-    refused("order of its own", fovea.zoom, network, x, order="best")
+    for order in ("best", "levels"):
+        refused("order of its own", fovea.zoom, network, x, order=order)
     if make is saccader:
         refused("would save nothing", fovea.zoom, network, x, budget_ms=5)
     else:

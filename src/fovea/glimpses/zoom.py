@@ -79,7 +79,7 @@ def zoom_steps(
     """Picture after picture, so that a folder of any size needs the memory of one; tensors batch after batch."""
     demand_route(route)
     module, glimpses = glimpsing(network), route.glimpses
-    if not route.usual:
+    if not route.usual or route.order is not None:
         stepping(network, route)
     elif glimpses is not None and (not isinstance(glimpses, int) or not module.least <= glimpses <= module.most):
         raise BadChoice(f"{_name(network)} reads {module.least} to {module.most} glimpses of a picture; got {glimpses}")
