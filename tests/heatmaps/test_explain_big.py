@@ -104,6 +104,14 @@ def test_a_network_that_sees_everything_is_shown_windows(scene: Path) -> None:
     assert found.grid == (65, 83)  # windows of 32 pixels have 8 x 8 cells
 
 
+def test_a_class_that_no_window_shows_is_said_to_be_maybe_missed(scene: Path) -> None:
+    net = network(Excited())
+    net.module[-1].bias.data += torch.tensor([9.0, 0.0, 0.0])
+    (shown,), (missed,) = (fovea.explain(net, scene, target=label, method="l2caf") for label in net.labels[:2])
+    assert "--all looks everywhere" in str(missed.note)
+    assert "--all" not in str(shown.note)
+
+
 def test_the_map_and_its_regions_have_the_files_coordinates(scene: Path, tmp_path: Path) -> None:
     maps = fovea.explain(network(Excited()), scene, method="gradcam")
     (row,) = maps.save(tmp_path / "out")

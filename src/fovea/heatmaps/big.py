@@ -28,6 +28,10 @@ from fovea.pictures import BigFacts, Shown, fitting
 
 CELLS = 32  # of a window's map a side; one of pixels is made coarser
 BLENDED = "put together from windows, each weighed by the probability that it gives the class: not the map of the whole"
+FAINT = 0.1  # a probability of a class, below which no window shows it
+MISSED = (
+    "; no window gives it more than {:.2f}: what is small in the overview may be missed, and --all looks everywhere"
+)
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,10 @@ def explain_big(
         words = [
             tuple(None if each.max() > 0 else why for each, why in zip(values, heatmaps[0].diagnosis, strict=True))
         ]
+        best = min((max(shares) for shares in zip(*(part.weights for part in parts[name]), strict=True)), default=1.0)
+        missed = MISSED.format(best) if best < FAINT and not closer.all else ""
         cells = torch.from_numpy(values)[None]
-        maps[name] = replace(heatmaps, cells=cells, shown=[there], loss=None, diagnosis=words, note=BLENDED)
+        maps[name] = replace(heatmaps, cells=cells, shown=[there], loss=None, diagnosis=words, note=BLENDED + missed)
     return maps
 
 
