@@ -15,6 +15,7 @@ from fovea.measures.tables import MARKED, Tables
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = dict(all_commands(typer.main.get_command(app)))  # now, before other tests declare measures of their own
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +31,12 @@ def test_pages_are_what_results_say(page: Path, tables: Tables) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_pages_take_what_they_are_shown_with(page: Path) -> None:
-    known = dict(all_commands(typer.main.get_command(app)))
     blocks = re.findall(r"^```\w*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
     lines = (line for block in blocks for line in re.split(r"\n|&& ", block.replace("\\\n", " ")))
     for _, *words in (shlex.split(line, comments=True) for line in lines if line.startswith("fovea ")):
         name = " ".join(words[:2] if words[0] in ("measure", "bench") else words[:1])
         if ":" not in name:  # a measure of the reader's own
-            known[name].make_context(name, words[len(name.split()) :])  # which refuses what it does not know
+            COMMANDS[name].make_context(name, words[len(name.split()) :])  # which refuses what it does not know
 
 
 def test_every_table_is_shown_somewhere(tables: Tables) -> None:
