@@ -29,8 +29,8 @@ def said(path: Path, **how: Any) -> str:
 
 
 def test_an_honest_file_loads(forge: Forge) -> None:
-    net = fovea.load(forge(options={"drop_rate": 0.1}, labels=["a", "b", "caf\udce9"]))
-    assert (net.labels, net.module.drop_rate) == (("a", "b", "caf\udce9"), 0.1)
+    net = fovea.load(forge(options={"drop_rate": 0.1}, labels=["a", "b", "caf\udce9"], temperature=1.5))
+    assert (net.labels, net.module.drop_rate, net.temperature) == (("a", "b", "caf\udce9"), 0.1, 1.5)
 
 
 SOURCES = """checkpoint_path pretrained pretrained_cfg pretrained_cfg_overlay pretrained_strict cache_dir weights
@@ -118,6 +118,7 @@ TRANSFORM = {"size": [8, 8], "mean": [0.5], "std": [0.5], "crop": None, "interpo
         *({"transform": text} for text in ("{}", "[]", "x", "[" * 10**5)),
         *({"network": name} for name in ("", "/", "timm/", "../x", "timm/../x", "a\n", "a\x1b[31m", "a" * 201, "~/x")),
         *({"network": f"{'gap/' * times}timm/test_resnet"} for times in (4, 3000)),
+        *({"temperature": value} for value in (0, -1, 0.009, 101, 1e300, "NaN", "Infinity", "x", [1.5], True)),
         *({"borrowed": "x"}, {"sha256": "x"}, {"more": "x"}),
     ],
     ids=lambda said: str(said)[:40],
@@ -193,11 +194,12 @@ def test_too_large_pictures_by_an_option(tmp_path: Path) -> None:
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 values = st.recursive(plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner))
 names = st.sampled_from(["drop_rate", "in_chans", "channels", "layers", "act_layer", "checkpoint_path"]) | st.text()
+keys = st.sampled_from(["network", "labels", "options", "transform", "temperature", "borrowed"])
 texts = values.map(json.dumps) | st.text() | st.builds(json.dumps, st.dictionaries(names, values))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(["network", "labels", "options", "transform", "borrowed"]), texts, min_size=1))
+@given(st.dictionaries(keys, texts, min_size=1))
 def test_any_metadata_is_read_or_refused(forge: Forge, said_of_it: dict[str, str]) -> None:
     path = forge(**{key: text.encode(errors="replace").decode() for key, text in said_of_it.items()})
     try:

@@ -283,10 +283,10 @@ def test_our_birds_are_known() -> None:
 def test_some_of_the_classes_keep_what_they_know(tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = fovea.load("smallnet", pretrained=False, classes=5, options={"side": 32, "widths": [4, 6]})
-    net.labels = ("ant", "bee", "cat", "dog", "eel")
+    net.labels, net.temperature = ("ant", "bee", "cat", "dog", "eel"), 2.0
     batch = torch.randn(2, 3, 32, 32)
     before = net(batch)
     zoo.keep_classes(net, ("dog", "ant"))
-    assert net.labels == ("dog", "ant")
+    assert (net.labels, net.temperature) == (("dog", "ant"), None)  # which was of all of them
     assert torch.allclose(net(batch), before[:, [3, 0]], atol=1e-6)
     refused("did you mean 'dog'", zoo.keep_classes, net, ("dg",))

@@ -44,6 +44,15 @@ def losses(out: Path) -> list[float]:
     return [row["loss"] for row in read(out) if "loss" in row]
 
 
+def test_training_makes_a_calibration_void(tmp_path: Path) -> None:
+    before = fovea.load("smallnet", classes=10, options=small()["network"]["options"])
+    before.temperature = 2.0
+    before.save(tmp_path / "sure.safetensors")
+    done = run(tiny(epochs=1, network={"name": str(tmp_path / "sure.safetensors")}), tmp_path / "run")
+    assert fovea.load(tmp_path / "sure.safetensors").temperature == 2
+    assert done.network.temperature is fovea.load(done.weights).temperature is None
+
+
 def test_a_run_leaves_weights_card_log_and_curves(tmp_path: Path) -> None:
     done = run(tiny(ema=0.5), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {

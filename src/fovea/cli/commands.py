@@ -82,7 +82,8 @@ class Asked:
         words = {name: value for name, value in self.values.items() if name not in other}
         states = [network.module.state_dict().items() for network in networks]
         weights = [hash_of({key: value for key, value in state if hasattr(value, "dtype")}) for state in states]
-        if done := writer.resume(groups, [words, weights, __version__]):
+        temperatures = [network.temperature for network in networks]
+        if done := writer.resume(groups, [words, weights, temperatures, __version__]):
             warn.print(f"resuming: {len(done):,} of {sum(map(len, names)):,} were done before, in {writer.folder}")
         pairs = (zip(part, called, strict=True) for part, called in zip(given, names, strict=True))
         return [[item for item, name in part if name not in done] for part in pairs]

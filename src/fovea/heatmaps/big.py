@@ -23,7 +23,7 @@ from fovea.heatmaps.methods import Method
 from fovea.heatmaps.stitching import of_the_whole
 from fovea.heatmaps.targets import TOP
 from fovea.heatmaps.windows import Box, Part, Viewed, apart, blended, closer_regions, on_extent
-from fovea.networks import Network
+from fovea.networks import Network, shares_of
 from fovea.pictures import BigFacts, Shown, fitting
 
 CELLS = 32  # of a window's map a side; one of pixels is made coarser
@@ -110,19 +110,13 @@ def _overview(viewed: Viewed, methods: Sequence[Method], target: Target, layer: 
     regions, best = _regions(next(iter(maps.values()))), maps[next(iter(maps))].shown[0].predictions
     if classes and best and (target is None or (isinstance(target, str) and TOP.fullmatch(target))):
         with torch.no_grad():
-            closely = [shares_of(network(part), network) for part, _ in viewed.taken(viewed.windows(regions), batch)]
-        shares = torch.cat([shares_of(output, network), *closely]).amax(0)
+            closely = [shares_of(network, network(part)) for part, _ in viewed.taken(viewed.windows(regions), batch)]
+        shares = torch.cat([shares_of(network, output), *closely]).amax(0)
         ranked = shares.topk(max(len(best), len(classes)))
         best = tuple((network.label(i), share) for share, i in zip(*(row.tolist() for row in ranked), strict=True))
         classes = ranked.indices.tolist()[: len(classes)]
         maps, output = look_at(network, tensors, shown, methods, torch.tensor([classes]), layer)
     return First(maps, _parts(maps, output, classes, network), regions, classes, best)
-
-
-def shares_of(output: Tensor, network: Network) -> Tensor:
-    """The probability of every class."""
-    logits = output.detach().float().cpu()
-    return logits.sigmoid() if network.can("several") else logits.softmax(1)
 
 
 def _parts(maps: ByMethod, output: Tensor, classes: Sequence[int], network: Network) -> dict[str, list[Part]]:
@@ -149,7 +143,7 @@ def _shares(output: Tensor, classes: Sequence[int], count: int, network: Network
     """How much each window's map of each target counts: by the probability of its class, where it is one."""
     if len(classes) != count or output.ndim != 2 or output.shape[1] < 2:
         return [[1.0] * count] * len(output)
-    shares: list[list[float]] = shares_of(output, network)[:, list(classes)].tolist()
+    shares: list[list[float]] = shares_of(network, output)[:, list(classes)].tolist()
     return shares
 
 

@@ -104,7 +104,7 @@ def _versions(network: Network, attack: Attack, pixels: Tensor, output: Tensor) 
     if pixels.shape[1] not in (1, 3) or not len(pixels):
         return []  # nothing that can be shown
     title = "plain" if isinstance(attack, Plain) else f"{attack.name} {attack.strength:g}"
-    shares, best = output.float().softmax(1).max(1)
+    shares, best = networks.shares_of(network, output).max(1)
     told = zip(images(pixels), best.tolist(), shares.tolist(), strict=True)
     return [Version(title, image, network.label(index), share) for image, index, share in told]
 

@@ -1,6 +1,7 @@
 from .checking import DoesNotRun as DoesNotRun
 from .classes import labeled as labeled
 from .classes import predictions as predictions
+from .classes import shares_of as shares_of
 from .cost import answered as answered
 from .cost import input_shape as input_shape
 from .cost import macs as macs
@@ -14,6 +15,7 @@ from .cutting import cut as cut
 from .cutting.heads import Head as Head
 from .cutting.parts import root as root
 from .cutting.tracing import traced as traced
+from .facts import TEMPERATURES as TEMPERATURES
 from .geometry import Field as Field
 from .heads import new_head as new_head
 from .inputs import Group as Group

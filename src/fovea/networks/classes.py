@@ -63,15 +63,20 @@ def last_to_run(network: Runnable, batch: Tensor, counts: Counts = has_weights) 
     return (ran[-1] if ran else None), output
 
 
+def shares_of(network: Runnable, output: Tensor) -> Tensor:
+    """The probability of every class, calibrated where the network is: …,classes."""
+    logits = output.detach().float()
+    logits = logits if network.temperature is None else logits / network.temperature
+    return logits.sigmoid() if network.can("several") else logits.softmax(-1)
+
+
 def predictions(network: Runnable, output: Tensor, most: int = 5, reader: Reader | None = None) -> Sequence[Best]:
     """The best labels with their probabilities; nothing for a network without labels."""
-    several = network.can("several")
-    if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not several):
+    if network.labels is None or output.ndim != 2 or (output.shape[1] < 2 and not network.can("several")):
         return [()] * len(output)
     reader, most = reader or Reader(), min(most, output.shape[1])
     places, indices = reader.ranked(output, most)
-    logits = output.detach().float()
-    shares = reader.want((logits.sigmoid() if several else logits.softmax(1)).gather(1, places))
+    shares = reader.want(shares_of(network, output).gather(1, places))
 
     def rows() -> Iterator[Best]:
         for row, row_shares in zip(indices()[:, :most].astype(int).tolist(), shares().tolist(), strict=True):

@@ -17,6 +17,7 @@ PIXELS = 2**24  # of a network's input
 NUMBER = 2**20  # no option is larger
 WORDS = 2**20  # of a list, as a vocabulary
 LETTERS = 200  # of a name or a word
+TEMPERATURES = 0.01, 100.0  # of a calibrated network, at least and at most
 SOURCE = re.compile(  # options that would say where weights, or anything else, comes from
     r"pretrained(_cfg\w*|_strict)?|checkpoint\w*|weights\w*|(\w+_)?(cache|hub)(_\w+)?|state_dict|"
     r"(?!drop_path$)(\w+_)?(path|dir|directory|folder|url|uri|file|filename)s?"
@@ -27,6 +28,7 @@ Parsed = BeforeValidator(json.loads)
 Side = Annotated[int, Field(strict=True, ge=1, le=16384)]
 Share = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
 Channels = Annotated[tuple[Share, ...], Field(min_length=1, max_length=3)]
+Temperature = Annotated[float, Field(strict=True, ge=TEMPERATURES[0], le=TEMPERATURES[1])]
 Label = Annotated[Text, AfterValidator(lambda label: _short(label, 1000))]
 Name = Annotated[Text, AfterValidator(lambda name: _name(name))]
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -71,6 +73,7 @@ class Facts(Record):
     labels: Annotated[Annotated[tuple[Label, ...], Field(max_length=WORDS)] | None, Parsed] = None
     options: Annotated[dict[str, Any], Field(max_length=100), Parsed] = Field(default_factory=dict)
     transform: Annotated[Transform | None, Parsed] = None
+    temperature: Annotated[Temperature | None, Parsed] = None
     borrowed: Hash | None = None  # the weights of another network that it is trained over
     sha256: Hash | None = None  # of the tensors
 

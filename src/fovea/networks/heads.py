@@ -55,7 +55,7 @@ def keep_classes(network: Network, labels: Sequence[str]) -> None:
 
 
 def number_labels(network: Network, classes: int) -> None:
-    network.labels = tuple(map(str, range(classes)))
+    network.labels, network.temperature = tuple(map(str, range(classes))), None
 
 
 def classes_in(state: Mapping[str, Tensor], module: nn.Module) -> int | None:
@@ -76,14 +76,17 @@ def embedding(network: Network, features: str | None = None) -> tuple[Network, s
     features = features or ("pooled" if network.labels else "output")
     if features not in FEATURES:
         raise BadChoice(f"features are {' or '.join(FEATURES)}; got {features!r}{nearest(features, FEATURES)}")
-    return without_last(network) if features == "pooled" else replace(network, labels=None, _cuts={}), features
+    if features == "pooled":
+        return without_last(network), features
+    return replace(network, labels=None, temperature=None, _cuts={}), features
 
 
 def without_last(network: Network) -> Network:
     """The network without its last layer: what that layer reads is the output."""
     picture = blank(network)
     name, width = _last_layer(network, picture)
-    own = replace(network, module=_with(network.module, name.split("."), nn.Identity()), labels=None, _cuts={})
+    module = _with(network.module, name.split("."), nn.Identity())
+    own = replace(network, module=module, labels=None, temperature=None, _cuts={})
     try:
         with as_found(own), torch.no_grad():
             fits = own(picture).shape == (1, width)

@@ -95,6 +95,7 @@ def _trained(
     told = None if labels else classes_in(state, network.module)
     network = network if told is None else build(loads, kind, False, told, options, Budget(kind, values, new))
     put(network.module, state, path)
+    network.temperature = about.temperature if about.network == kind else None
     if classes is not None:
         new_head(network, classes)
     return network

@@ -168,8 +168,13 @@ class Network(Runnable):
         return self.fitted("squash")
 
     def save(self, path: str | Path, half: bool = False) -> None:
-        """Weights as safetensors, with the network's name and labels, so that `fovea.load(path)` needs nothing else.
-        `half` keeps floats as fp16, in half the space. The file is whole or not there at all."""
+        """Weights as safetensors, with the network's name, labels and temperature, so that `fovea.load(path)` needs
+        nothing else. `half` keeps floats as fp16, in half the space. The file is whole or not there at all."""
+        write_weights(Path(path), self.module, self.metadata(), half)
+
+    def metadata(self) -> dict[str, str]:
+        """What its weights file says of it, with pictures taken as it was trained; BadNetwork where it has no name to
+        be saved under."""
         origin = self.origin or Origin(self.name)
         if not origin.name:
             raise BadNetwork("only a network made by fovea.load has a name to save under; save its state_dict yourself")
@@ -181,10 +186,13 @@ class Network(Runnable):
                 about["fovea.options"] = json.dumps(dict(origin.options), allow_nan=False)
             except (TypeError, ValueError) as error:
                 raise BadNetwork(f"only a network whose options are numbers and texts is saved: {error}") from None
-        if isinstance(self.transform, Prepare):
-            shape = {key: value for key, value in asdict(self.transform).items() if key != "step"}
+        trained = self.trained or self.transform
+        if isinstance(trained, Prepare):
+            shape = {key: value for key, value in asdict(trained).items() if key != "step"}
             about["fovea.transform"] = json.dumps(shape)
-        write_weights(Path(path), self.module, about, half)
+        if self.temperature is not None:
+            about["fovea.temperature"] = json.dumps(self.temperature)
+        return about
 
 
 class _Trunk(nn.Module):

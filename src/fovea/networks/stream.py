@@ -1,6 +1,6 @@
 """What a network gives for the pictures of a data set, and small questions about its input and output."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +18,20 @@ Skipped = list[tuple[str, str]]
 Outputs = Iterator[tuple[list[Sample], Tensor]]
 
 
-def outputs(network: Network, data: DataSet, size: int, skipped: Skipped, progress: Progress = quiet) -> Outputs:
-    """What the network gives for every batch, in eval mode and without gradients; it is left as found."""
+def outputs(
+    network: Network,
+    data: DataSet,
+    size: int,
+    skipped: Skipped,
+    progress: Progress = quiet,
+    answer: Callable[[Tensor], Tensor] | None = None,
+) -> Outputs:
+    """What the network, or another `answer` of it, gives for every batch, in eval mode and without gradients; it is
+    left as found."""
 
     def run(group: Group) -> torch.Tensor | None:
         with as_found(network), torch.no_grad():
-            return None if group.batch is None else network(group.batch)
+            return None if group.batch is None else (answer or network)(group.batch)
 
     done = 0
     for group, output in run_ahead(network, groups(network, data, size), run):

@@ -97,7 +97,8 @@ def _by_a_map(asked: AskedClosely, resolution: float) -> LocalizedPicture | None
     boxes_of = partial(_squares, place=place, side=side / big.resolution)
     patches = _picked(torch.from_numpy(values), boxes_of, asked.settings(side))
     note = "" if boxes is not None and heatmap.method == "cam" else f"{heatmap.method} at {heatmap.layer}: squares"
-    share = float(output.float().softmax(1)[0, int(output.argmax()) if asked.label is None else asked.label])
+    wanted = int(output.argmax()) if asked.label is None else asked.label
+    share = float(networks.shares_of(viewed.network, output)[0, wanted])
     return LocalizedPicture(heatmap.shown, heatmap.targets[0], share, side, patches, values, note=note)
 
 

@@ -149,7 +149,7 @@ def added(
         for start in range(0, len(part.owner), most):
             some = PatchBatch(part.side, part.owner[start : start + most], part.boxes[start : start + most])
             inputs = translated(some.cut(batch), finder, judge)
-            shares = _refused_clearly(classify, inputs, judge).float().softmax(1)
+            shares = networks.shares_of(judge, _refused_clearly(classify, inputs, judge))
             owner = some.owner.to(shares.device)
             total = shares.new_zeros(len(batch), shares.shape[1]) if total is None else total
             total.index_add_(0, owner, shares)

@@ -133,7 +133,7 @@ def _answers(network: Network, seen: Look, shown: Sequence[Shown]) -> list[tuple
     """What each branch says on its own; a network without branches says one thing only."""
     answers: list[list[BranchAnswer]] = [[] for _ in shown]
     for scale in seen.scales if len(seen.scales) > 1 else ():
-        probability, label = scale.logits.float().softmax(1).max(1)
+        probability, label = networks.shares_of(network, scale.logits).max(1)
         values = scale.values if scale.own is None else scale.own
         for i, answer in enumerate(answers):
             best = _patch(scale, values[i], int(values[i].argmax()), shown[i])  # for the label that it gives itself

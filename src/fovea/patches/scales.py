@@ -14,7 +14,7 @@ from torch import Tensor
 from fovea.basics import BadChoice, BadNetwork
 from fovea.heatmaps import find, look_at
 from fovea.models.anchoring import AnchorNetOutput, Branch
-from fovea.networks import Network, as_found, geometry
+from fovea.networks import Network, as_found, geometry, shares_of
 from fovea.networks.geometry.cells import Geometry
 from fovea.patches.lip import Picks, Settings, pick
 from fovea.pictures import Shown
@@ -116,7 +116,7 @@ def seen_by_branches(network: Network, batch: Tensor) -> tuple[AnchorNetOutput, 
 
 def _anchored(network: Network, batch: Tensor, label: Tensor | None, branch: int | None) -> Look:
     out, boxes, sides = seen_by_branches(network, batch)
-    shares = torch.stack([seen.logits.float().softmax(1) for seen in out.branches])  # J,N,classes
+    shares = torch.stack([shares_of(network, seen.logits) for seen in out.branches])  # J,N,classes
     every = torch.arange(len(batch), device=batch.device)
     chosen, decided = out.decision.branch, out.decision.label
     if label is not None:
@@ -148,7 +148,7 @@ def _ordinary(
     if len(seen.grid) != 2 or seen.frames:
         raise BadNetwork(f"patches are cut where a map has rows and columns; {seen.layer} has {seen.grid}")
     decided = output.argmax(1) if label is None else label.to(output.device)
-    probability = output.float().softmax(1).gather(1, decided.unsqueeze(1))[:, 0]
+    probability = shares_of(network, output).gather(1, decided.unsqueeze(1))[:, 0]
     boxes = None if asked is not None else own_patches(network, seen.layer, (height, width))
     proven = boxes is not None and seen.method == "cam"  # whose values are each cell's own; others' hang together
     if boxes is None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fovea.basics import BadChoice, tell
 from fovea.heatmaps import Level, side_of
 from fovea.models.anchoring import Attention, decide
-from fovea.networks import Network, as_found, blank
+from fovea.networks import Network, as_found, blank, shares_of
 from fovea.networks.geometry.tiles import Tiling, tiling
 from fovea.patches.scales import Anchored, branches_of
 
@@ -82,7 +82,7 @@ def whole_evidence(
         logits = [pool.mean for pool in pools]
         decided = decide([row.unsqueeze(0) for row in logits])
         wanted, chosen = int(decided.label), int(decided.branch)
-        shares = torch.stack(logits).softmax(1)
+        shares = shares_of(network, torch.stack(logits))
         if label is not None:
             wanted, chosen = label, int(shares[:, label].argmax())
         chosen = chosen if branch is None else sides.index(branch)

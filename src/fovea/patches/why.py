@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, BadPicture, Progress, bounded, quiet
 from fovea.data import DataSet, Sample, pictures_of
-from fovea.networks import Matching, Network, groups, match
+from fovea.networks import Matching, Network, groups, match, shares_of
 from fovea.patches.localize import NOTE
 from fovea.patches.localized import on_picture
 from fovea.patches.options import LocalizeOptions
@@ -75,7 +75,7 @@ def _maps(
     out, boxes, sides = seen_by_branches(network, tensors)
     if branch is not None and branch not in sides:
         raise BadChoice(f"no branch of {branch} pixels (there are: {', '.join(map(str, sides))})")
-    shares = torch.stack([each.logits.float().softmax(1)[:, wanted] for each in out.branches])  # J,N
+    shares = torch.stack([shares_of(network, each.logits)[:, wanted] for each in out.branches])  # J,N
     chosen = shares.argmax(0).tolist() if branch is None else [sides.index(branch)] * len(tensors)
     maps = [
         (sides[j], out.branches[j].activation[i, wanted], out.branches[j].evidence[i, wanted], boxes[j])
@@ -135,7 +135,8 @@ def _reports(
 ) -> Iterator[PictureReport]:
     """`true`: the output that a sample's label stands for; below 0 where nobody knows."""
     out, boxes, sides = seen_by_branches(network, tensors)
-    shares = [branch.logits.float().softmax(1).max(1) for branch in out.branches]
+    shares = [shares_of(network, branch.logits).max(1) for branch in out.branches]
+    best = shares_of(network, out.logits).amax(1)  # N
     for i, sample in enumerate(samples):
         truth = int(true[sample.label])
         name = network.label(truth) if truth >= 0 else ""
@@ -146,9 +147,8 @@ def _reports(
             patch = _best_patch(sample, name, side, *cells, box, shown[i])
             right = None if truth < 0 else taken == truth
             branches.append(BranchWhy(side, network.label(taken), float(share.values[i]), patch, right))
-        label, probability = network.label(int(out.decision.label[i])), float(out.decision.probability[i])
-        net = network.name or "the network"
-        yield PictureReport(sample.name, sample, name, label, probability, tuple(branches), net)
+        label, net = network.label(int(out.decision.label[i])), network.name or "the network"
+        yield PictureReport(sample.name, sample, name, label, float(best[i]), tuple(branches), net)
 
 
 def _with_mistaken(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fovea import networks
 from fovea.basics import BadChoice, Bound, Progress, bounded, quiet
 from fovea.basics import boxes as regions
 from fovea.data import DataSet
@@ -163,7 +164,7 @@ def _answer(network: Network, out: ProtoPNetOutput, i: int, shown: Shown, count:
         )
         for number in _different(network, order, count)
     )
-    chance, logit = float(out.logits[i].softmax(0)[label]), float(out.logits[i, label])
+    chance, logit = float(networks.shares_of(network, out.logits[i])[label]), float(out.logits[i, label])
     return LooksLike(cast(Picture, shown.picture), network.label(label), chance, logit, reasons, shelf)
 
 

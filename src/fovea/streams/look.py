@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, bounded, demand_kinds
-from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
+from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, predictions, shares_of
 from fovea.pictures import MAX_PIXELS
 from fovea.results import Results, Step
 from fovea.streams.looked import Looked, Said, SeenPatch, SeenStep
@@ -109,5 +109,5 @@ def _looks(
 
 
 def _said(network: Network, logits: Tensor) -> list[Said]:
-    shares, indices = logits.detach().float().softmax(1).max(1)
+    shares, indices = shares_of(network, logits).max(1)
     return [Said(network.label(i), share) for i, share in zip(indices.tolist(), shares.tolist(), strict=True)]

@@ -183,6 +183,7 @@ class Running:
         data = medium_of(recipe)
         torch.manual_seed(mixed(recipe.seed))
         self.network = data.network()
+        self.network.temperature = None  # weights that change make it void
         self.labels, self.pictures = data.labels, data.pictures
         if recipe.loss.reads == "embedding" and self.network.labels is not None:
             raise BadChoice(f"{recipe.network.name} tells classes apart, and ranking losses are of embeddings")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fovea import pictures
+from fovea import networks, pictures
 from fovea.basics import BadChoice, BadNetwork, BadPicture, FoveaError, demand_bounds, demand_kinds
 from fovea.heatmaps import DEFAULT, Each, Explained, HeatMaps, Layer, MethodLike, Target, check, concat, look_at
 from fovea.heatmaps.methods import Method, find
@@ -172,7 +172,7 @@ def _together(network: Network, reel: Reel, methods: Sequence[Method], target: T
                 f"layer {heatmaps.layer!r} has no map of each frame, since the network mixes them before it: name an "
                 "earlier layer, or explain the clip as a tensor (fovea.explain)"
             )
-    return [_watched(network, heatmaps, reel, _shares(output, heatmaps), ()) for heatmaps in maps.values()]
+    return [_watched(network, heatmaps, reel, _shares(network, output, heatmaps), ()) for heatmaps in maps.values()]
 
 
 def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target: Target, how: Watching) -> Working:
@@ -191,7 +191,7 @@ def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target:
         parts.append(maps)
         numbers += [frame.number for frame in group]
         for name, heatmaps in maps.items():
-            shares[name] += [_shares(row.unsqueeze(0), heatmaps) for row in output]
+            shares[name] += [_shares(network, row.unsqueeze(0), heatmaps) for row in output]
         summed = output.float().sum(0) if summed is None else summed + output.float().sum(0)
         yield Step([], [], before + len(numbers), before + total)
     reel = _without_lost(reel, numbers)
@@ -202,7 +202,7 @@ def _one_by_one(network: Network, reel: Reel, methods: Sequence[Method], target:
         each = concat([part[name] for part in parts])
         heatmaps = _as_clip(each, reel, predictions(network, mean)[0])
         answers = tuple(best for shown in each.shown for best in shown.predictions[:1])
-        clip = _watched(network, heatmaps, reel, _shares(mean, heatmaps), tuple(shares[name]))
+        clip = _watched(network, heatmaps, reel, _shares(network, mean, heatmaps), tuple(shares[name]))
         watched.append(replace(clip, answers=answers))
     return watched
 
@@ -288,12 +288,12 @@ def _as_clip(heatmaps: HeatMaps, reel: Reel, best: tuple[tuple[str, float], ...]
     )
 
 
-def _shares(output: Tensor, heatmaps: HeatMaps) -> tuple[float, ...]:
+def _shares(network: Network, output: Tensor, heatmaps: HeatMaps) -> tuple[float, ...]:
     """The probability of each target in one row of output, where all of them are classes that have one."""
     classes = heatmaps.classes[0]
     if not heatmaps.shown[0].predictions or output.ndim != 2 or output.shape[1] < 2 or None in classes:
         return ()
-    shares = output[0].detach().float().softmax(0)
+    shares = networks.shares_of(network, output[0])
     return tuple(float(shares[index]) for index in classes if index is not None)
 
 
