@@ -3,7 +3,7 @@ from .basics.errors import BadNetwork as BadNetwork
 from .basics.errors import BadPicture as BadPicture
 from .basics.errors import BadText as BadText
 from .basics.errors import FoveaError as FoveaError
-from .glimpses.calibration import calibrate as calibrate
+from .evidence.calibration import calibrate as calibrate
 from .glimpses.zoom import zoom as zoom
 from .heatmaps.explain import explain as explain
 from .heatmaps.heatmap import HeatMap as HeatMap

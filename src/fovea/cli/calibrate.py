@@ -12,21 +12,22 @@ from fovea.cli.common import bar, say, tell_skipped, write
     options=("net", "data", "split", "limit", "batch", "out", "json", "weights", "device"),
     required=("net", "data", "out"),
     help={
-        "net": "A network that reads glimpses one after the other: a TNet, a Saccader, a DRAM.",
+        "net": "A classifier: a name from 'fovea models', or a .safetensors file.",
         "data": "Pictures with labels, apart from those that it is tested on, as cub100:split=train.",
         "out": "The file for the calibrated network: NAME.safetensors.",
     },
     epilog="Example:  fovea calibrate --net mine.safetensors --data photos/ --split val --out mine-sure.safetensors",
 )
 def calibrate_network(asked: Asked) -> None:
-    """Make a zooming network's certainty come true as often as it says, for 'fovea zoom --until'."""
+    """Make a network's probabilities come true as often as they say."""
     if Path(asked.out).suffix != ".safetensors":
         raise BadChoice(f"--out is the file of the calibrated network, NAME.safetensors; got {asked.out}")
     network = asked.network()
+    network.metadata()  # what cannot be saved is refused before pictures are read
     with bar("calibrating") as advance:
         import torch
 
-        from fovea.glimpses.calibration import calibrate
+        from fovea.evidence.calibration import calibrate
         from fovea.measures.figures import Figures
 
         data = asked.dataset(network.labels)
@@ -36,6 +37,7 @@ def calibrate_network(asked: Asked) -> None:
     network.save(asked.out, half=all(torch.equal(value, value.half().to(value)) for value in floats))  # as it came
     for name, before, now in (("NLL", result.nll_before, result.nll), ("ECE", result.ece_before, result.ece)):
         say.print(f"{name} over {result.pictures} pictures: {before:.4f} before, {now:.4f} now")
+    say.print(f"temperature: {', '.join(f'{value:.3f}' for value in result.temperatures)}")
     say.print(f"calibrated: {asked.out}")
     row = {key: value for key, value in vars(result).items() if key not in ("temperatures", "skipped")}
     row |= {f"temperature_{things}": value for things, value in enumerate(result.temperatures)}

@@ -1,8 +1,6 @@
 from .answer import ZoomAnswer as ZoomAnswer
-from .calibration import calibration_error as calibration_error
-from .calibration import certain as certain
-from .calibration import reliability as reliability
-from .calibration import walks_of as walks_of
+from .certainty import certain as certain
+from .certainty import walks_of as walks_of
 from .counting import work as work
 from .reading import Blank as Blank
 from .reading import Box as Box

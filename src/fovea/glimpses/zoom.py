@@ -12,13 +12,13 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, bounded, clipped, demand_bounds, demand_kinds
 from fovea.glimpses.answer import After, Glimpse, WalkCost, ZoomAnswer
-from fovea.glimpses.calibration import certain
+from fovea.glimpses.certainty import certain
 from fovea.glimpses.counting import work
 from fovea.glimpses.reading import Counted, PictureScene
 from fovea.glimpses.routes import followed, stepping
 from fovea.models.glimpsing import Glimpsing, Pixels, Scene, Walk
 from fovea.models.glimpsing import Route as Route
-from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions
+from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, groups, predictions, shares_of
 from fovea.pictures import MAX_PIXELS, Given, Picture, Placement, Prepare, Shown, Windows, decoded, gather
 from fovea.results import Results, Step
 
@@ -200,9 +200,9 @@ def _prepare(network: Network) -> Prepare:
 
 
 def _answers(network: Network, walk: Walk, counted: Counted, shown: Sequence[Shown], work: int) -> list[ZoomAnswer]:
-    share, label = walk.logits.float().softmax(1).max(1)  # N  N
-    after = walk.after.float().softmax(2)  # N,V,classes
-    each_share, each_label = walk.each.float().softmax(2).max(2)  # N,V  N,V
+    share, label = shares_of(network, walk.logits).max(1)  # N  N
+    after = shares_of(network, walk.after)  # N,V,classes
+    each_share, each_label = shares_of(network, walk.each).max(2)  # N,V  N,V
     best = predictions(network, walk.logits)
     first = 0 if walk.levels[0] == 1 else 1  # what is read first is the overview, number 0, where there is one
     certain = _certain(network, walk)

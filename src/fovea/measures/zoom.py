@@ -17,13 +17,12 @@ from torch import Tensor
 
 from fovea.basics import BadChoice, by_bootstrap, interval, student
 from fovea.data import DataSet, Sample
+from fovea.evidence import calibration_error, reliability
 from fovea.glimpses import (
     at_level,
-    calibration_error,
     certain,
     covered,
     overview_alone,
-    reliability,
     stepping,
     walks_of,
     where_it_looked,

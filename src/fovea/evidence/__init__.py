@@ -1,0 +1,5 @@
+"""One answer with all of its evidence, and the audit of a classifier."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
