@@ -4,6 +4,7 @@ from .basics.errors import BadPicture as BadPicture
 from .basics.errors import BadText as BadText
 from .basics.errors import FoveaError as FoveaError
 from .evidence.calibration import calibrate as calibrate
+from .evidence.look import look as look
 from .glimpses.zoom import zoom as zoom
 from .heatmaps.explain import explain as explain
 from .heatmaps.heatmap import HeatMap as HeatMap

@@ -49,6 +49,7 @@ from .stitching import of_the_whole as of_the_whole
 from .stitching import side_of as side_of
 from .targets import Aim as Aim
 from .targets import Each as Each
+from .targets import Versus as Versus
 from .targets import aims as aims
 from .targets import check as check
 from .windows import Box as Box

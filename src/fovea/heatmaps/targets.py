@@ -1,4 +1,5 @@
-"""What to explain: a class, the top k, the whole output (an embedding), a pair of pictures, any score."""
+"""What to explain: a class, the top k, one class rather than another, the whole output (an embedding), a pair of
+pictures, any score."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,9 +16,9 @@ from fovea.networks import Network, Reader
 from fovea.pictures import Shown, sent
 
 Score = Callable[[Tensor], Tensor]
-Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | None
 TOP = re.compile(r"top-?([0-9]{1,9})")
-WORDS = ("top1", "top5", "output", "embedding", "pair")
+WORDS = ("top1", "top5", "contrast", "output", "embedding", "pair")
+VERSUS = " vs "  # between two classes: the first rather than the second
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,16 @@ class Each:
     targets: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Versus:
+    """One class rather than another: the difference of their logits, N,2 classes, one row per picture."""
+
+    pairs: Tensor
+
+
+Given: TypeAlias = str | int | Score | Tensor | np.ndarray | Sequence[Any] | Versus | None
+
+
 def each(targets: Sequence[Any]) -> Each:
     """A target of its own for every picture: `target=fovea.each(["tabby", "lynx"])` for two pictures."""
     return Each(tuple(targets))
@@ -79,6 +90,7 @@ def toward(network: Network, target: "Given | Each", shown: Sequence[Shown]) -> 
             output=lambda out: torch.cat([read(out), network.read(out)[:, beside]], 1) if beside else read(out),
             abilities=network.abilities - {"embedding"},
             asked=None,
+            temperature=None,
             _cuts={},
         )
     columns = [[[*wanted, *classes].index(item) for item in row] for row in rows]
@@ -122,10 +134,11 @@ def aims(target: "Given | Each", network: Network, output: Tensor, reader: Reade
         target = int(target)
     if isinstance(target, (Tensor, np.ndarray)):
         return _per_picture(torch.as_tensor(target), network, output)
-    if isinstance(target, (str, int, np.integer)) or callable(target):
+    if isinstance(target, (str, int, np.integer, Versus)) or callable(target):
         target = [target]
     if not isinstance(target, Sequence) or not target:
-        raise BadChoice(f"a target is a class, 'top1', 'top5', 'output', 'pair', a callable, or a list; got {target!r}")
+        known = "a class, 'tabby vs lynx', 'top1', 'top5', 'contrast', 'output', 'pair', a callable, or a list"
+        raise BadChoice(f"a target is {known}; got {target!r}")
     return [aim for item in target for aim in _aims_of(item, network, output, reader or Reader())]
 
 
@@ -136,7 +149,8 @@ def check(target: "Given | Each", network: Network) -> None:
             if _is_asked(item, network):
                 continue
             if network.labels is not None:
-                network.index(item)
+                for name in _versus(item, network) or [item]:
+                    network.index(name)
             elif not item.isdecimal():
                 _no_labels(item)
 
@@ -166,9 +180,34 @@ def _aims_of(given: Any, network: Network, output: Tensor, reader: Reader) -> li
         return _top(int(top[1]), network, output, reader)
     if isinstance(given, str) and given in ("output", "embedding"):
         return [Aim(("output",) * len(output), None, None, "output")]
+    if isinstance(given, str) and given == "contrast":
+        best, runner = _top(2, network, output, reader)
+        assert best.classes is not None
+        assert runner.classes is not None
+        named = Later(len(output), lambda: map(VERSUS.join, zip(best.names, runner.names, strict=True)))
+        return [_contrast(best.classes, runner.classes, named, output, given)]
+    if pair := _versus(given, network):
+        given = Versus(torch.tensor([[_class(name, network, output) for name in pair]]).expand(len(output), 2))
+    if isinstance(given, Versus):
+        names = tuple(VERSUS.join(map(network.label, row)) for row in given.pairs.tolist())
+        first, second = sent(given.pairs.long().cpu(), output.device).unbind(1)
+        return [_contrast(first, second, names, output, names)]
     index = _class(given, network, output)
     classes, indices = torch.full((len(output),), index, device=output.device), (index,) * len(output)
     return [_class_aim(classes, indices, network, output, ("class", index))]
+
+
+def _versus(given: Any, network: Network) -> list[str]:
+    """The two classes of 'tabby vs lynx'; none of what is no such text, or a class that is called so itself."""
+    named = isinstance(given, str) and given.count(VERSUS) == 1 and given not in (network.labels or ())
+    return [name.strip() for name in given.split(VERSUS)] if named else []
+
+
+def _contrast(classes: Tensor, others: Tensor, names: Sequence[str], output: Tensor, key: Any) -> Aim:
+    def weights() -> Tensor:
+        return weighing(output, classes, 1.0, 0.0) - weighing(output, others, 1.0, 0.0)
+
+    return Aim(names, Weighted(weights), None, ("contrast", key), (None,) * len(output))
 
 
 def _class_aim(classes: Tensor, indices: Sequence[int], network: Network, output: Tensor, key: Any) -> Aim:

@@ -2,7 +2,6 @@
 
 Their kinds say whether the best pixels are kept or taken away, and what stands in place of the rest."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,18 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-from torchvision.transforms.functional import gaussian_blur
 
 from fovea.basics import BadChoice, nearest
-from fovea.networks import Network, as_found, normalization_of, rank_of
+from fovea.networks import FILLS, Network, as_found, normalization_of, rank_of
 
 Pair = tuple[Tensor, Tensor]
-BLUR = 10 / 224  # σ as a share of the shorter side; RISE's own leaves so much to see that insertion begins at 0.3
-FILLS = {
-    "black": "pixel value 0",
-    "mean": "0 after normalization, the mean gray",
-    "blur": f"the picture blurred by a Gaussian, σ = {BLUR:.3f} of the shorter side",
-}
 
 
 @dataclass(frozen=True)
@@ -55,17 +47,6 @@ def kind_of(given: str | Kind) -> Kind:
     if fill and fill not in FILLS:
         raise BadChoice(f"no filling {fill!r}{nearest(fill, FILLS)} (there are: {', '.join(FILLS)})")
     return replace(KINDS[name], fill=fill or KINDS[name].fill)
-
-
-def filling(fill: str, network: Network, tensors: Tensor) -> Tensor:
-    """What stands where a picture is not shown; it broadcasts to the pictures."""
-    if fill == "black":
-        return normalization_of(network).gray(0)
-    if fill == "mean":
-        return torch.zeros(1, 1, 1, 1)
-    shorter = min(tensors.shape[2:])
-    radius = min(math.ceil(3 * BLUR * shorter), shorter - 1)  # the border is mirrored, which reaches no further
-    return gaussian_blur(tensors, 2 * radius + 1, BLUR * shorter)
 
 
 @dataclass(frozen=True)

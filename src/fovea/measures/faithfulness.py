@@ -17,10 +17,10 @@ from torch import Tensor
 from fovea.basics import BadChoice
 from fovea.heatmaps import Method, look_at
 from fovea.measures import Figures, Run, measure, plots
-from fovea.measures.curves import KINDS, Curve, Kind, area_under, best, curve, filling, joined, kind_of, places
+from fovea.measures.curves import KINDS, Curve, Kind, area_under, best, curve, joined, kind_of, places
 from fovea.measures.localized import cells_of
 from fovea.measures.random_control import methods_or_control
-from fovea.networks import Network
+from fovea.networks import Network, filling
 
 Key = tuple[str, str]  # a method's name, a kind's name
 

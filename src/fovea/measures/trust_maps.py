@@ -16,12 +16,12 @@ from fovea.basics import BadChoice, FoveaError, Progress
 from fovea.data import DataSet, Sample
 from fovea.heatmaps import COPIES, HeatMaps, Method, last_to_run, look_at, randomized_copy, rank_correlation
 from fovea.heatmaps.explain import explain
-from fovea.measures.curves import KINDS, area_under, best, filling, places, under_masks
+from fovea.measures.curves import KINDS, area_under, best, places, under_masks
 from fovea.measures.localized import Job, cells_of
 from fovea.measures.random_control import RANDOM
 from fovea.measures.runner import Input, Run
 from fovea.measures.timing import Call, compare, forward, seconds
-from fovea.networks import Matching, Network, groups
+from fovea.networks import Matching, Network, filling, groups
 from fovea.pictures import Shown
 
 BATCH = {"cpu": 4, "cuda": 64}  # masked pictures at a time: what a processor's memory is quickest with

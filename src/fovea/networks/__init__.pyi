@@ -16,6 +16,8 @@ from .cutting.heads import Head as Head
 from .cutting.parts import root as root
 from .cutting.tracing import traced as traced
 from .facts import TEMPERATURES as TEMPERATURES
+from .filling import FILLS as FILLS
+from .filling import filling as filling
 from .geometry import Field as Field
 from .heads import new_head as new_head
 from .inputs import Group as Group

@@ -23,6 +23,7 @@ from fovea.prototypes.ranking import Ranked, rank
 from fovea.prototypes.reasons import Likeness, LooksLike, Prototype, PrototypePatch
 from fovea.results import Results, Step
 
+EMPTY = Shelf(DataSet("no data", ()))
 SAME = 1e-2  # squared distance: a prototype is as near as that to the cell that it was projected on
 CLASSES, EACH = 20, 3  # shown where nothing is asked for: so many classes, so many prototypes of each
 
@@ -113,14 +114,12 @@ def looks_like(
     read from it."""
     fitted = as_network(net, device).fitted()
     network = fitted.fitted("crop")  # as it was trained, and its prototypes placed
-    module = prototypes_of(network)
+    prototypes_of(network)
     steps: list[Step[LooksLike]] = []
     shelf = Shelf(data)
 
     def answered(group: Group, tensors: Tensor) -> list[LooksLike]:
-        with as_found(network), torch.no_grad():
-            out = module(tensors)
-        return [_answer(network, out, i, shown, count, shelf) for i, shown in enumerate(group.shown)]
+        return alike(network, tensors, group.shown, count, shelf)
 
     for step in starmap(Step, in_order(network, groups(fitted, pictures, batch, max_pixels), answered)):
         steps.append(step)
@@ -133,6 +132,16 @@ def looks_like(
         for answer in results
     )
     return Results(known, results.skipped, results.what, results.settings)
+
+
+def alike(
+    network: Network, tensors: Tensor, shown: Sequence[Shown], count: int, shelf: Shelf = EMPTY
+) -> list[LooksLike]:
+    """What each picture of a batch is taken for, and by which prototypes; what those were projected on is not looked
+    up."""
+    with as_found(network), torch.no_grad():
+        out: ProtoPNetOutput = prototypes_of(network)(tensors)
+    return [_answer(network, out, i, picture, count, shelf) for i, picture in enumerate(shown)]
 
 
 def _different(network: Network, order: Sequence[int], count: int) -> list[int]:

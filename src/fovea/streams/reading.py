@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fovea.basics import BadChoice, nearest
-from fovea.heatmaps import HeatMaps, find, look_at, look_into
+from fovea.heatmaps import HeatMaps, MethodLike, Target, find, look_at, look_into
 from fovea.models.localstream import LocalStream, Steps
 from fovea.models.twostream import GlobalStream, TwoStream, TwoStreamOutput
 from fovea.networks import Head, Layout, Network, Opened, wrap
@@ -75,7 +75,7 @@ class Streams:
         pairs = zip(shown, seen.boxes.tolist(), strict=True)
         return [windowed(one, box, self.module.patch) for one, boxes in pairs for box in boxes]
 
-    def whole_map(self, seen: Read, method: str, classes: Tensor, shown: Sequence[Shown]) -> HeatMaps:
+    def whole_map(self, seen: Read, method: MethodLike, classes: Target, shown: Sequence[Shown]) -> HeatMaps:
         """Where the global stream looks for a class a picture (N). It has no self-attention: Grad-CAM stands in."""
         own = find("gradcam" if method == SELF_ATTENTION else method)
         windows = zip(shown, seen.out.seen.tolist(), strict=True)
