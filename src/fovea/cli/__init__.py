@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 from fovea.basics import BadChoice, write_text
-from fovea.cli import calibrate, explain, localize, measure, patches, predict, prototypes, pyramid, search, train, zoom  # noqa: F401  they declare
+from fovea.cli import (  # noqa: F401  they declare
+    calibrate,
+    explain,
+    localize,
+    look,
+    measure,
+    patches,
+    predict,
+    prototypes,
+    pyramid,
+    search,
+    train,
+    zoom,
+)
 from fovea.cli.commands import APP, Asked, command, here_is_importable
 from fovea.cli.common import bar, say, say_page
 from fovea.cli.ending import DEBUG, STATUS, run

@@ -174,6 +174,8 @@ OPTIONS = {
     "truth": Option("What the pictures are: strips then tell right from wrong.", metavar="CLASS"),
     "frames": number("Of a clip: explain so many frames, evenly spread."),
     "every": number("Of a clip: explain every k-th frame instead."),
+    "forwards": number("Passes through the network for one picture, at most; more find smaller parts.", 60),
+    "trust": flag("Check the maps: random weights, other methods, a shifted, mirrored and compressed picture.", True),
     "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int),
     "until": Option("Read no more once the answer is this certain, as 0.95.", float, None, "CERTAINTY", True, True),
     "budget_ms": Option("Read no more once so many milliseconds per picture would be spent.", float, metavar="MS"),

@@ -1,2 +1,14 @@
 from .calibration import calibration_error as calibration_error
 from .calibration import reliability as reliability
+from .enough import Search as Search
+from .enough import Sufficient as Sufficient
+from .evidence import Evidence as Evidence
+from .look import Looker as Looker
+from .look import LookOptions as LookOptions
+from .look import look as look
+from .look import look_steps as look_steps
+from .look import settings_of as settings_of
+from .masked import BACKGROUNDS as BACKGROUNDS
+from .masked import Masked as Masked
+from .where import SHARE as SHARE
+from .words import paragraph as paragraph

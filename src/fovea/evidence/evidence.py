@@ -12,7 +12,7 @@ from fovea.evidence.closer import Closer
 from fovea.evidence.enough import Sufficient
 from fovea.evidence.trust import Trust
 from fovea.evidence.where import EXACT
-from fovea.evidence.words import paragraph
+from fovea.evidence.words import paragraph, place_of
 from fovea.heatmaps import HeatMap
 from fovea.pictures import Shown, facts
 from fovea.prototypes.reasons import LooksLike
@@ -114,11 +114,17 @@ class Evidence(ShowsBoxes):
 
     def _where(self) -> Sequence[dict[str, Any]]:
         maps = list(zip(KINDS, self.heatmap.rows(), strict=False))[:2]
-        found = [{"kind": kind, **row} for kind, row in maps]
+        found = [{"kind": kind, **row, "place": _place(self.heatmap, k)} for k, (kind, row) in enumerate(maps)]
         if self.contrast is not None:
-            row = self.contrast.rows()[2]
-            found.append({"kind": "contrast", **row, "exact": self.contrast.solver == EXACT})
+            about = {"place": _place(self.contrast, 2), "exact": self.contrast.solver == EXACT}
+            found.append({"kind": "contrast", **self.contrast.rows()[2], **about})
         return found
+
+
+def _place(heatmap: HeatMap, target: int) -> str | None:
+    """In words, where a map is hottest: the box of its largest part above half of its range."""
+    box, placement = heatmap.maps.box(heatmap.place, target, threshold=0.5), heatmap.shown.placement
+    return place_of(box.tolist(), placement.picture) if box.any() and placement is not None else None
 
 
 UNCALIBRATED = "probabilities are the network's own, uncalibrated ('fovea calibrate' makes them come true)"

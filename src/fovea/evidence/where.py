@@ -81,8 +81,9 @@ def _by_streams(network: Network, tensors: Tensor, shown: Sequence[Shown], metho
             both = streams.whole_map(read, by, classes, shown)
             contrast = streams.whole_map(read, by, Versus(classes), shown)
             targets = [one + other for one, other in zip(both.targets, contrast.targets, strict=True)]
+            indices = [one + other for one, other in zip(both.classes, contrast.classes, strict=True)]
             cells = torch.cat([both.values, contrast.values], 1)
-            return replace(both, cells=cells, targets=targets, classes=[], diagnosis=[])
+            return replace(both, cells=cells, targets=targets, classes=indices, diagnosis=[])
 
         return Seen(read.out.logits, classes, maps(method), maps(SHARE), {})
 
@@ -103,7 +104,8 @@ def _by_glimpses(network: Network, tensors: Tensor, shown: Sequence[Shown]) -> S
     places = [
         replace(picture, predictions=best) for picture, best in zip(shown, predictions(network, output), strict=True)
     ]
-    maps = HeatMaps(cells, places, names, "glimpses", "input", GLIMPSES)
+    indices = [(best,) for best in classes[:, 0].tolist()]
+    maps = HeatMaps(cells, places, names, "glimpses", "input", GLIMPSES, classes=indices)
     return Seen(output, classes, maps, maps, {})
 
 

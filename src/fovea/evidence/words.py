@@ -41,8 +41,7 @@ def _named(label: str, share: float | None) -> str:
 
 
 def _answer(row: Row) -> str:
-    where: list[Any] = next((each["boxes"] for each in row["where"] if each["kind"] == "answer"), [])
-    seen = f", seen {place_of(where[0], row['size'])}" if where and row["size"] else ""
+    seen = f", seen {place}" if (place := _place(row, "answer")) else ""
     shares = {each["label"]: each["probability"] for each in row["predictions"]}
     if len(row["unsure"]) > 1:
         return f"Not sure between {_listed([_named(label, shares[label]) for label in row['unsure']])}{seen}."
@@ -55,10 +54,12 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _contrast(row: Row) -> str:
-    found = next((each for each in row["where"] if each["kind"] == "contrast"), None)
-    if found is None or not found["boxes"] or not row["size"]:
-        return ""
-    return f"What tells it from {spaced(row['runner_up'])} lies {place_of(found['boxes'][0], row['size'])}."
+    place = _place(row, "contrast")
+    return f"What tells it from {spaced(row['runner_up'])} lies {place}." if place else ""
+
+
+def _place(row: Row, kind: str) -> str | None:
+    return next((each["place"] for each in row["where"] if each["kind"] == kind), None)
 
 
 def _patches(row: Row) -> str:

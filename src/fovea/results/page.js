@@ -143,6 +143,12 @@
     return found.filter((other) => String(other?.size) === String(content.size)).flatMap((other) => other.maps);
   }
 
+  function table([heading, ...rows]) {
+    const cells = (kind, row) => row.map((words, place) => make(!words ? "td" : place ? kind : "th", "", words));
+    const body = make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row))));
+    return make("table", "costs", make("thead", "", make("tr", "", ...cells("th", heading))), body);
+  }
+
   async function fill(article, content) {
     const folder = (article.dataset.src ?? "").replace(/[^/]*$/, "");
     const shown = article.querySelector("img");
@@ -164,10 +170,15 @@
       article.maps = maps.map((map) => ({ ...layer(map), map, size, finest }));
       article.stage = stage(article, content, make);
       if (content.predictions.length) body.querySelector(".photo").append(...guesses(content.predictions));
+      if (content.table.length) body.append(table(content.table));
       if (content.viewer && !window.OpenSeadragon) return once(folder + content.viewer);
     } else if (content.maps.length) {
       body.querySelector(".photo").append(...guesses(content.predictions));
       body.append(make("div", "maps", ...targets(content, article)));
+      const under = new Set(content.maps.map((map) => map.panel)); // what else was drawn
+      const others = content.panels.map(figure).filter((_, number) => !under.has(number));
+      if (others.length) article.append(make("div", "figures", ...others));
+      if (content.table.length) article.append(table(content.table));
     } else {
       body.append(...content.panels.map(figure).filter((shown) => shown.textContent || shown.children.length > 1));
     }

@@ -112,14 +112,6 @@ function stage(article, content, make) {
     tools.append(which);
     show();
   }
-  if (content.table?.length) article.querySelector(".body").append(table(content.table));
-
-  function table([heading, ...rows]) {
-    const cells = (kind, row) => row.map((words, place) => make(!words ? "td" : place ? kind : "th", "", words));
-    const body = make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row))));
-    return make("table", "costs", make("thead", "", make("tr", "", ...cells("th", heading))), body);
-  }
-
   // Where one zooms into the picture, what was read lies on it at its own resolution; without the viewer it is as above.
   function open() {
     if (viewer || !window.OpenSeadragon) return;

@@ -105,7 +105,7 @@ class Part:
 
 @dataclass(frozen=True)
 class View:
-    """Photographs with maps over them where there are any, else figures; or a text. With a size, the first panel is a
+    """Photographs with maps over them where there are any, then figures; or a text. With a size, the first panel is a
     picture of that size, on which maps and parts lie."""
 
     panels: tuple[Panel, ...] = ()
@@ -119,10 +119,15 @@ class View:
     beside: tuple[Beside, ...] = ()
     text: tuple[tuple[str, str], ...] = ()  # parts of a text, each after what it is: "", "mark" or "unread"
 
+    @property
+    def photographs(self) -> set[int]:
+        """The panels that maps lie on, where those are shown beside one another."""
+        return {overlay.panel for overlay in self.overlays} if self.size is None else set()
+
     def pictures(self) -> list[Image.Image]:
         """Of a size to look at."""
-        room = PHOTOGRAPH if self.overlays and self.size is None else FIGURE
-        return [smaller(panel.draw().convert("RGB"), room) for panel in self.panels]
+        rooms = [PHOTOGRAPH if place in self.photographs else FIGURE for place in range(len(self.panels))]
+        return [smaller(panel.draw().convert("RGB"), room) for panel, room in zip(self.panels, rooms, strict=True)]
 
     def to_dict(self, sizes: Sequence[tuple[int, int]], sources: Sequence[str], films: Sequence[str]) -> dict[str, Any]:
         """As the page's script reads it; pictures and films by their addresses."""
@@ -211,9 +216,9 @@ def write(view: View, folder: Path, stem: str) -> dict[str, Any]:
     place, names = folder / FOLDER, dict[str, Any]()
     pictures, films = view.pictures(), []
     bases = [stem if number == 0 else f"{stem}.{number + 1}" for number in range(len(pictures))]
-    for base, picture, panel in zip(bases, pictures, view.panels, strict=True):
+    for number, (base, picture, panel) in enumerate(zip(bases, pictures, view.panels, strict=True)):
         with whole(place / f"{base}.jpg") as part:
-            part.write_bytes(_jpeg(picture, None if view.size or not view.overlays else BYTES))
+            part.write_bytes(_jpeg(picture, BYTES if number in view.photographs else None))
         films.append(f"{base}.mp4" if panel.film is not None else "")
         if panel.film is not None:
             panel.film(place / films[-1])

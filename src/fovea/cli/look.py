@@ -1,0 +1,51 @@
+"""fovea look."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fovea.cli.commands import Asked, command
+from fovea.cli.common import brief, show
+
+
+@command(
+    "look",
+    arguments=("pictures",),
+    options=(
+        "net", "method", "index", "glimpses", "forwards", "trust", "out", "files", "json", "batch", "fit", "weights",
+        "untrained", "device", "max_pixels",
+    ),
+    usual={"out": Path("out/look"), "index": None, "glimpses": (4,)},
+    help={
+        "net": "Any classifier: a name from 'fovea models', or a .safetensors file; 'fovea calibrate' makes its "
+        "probabilities come true.",
+        "method": "Maps of this method; what each patch adds to the answer's logit if not given.",
+        "index": "What 'fovea index' made: the nearest pictures, and where they are alike.",
+        "glimpses": "Parts that are looked at closely, where a picture has more pixels than the network took.",
+    },
+    epilog="Examples:  fovea look cat.jpg  |  fovea look photos/ --net mine.safetensors --index photos.fovea",
+)  # fmt: skip
+def look(asked: Asked) -> None:
+    """One answer with all of its evidence, in words and as a page: what it is, where that is seen, what is enough, what
+    is needed, what tells it from the runner-up, what a closer look says, and whether the map can be trusted."""
+    asked.folder()
+    if asked.index is not None:
+        from fovea.retrieval import demand_index
+
+        demand_index(asked.index)
+    glimpses, method = asked.one("glimpses"), asked.one("method")
+    network = asked.network()
+    from fovea.evidence import LookOptions, look_steps, settings_of
+    from fovea.pictures import gather
+    from fovea.retrieval import open_index
+
+    opened = None if asked.index is None else open_index(asked.index)
+    options = LookOptions(method, opened, glimpses, asked.forwards, asked.trust)
+    writer = asked.writer("look", settings_of(network, options))
+    (pictures,) = asked.left(writer, [network], gather(asked.pictures))
+    steps = look_steps(network, pictures, options, asked.batch, asked.max_pixels) if pictures else []
+    show(steps, writer, "looking", asked, _told)
+
+
+def _told(found: Any) -> Sequence[str]:
+    return (f"{brief(found.name, 60)}: {found.words}",)
