@@ -148,11 +148,11 @@ def check(target: "Given | Each", network: Network) -> None:
         if isinstance(item, str) and not TOP.fullmatch(item) and item not in WORDS:
             if _is_asked(item, network):
                 continue
-            if network.labels is not None:
-                for name in _versus(item, network) or [item]:
+            for name in _versus(item, network) or [item]:
+                if network.labels is not None:
                     network.index(name)
-            elif not item.isdecimal():
-                _no_labels(item)
+                elif not name.isdecimal():
+                    _no_labels(name)
 
 
 def callables(target: "Given | Each") -> list[Any]:
@@ -191,7 +191,7 @@ def _aims_of(given: Any, network: Network, output: Tensor, reader: Reader) -> li
     if isinstance(given, Versus):
         names = tuple(VERSUS.join(map(network.label, row)) for row in given.pairs.tolist())
         first, second = sent(given.pairs.long().cpu(), output.device).unbind(1)
-        return [_contrast(first, second, names, output, names)]
+        return [_contrast(first, second, names, output, tuple(given.pairs.flatten().tolist()))]
     index = _class(given, network, output)
     classes, indices = torch.full((len(output),), index, device=output.device), (index,) * len(output)
     return [_class_aim(classes, indices, network, output, ("class", index))]
