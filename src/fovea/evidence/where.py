@@ -46,6 +46,7 @@ class Seen:
 
 def see(network: Network, tensors: Tensor, shown: Sequence[Shown], method: MethodLike | None) -> Seen:
     """The main method is `share` unless another is asked for."""
+    demand_labels(network)
     chosen = SHARE if method is None else find(method)
     if network.can("streams"):
         return _by_streams(network, tensors, shown, chosen)
@@ -109,13 +110,17 @@ def _by_glimpses(network: Network, tensors: Tensor, shown: Sequence[Shown]) -> S
     return Seen(output, classes, maps, maps, {})
 
 
-def demand_classes(network: Network, output: Tensor) -> Tensor:
-    """The best two of every picture, N,2."""
-    if network.labels is None or output.ndim != 2 or output.shape[1] < 2:
+def demand_labels(network: Network) -> None:
+    """Before anything runs."""
+    if network.labels is None or len(network.labels) < 2:
         raise BadChoice(
             f"{network.name or 'this network'} has no classes to tell apart, so there is no answer to look at: name a "
             "classifier, or wrap yours with labels=[...]; fovea.explain shows where any network looks"
         )
+
+
+def demand_classes(network: Network, output: Tensor) -> Tensor:
+    """The best two of every picture, N,2."""
     if not bool(output.isfinite().all()):
         raise BadNetwork(f"{network.name or 'the network'} gives an output that is not a number")
     return output.detach().topk(2, 1).indices
