@@ -53,6 +53,7 @@ WORDS: dict[str, tuple[str, int]] = {
     "measure classify": ("--data {data} --net {judge} --json f.json", 0),
     "measure faithfulness": ("--data {data} --net {judge} --method cam --steps 2 --json f.json", 0),
     "measure finer": ("--data {data} --net {two} --method gradcam --json f.json", 0),
+    "measure look": ("--data {data} --net {judge} --steps 2 --forwards 20 --json f.json", 0),
     "measure patch-attack": ("--data {data} --localizer {finder} --net {judge} --full {judge} --json f.json", 0),
     "measure patch-curves": ("--data {data} --localizer {finder} --full {judge} --numbers 1 --json f.json", 0),
     "measure patch-sensitivity": ("--data {data} --localizer {finder} --net {judge} --shares 0.1 --json f.json", 0),
