@@ -108,11 +108,13 @@ def _maps(maps: Any) -> list[NDArray[np.float32]]:
 
 
 def _changed(change: str, network: Network, tensors: Tensor) -> Tensor | None:
-    """None where the network's pixels are not known."""
+    """None where the network's pixels are not known, or none that JPEG has."""
     if change == "flip":
         return tensors.flip(3)
     if change == "shift":
         return F.pad(tensors, (SHIFT, 0, SHIFT, 0), mode="replicate")[..., : tensors.shape[2], : tensors.shape[3]]
+    if tensors.shape[1] not in (1, 3):
+        return None
     try:
         line = normalization_of(network)
     except BadChoice:
