@@ -86,7 +86,8 @@ def _closer(row: Row) -> str:
     closer = row["closer"]
     if not closer:
         return ""
-    read = f"{len(closer['windows'])} parts at full resolution, {percent(closer['share'])} of the pixels"
+    count = len(closer["windows"])
+    read = f"{count} part{'s' * (count > 1)} at full resolution, {percent(closer['share'])} of the pixels"
     said = _named(closer["label"], closer["probability"])
     stays = closer["label"] == row["label"]
     return f"With {read}, it {'stays' if stays else 'becomes'} {said}."
