@@ -75,7 +75,8 @@ class Copy:
     def of(self, batch: Tensor) -> Network:
         if not self.made:
             last, _ = classes.last_to_run(self.network, batch[:1], partial(classes.has_weights, axes=2))
-            self.made.append(randomized_copy(self.network, "logits", 0, last))
+            with torch.inference_mode(False):  # in which gradients could not pass the copy
+                self.made.append(randomized_copy(self.network, "logits", 0, last))
         return self.made[0]
 
 
