@@ -50,10 +50,11 @@ PICTURES: dict[str, Any] = {
     "no pixels": np.zeros((0, 0, 3), np.uint8),
 }
 NETWORKS = STRANGE | {"nothing": None, "number": 3, "empty": "", "list": [1], "tensor": X}
-VERBS = ("explain", "localize", "zoom", "look_longer", "watch", "classify_patches")
+VERBS = ("explain", "localize", "look", "zoom", "look_longer", "watch", "classify_patches")
 OPTIONS = {  # those that take none of the strange values
     "explain": "layer batch device differentiable max_pixels",
     "localize": "count overlap share branch target side batch device max_pixels",
+    "look": "index glimpses forwards trust batch device max_pixels fit",
     "zoom": "glimpses batch device max_pixels",
     "look_longer": "method target truth batch device max_pixels",
     "watch": "frames every start stop layer batch device fit clip_network max_pixels",
@@ -78,6 +79,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
     return {
         "explain": lambda net=net, pictures=X, **how: fovea.explain(net, pictures, **how),
         "localize": lambda net=net, pictures=X, **how: fovea.localize(net, pictures, **how),
+        "look": lambda net=net, pictures=X, **how: fovea.look(net, pictures, **how),
         "zoom": lambda net=tnet, pictures=X, **how: fovea.zoom(net, pictures, **how),
         "look_longer": lambda net=streams, pictures=picture, **how: fovea.look_longer(net, pictures, **how),
         "watch": lambda net=net, pictures=clip, **how: fovea.watch(net, pictures, **how),
@@ -146,7 +148,7 @@ def test_as_many_labels_as_there_can_be() -> None:
 def test_networks_that_take_no_pictures(name: str, tmp_path: Path, doors: dict[str, Door]) -> None:
     picture, net = Image.new("RGB", (30, 40)), fovea.load(name)
     picture.save(tmp_path / "a.png")
-    for verb in ("explain", "localize", "zoom", "look_longer"):
+    for verb in ("explain", "localize", "look", "zoom", "look_longer"):
         refused_in_words(doors[verb], f"{verb} by {name}", net=net, pictures=[picture])
     refused_in_words(doors["index"], f"index by {name}", net=net, pictures=tmp_path)
     refused_in_words(lambda net: fovea.classify_patches("efficientnet_lite0-cub100", net, [picture]), name, net=net)

@@ -110,7 +110,7 @@ def test_unsure_by_hand(shares: tuple[float, ...], unsure: tuple[int, ...]) -> N
     with torch.no_grad():
         network.module.fc.weight.zero_()
         network.module.fc.bias.copy_(torch.tensor(shares, dtype=torch.float64).log() + 1e-6 * torch.arange(5).flip(0))
-    (found,) = fovea.look(network, noise(), trust=False, forwards=10)
+    (found,) = fovea.look(network, noise(), trust=False, forwards=20)
     assert found.unsure == tuple(LABELS[i] for i in unsure)
     assert found.to_dict()["unsure"] == list(found.unsure)
     assert found.enough is None  # with nothing left to search by
@@ -153,8 +153,8 @@ def test_no_more_passes_than_asked_for(make: Callable[[], fovea.Network], first:
     """All of the look counted, once it is known where to cut: also those of the copy, which has its hooks, too."""
     network = make()
     passed = counted(network.module.get_submodule(first))
-    fovea.look(network, noise(9), trust=False, forwards=1)
-    for size, forwards in (((SIDE, SIDE), 15), ((SIDE, SIDE), 30), ((600, 500), 30), ((600, 500), 60)):
+    fovea.look(network, noise(9), trust=False, forwards=20)
+    for size, forwards in (((SIDE, SIDE), 20), ((SIDE, SIDE), 30), ((600, 500), 30), ((600, 500), 60)):
         passed.clear()
         (found,) = fovea.look(network, noise(0, size), forwards=forwards)
         assert (found.closer is not None) == (size[0] > SIDE)
@@ -166,11 +166,11 @@ def test_passes_are_told(make: Callable[[], fovea.Network], first: str) -> None:
     """Without copies, but for the one in which multiplications are counted."""
     network = make()
     passed = counted(network.module.get_submodule(first))
-    fovea.look(network, noise(9), trust=False, forwards=1)
-    for size, forwards in (((SIDE, SIDE), 1), ((SIDE, SIDE), 30), ((600, 500), 30), ((600, 500), 60)):
+    fovea.look(network, noise(9), trust=False, forwards=20)
+    for size, forwards in (((SIDE, SIDE), 20), ((SIDE, SIDE), 30), ((600, 500), 30), ((600, 500), 60)):
         passed.clear()
         (found,) = fovea.look(network, noise(0, size), forwards=forwards, trust=False)
-        assert sum(passed) == found.cost.forwards + 1 <= max(forwards, 2)
+        assert sum(passed) == found.cost.forwards + 1 <= forwards
 
 
 @pytest.mark.parametrize("how", [{"trust": False}, {"glimpses": 0}, {"trust": False, "glimpses": 0}])
@@ -370,6 +370,11 @@ def test_glances_are_what_is_looked_at_closely() -> None:
     assert (found.trust, found.contrast) == (None, None)
     assert [where["kind"] for where in row["where"]] == ["answer"]
     assert isinstance(found.draw(), Image.Image)
+
+
+@pytest.mark.parametrize("how", [{"forwards": 19}, {"forwards": -1}, {"glimpses": -1}, {"batch": 0}, {"fit": "round"}])
+def test_wrong_choices(how: dict[str, Any]) -> None:
+    refused(next(iter(how)), fovea.look, pooled(), noise(), **how)
 
 
 def test_what_takes_no_pictures_is_refused() -> None:

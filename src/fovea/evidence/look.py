@@ -47,6 +47,7 @@ class LookOptions:
     trust: bool = True
 
 
+@bounded
 def look(
     net: NetworkLike,
     pictures: Inputs,
