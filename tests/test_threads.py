@@ -116,6 +116,7 @@ def of_pictures(module: nn.Module, _: Given) -> tuple[list[nn.Module], dict[str,
         "explain pixels": lambda: fovea.explain(net, PICTURE, method=PIXELS, target=1),
         "explain a layer": lambda: fovea.explain(net, PICTURE, method="gradcam", layer=next_to_last(module)),
         "localize": lambda: fovea.localize(net, PICTURE),
+        "look": lambda: fovea.look(net, PICTURE, forwards=20),
         "classify": lambda: net(PICTURE).detach(),
         "classify_patches": lambda: fovea.classify_patches(net, net, PICTURE, side=32),
         "geometry": lambda: net.geometry().boxes(),
@@ -168,7 +169,8 @@ def told(answer: Any) -> Any:
         return answer.tolist()
     assert isinstance(answer, Results), type(answer)
     values = getattr(answer, "values", None)
-    return [row.to_dict() | {"seconds": 0} for row in answer], values.tolist() if isinstance(values, Tensor) else None
+    timed = {"seconds": 0} | ({"cost": 0} if answer.what == "look" else {})
+    return [row.to_dict() | timed for row in answer], values.tolist() if isinstance(values, Tensor) else None
 
 
 @contextmanager
