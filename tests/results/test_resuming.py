@@ -164,8 +164,11 @@ def test_no_journal_through_a_link(out: Path, make: Callable[[Path], None]) -> N
 
 
 def kept(folder: str) -> list[dict[str, Any]]:
-    """Rows but for the names of their files; numbers differ in their last digits where others are in a batch."""
+    """Rows but for the names of their files, and the time they took; numbers differ in their last digits where others
+    are in a batch."""
     rows = json.loads(Path(folder, FILE).read_text(), parse_float=lambda digits: round(float(digits), 4))["results"]
+    for row in rows:
+        row.get("cost", {}).pop("ms", None)
     return [{key: value for key, value in row.items() if key not in ("stem", "files")} for row in rows]
 
 
@@ -186,6 +189,7 @@ def test_commands_that_are_killed(
         "zoom": ["--net", "tnet.safetensors", "--glimpses", "1", "--json", "zoom.json"],
         "explain": ["--net", "small.safetensors", "--batch", "2"],
         "localize": ["--net", "small.safetensors", "--files", "--out", "patches"],
+        "look": ["--net", "small.safetensors", "--forwards", "20"],
     }
     commands = [[verb, "photos", *words] for verb, words in verbs.items()]
     subprocess.run([sys.executable, "-c", STOPPED, json.dumps(commands)], check=True, capture_output=True)
@@ -194,7 +198,8 @@ def test_commands_that_are_killed(
         folder = "patches" if verb == "localize" else f"out/{verb}"
         command = Run(verb, monkeypatch, capsys)
         status, said, told = command(*words)
-        lines = [line.split()[0] for line in said.splitlines() if line[1:5] == ".png"]
+        begins = [Path(line.partition(" ")[0].rstrip(":")).name for line in said.splitlines()]
+        lines = [name for name in begins if name.endswith(".png")]
         assert (status, lines) == (0, ["1.png", "3.png", "5.png", "6.png"]), told
         assert f"resuming: 2 of 7 were done before, in {folder}" in told
         assert "4.png is no picture" in told or "photos/4.png" in told
