@@ -3,6 +3,7 @@ from .basics.errors import BadNetwork as BadNetwork
 from .basics.errors import BadPicture as BadPicture
 from .basics.errors import BadText as BadText
 from .basics.errors import FoveaError as FoveaError
+from .evidence.audit.audit import audit as audit
 from .evidence.calibration import calibrate as calibrate
 from .evidence.look import look as look
 from .glimpses.zoom import zoom as zoom

@@ -11,6 +11,7 @@ import typer
 
 from fovea.basics import BadChoice, write_text
 from fovea.cli import (  # noqa: F401  they declare
+    audit,
     calibrate,
     explain,
     localize,

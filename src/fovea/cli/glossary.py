@@ -132,6 +132,7 @@ ARGUMENTS = {
         many=True,
         metavar="PICTURES_OR_TEXT…",
     ),
+    "data": Option("A folder with a folder of pictures per class, or a data set by name, as --data.", metavar="FOLDER"),
     "pattern": Option("Part of a name, or a glob such as 'timm/*vit*'."),
     "recipe": Option("A recipe (TOML). Those that come with fovea are in recipes/.", Path),
     "picture": Option("A picture file of any size.", Path, metavar="PICTURE"),
@@ -160,6 +161,7 @@ OPTIONS = {
     # data
     "data": Option("A path, or a name below $FOVEA_DATA; options after a colon, as in cub100:split=test,labels=50-99."),
     "split": Option("One split of the data only."),
+    "boxes": flag("Use the data's boxes, where it has any.", True),
     "limit": number("So many pictures, spread evenly."),
     "batch": number("Pictures at a time.", 16),
     "max_pixels": number("Refuse larger pictures before decoding them.", 200_000_000),

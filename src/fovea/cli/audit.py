@@ -1,0 +1,42 @@
+"""fovea audit."""
+
+from pathlib import Path
+
+import typer
+
+from fovea.cli.commands import Asked, command
+from fovea.cli.common import bar, finish, say
+
+
+@command(
+    "audit",
+    arguments=("data",),
+    options=("net", "boxes", "split", "limit", "out", "files", "json", "batch", "fit", "weights", "device"),
+    usual={"out": Path("out/audit"), "fit": "squash"},
+    help={
+        "net": "A classifier: a name from 'fovea models', or a .safetensors file.",
+        "boxes": "Use the data's boxes, where it has any: what lies outside them is background.",
+        "out": "Folder for the page, results.json and what was done so far; an audit that was stopped goes on there.",
+    },
+    epilog="Examples:  fovea audit photos/ --net mine.safetensors  |  fovea audit cub100 --split test "
+    "--net efficientnet_lite0-cub100",
+)  # fmt: skip
+def audit(asked: Asked) -> None:
+    """Find out what a classifier's answers rest on, over a data set: shortcuts, backgrounds, classes that are hardly
+    told apart, and of every class the patches that speak for it. In words, and as a page to walk through."""
+    folder = asked.folder()
+    network = asked.network()
+    with bar("looking for pictures"):
+        from fovea.evidence.audit import Audit
+        from fovea.results import Writer
+
+        data = asked.dataset(network.labels)
+    with bar("auditing", resumes=True) as advance:
+        found = Audit(network.fitted(asked.fit), data, asked.boxes).run(folder, asked.batch, advance)
+    writer = Writer(folder, "audit", found.settings, asked.files or False)
+    with bar("drawing the page"), writer:
+        writer.add(found.items, found.skipped)
+    say.print(found.items[0].words)
+    finish(writer, asked.json)
+    if not found.items:
+        raise typer.Exit(1)

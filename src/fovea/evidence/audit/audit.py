@@ -1,0 +1,181 @@
+"""fovea.audit: what a classifier's answers rest on, over a data set: shortcuts, backgrounds, close classes."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+
+from fovea import networks
+from fovea.basics import BadChoice, BadPicture, Progress, bounded, demand_kinds, quiet, tell
+from fovea.data import DataSet, Sample, open_data
+from fovea.evidence.audit.clusters import Cluster, clusters_of
+from fovea.evidence.audit.examined import Examination, Examined, Vectors
+from fovea.evidence.audit.findings import (
+    AuditFinding,
+    backgrounds,
+    first_words,
+    is_shortcut,
+    is_suspect,
+    pairs,
+    shortcut,
+    shown,
+)
+from fovea.evidence.audit.report import Audited, ClassAudit, Findings
+from fovea.evidence.audit.store import AuditStore, opened
+from fovea.evidence.audit.table import PatchTable
+from fovea.evidence.audit.transplanting import moved
+from fovea.networks import Group, Matching, Network, NetworkLike, filling, groups, hash_of, in_order, match
+from fovea.patches import medium_of
+from fovea.pictures import Placement
+
+SHOWN = 6  # clusters of a class
+
+
+@bounded
+def audit(
+    net: NetworkLike,
+    data: str | Path | DataSet,
+    *,
+    boxes: bool = True,
+    split: str | None = None,
+    limit: int | None = None,
+    folder: str | Path | None = None,
+    batch: int = 16,
+    device: str | torch.device | None = None,
+    fit: str | None = "squash",
+    progress: Progress = quiet,
+) -> Audited:
+    """What to look at first, then one report per class with the patches that speak for it.
+
+    `data` is a folder of pictures per class, or a data set by name; its `boxes`, where it has any, tell what is
+    background. In `folder` it is noted what was done of each picture, so that an audit that was stopped goes on there.
+    Pictures are squashed into the input, so that places compare."""
+    demand_kinds(audit, locals())
+    network = networks.as_network(net, device).fitted(fit)
+    given = (data if isinstance(data, DataSet) else open_data(data, split, network.labels)).first(limit)
+    with TemporaryDirectory() as temporary:
+        return Audit(network, given, boxes).run(Path(folder or temporary), batch, progress)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A network and the data that it is audited on."""
+
+    network: Network
+    data: DataSet
+    boxed: bool = True
+
+    def run(self, folder: Path, batch: int = 16, progress: Progress = quiet) -> Audited:
+        self._check()
+        with opened(folder, self._asked()) as store:
+            skipped = self._examine(store, batch, progress)
+            table = PatchTable.of(row for row in store.rows() if row[0].name in self._samples)
+        if not len(table):
+            raise BadPicture(
+                f"no picture of {self.data.name} could be read: {next(iter(skipped.values()), 'it is empty')}"
+            )
+        settings = self.network.settings(
+            data=self.data.name, pictures=len(table), input=networks.input_of(self.network)
+        )
+        return Audited(self._reports(table), tuple(skipped.items()), "audit", settings)
+
+    def _check(self) -> None:
+        if medium_of(self.network) != "pictures" or any(map(self.network.can, ("frames", "streams", "glimpses"))):
+            raise BadChoice(
+                f"{self.network.name or 'this network'} has no map of its whole answer to audit by: name a classifier "
+                "of pictures, such as efficientnet_lite0-cub100"
+            )
+        if len({sample.name for sample in self.data.samples}) < len(self.data.samples):
+            raise BadChoice(f"{self.data.name} has pictures of equal names, which cannot be told apart")
+
+    @property
+    def _samples(self) -> dict[str, Sample]:
+        return {sample.name: sample for sample in self.data.samples}
+
+    def _asked(self) -> str:
+        """What rows hang on: the weights, how pictures come in, and whether boxes count."""
+        state = {key: value for key, value in self.network.module.state_dict().items() if isinstance(value, Tensor)}
+        return json.dumps([hash_of(state), str(self.network.transform), self.boxed, self.data.name])
+
+    def _examine(self, store: AuditStore, batch: int, progress: Progress) -> dict[str, str]:
+        """What is left of the pictures; what could not be read, and why."""
+        known = store.known()
+        left = DataSet(self.data.name, tuple(s for s in self.data.samples if s.name not in known), self.data.labels)
+        done, total, matching = len(self.data) - len(left), len(self.data), list[Matching | None]()
+        progress(done, total)
+
+        def examined(group: Group, tensors: Tensor) -> list[tuple[Examined, Vectors]]:
+            if not matching:
+                matching.append(self._matching(tensors))
+            samples = group.of(left.samples)
+            truths = [None if matching[0] is None else matching[0].outputs[sample.label] for sample in samples]
+            boxes = [sample.boxes if self.boxed else () for sample in samples]
+            return Examination(self.network, tensors, group.shown, truths, boxes).examined()
+
+        skipped = {name: reason for name, reason in known.items() if reason and name in self._samples}
+        if len(left):
+            for found, lost, now, _ in in_order(self.network, groups(self.network, left, batch), examined):
+                store.add(found, dict(lost))
+                skipped |= dict(lost)
+                progress(done + now, total)
+        return skipped
+
+    def _matching(self, tensors: Tensor) -> Matching | None:
+        """Which output is which class of the data's; None where it has no classes, or others than the network."""
+        if not self.data.labeled:
+            return None
+        with torch.no_grad():
+            outputs = networks.width_of(self.network(tensors[:1]))
+        try:
+            return match(self.network, self.data, outputs)
+        except BadChoice:
+            return None
+
+    def _reports(self, table: PatchTable) -> list[Findings | ClassAudit]:
+        by_class = {label: clusters_of(table, label) for label in sorted(set(table.answer.tolist()))}
+        found = self._shortcuts(table, by_class) + backgrounds(self.network, table) + pairs(self.network, table)
+        boxed = bool((table.without >= 0).any())
+        samples = self._samples
+        reports = [self._of_class(table, label, own, found) for label, own in by_class.items()]
+        reports.sort(key=lambda report: (not report.findings, -sum(one.score for one in report.findings)))
+        return [Findings(tuple(found), first_words(found, len(by_class), boxed), samples), *reports]
+
+    def _of_class(
+        self, table: PatchTable, label: int, clusters: Sequence[Cluster], found: Sequence[AuditFinding]
+    ) -> ClassAudit:
+        own, name = table.answer == label, self.network.label(label)
+        known = own & (table.truth >= 0)
+        right = float((table.truth[known] == label).mean()) if known.any() else None
+        parts = tuple((cluster, shown(table, cluster)) for cluster in clusters[:SHOWN])
+        mine = tuple(one for one in found if name in (one.label, one.other))
+        return ClassAudit(name, int(own.sum()), right, parts, mine, self._samples)
+
+    def _shortcuts(self, table: PatchTable, by_class: dict[int, list[Cluster]]) -> list[AuditFinding]:
+        suspects = [cluster for clusters in by_class.values() for cluster in clusters if is_suspect(cluster)]
+        found, load, blank = list[AuditFinding](), self._loader(), -1
+        for number, cluster in enumerate(suspects):
+            tell(f"trying patch {number + 1} of {len(suspects)} on pictures of other classes")
+            moves = moved(self.network, table, cluster, load)
+            blank = self._blank(load(table.names[0])[0]) if blank < 0 else blank
+            if is_shortcut(cluster, moves, blank):
+                found.append(shortcut(self.network, table, cluster, moves))
+        tell("")
+        return sorted(found, key=lambda finding: -finding.score)
+
+    def _blank(self, picture: Tensor) -> int:
+        """What a picture is taken for where all of it is hidden."""
+        batch = picture[None].to(self.network.device, self.network.dtype)
+        with torch.no_grad():
+            return int(self.network(filling("mean", self.network, batch).to(batch).expand_as(batch)).argmax())
+
+    def _loader(self) -> Callable[[str], tuple[Tensor, Placement]]:
+        samples = self._samples
+
+        def load(name: str) -> tuple[Tensor, Placement]:
+            return self.network.prepare(samples[name].read())
+
+        return load
