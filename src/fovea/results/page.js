@@ -180,7 +180,7 @@
       if (others.length) article.append(make("div", "figures", ...others));
       if (content.table.length) article.append(table(content.table));
     } else {
-      if (content.table.length) body.append(table(content.table));
+      if (content.table.length) body.before(table(content.table));
       body.append(...content.panels.map(figure).filter((shown) => shown.textContent || shown.children.length > 1));
     }
   }

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from fovea import networks
@@ -24,13 +26,15 @@ from fovea.evidence.audit.findings import (
     shortcut,
     shown,
 )
-from fovea.evidence.audit.report import Audited, ClassAudit, Findings
+from fovea.evidence.audit.report import WIDE, Audited, ClassAudit, Findings
 from fovea.evidence.audit.store import AuditStore, opened
 from fovea.evidence.audit.table import PatchTable
 from fovea.evidence.audit.transplanting import moved
+from fovea.evidence.where import SHARE
+from fovea.heatmaps import Versus, look_at
 from fovea.networks import Group, Matching, Network, NetworkLike, filling, groups, hash_of, in_order, match
 from fovea.patches import medium_of
-from fovea.pictures import Placement
+from fovea.pictures import Picture, Placement
 
 SHOWN = 6  # clusters of a class
 
@@ -92,7 +96,7 @@ class Audit:
         if len({sample.name for sample in self.data.samples}) < len(self.data.samples):
             raise BadChoice(f"{self.data.name} has pictures of equal names, which cannot be told apart")
 
-    @property
+    @cached_property
     def _samples(self) -> dict[str, Sample]:
         return {sample.name: sample for sample in self.data.samples}
 
@@ -137,11 +141,13 @@ class Audit:
 
     def _reports(self, table: PatchTable) -> list[Findings | ClassAudit]:
         by_class = {label: clusters_of(table, label) for label in sorted(set(table.answer.tolist()))}
-        found = self._shortcuts(table, by_class) + backgrounds(self.network, table) + pairs(self.network, table)
+        near = [*map(self._with_maps, pairs(self.network, table))]
+        found = self._shortcuts(table, by_class) + backgrounds(self.network, table) + near
         boxed = bool((table.without >= 0).any())
         samples = self._samples
         reports = [self._of_class(table, label, own, found) for label, own in by_class.items()]
-        reports.sort(key=lambda report: (not report.findings, -sum(one.score for one in report.findings)))
+        order = {finding.label: place for place, finding in reversed([*enumerate(found)])}
+        reports.sort(key=lambda report: order.get(report.label, len(found)))
         return [Findings(tuple(found), first_words(found, len(by_class), boxed), samples), *reports]
 
     def _of_class(
@@ -165,6 +171,16 @@ class Audit:
                 found.append(shortcut(self.network, table, cluster, moves))
         tell("")
         return sorted(found, key=lambda finding: -finding.score)
+
+    def _with_maps(self, pair: AuditFinding) -> AuditFinding:
+        """With what tells the two classes apart drawn over its pictures."""
+        pictures = [Picture(name, self._samples[name].read) for name, _ in pair.pictures]
+        drawn = list[Image.Image]()
+        for group in groups(self.network, pictures, 1):
+            if group.batch is not None:
+                maps, _ = look_at(self.network, group.batch, group.shown, [SHARE], Versus(torch.tensor([pair.between])))
+                drawn += [heatmap.over(box=False, size=WIDE) for heatmap in maps[SHARE.name]]
+        return replace(pair, drawn=tuple(drawn))
 
     def _blank(self, picture: Tensor) -> int:
         """What a picture is taken for where all of it is hidden."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from fovea.evidence.audit.clusters import Cluster
 from fovea.evidence.audit.table import PatchTable
@@ -32,6 +33,8 @@ class AuditFinding:
     figures: dict[str, Any]
     pictures: tuple[tuple[str, tuple[float, ...]], ...]  # names, and the box to look at, none for all of a picture
     other: str = ""  # the class that it is told apart from
+    between: tuple[int, ...] = ()  # the numbers of both
+    drawn: tuple[Image.Image, ...] = ()  # the pictures with maps over them, where that shows more
 
     def to_dict(self) -> dict[str, Any]:
         shown = [{"name": name, "box": [round(side, 2) for side in box]} for name, box in self.pictures]
@@ -139,7 +142,7 @@ def pairs(network: Network, table: PatchTable) -> list[AuditFinding]:
         first = dict.fromkeys([*wrong.tolist(), *close[np.argsort(table.margin[close])].tolist()])
         pictures = tuple((table.names[place], ()) for place in [*first][:6])
         score = (len(wrong) + 0.5 * len(close)) / len(own) * np.log1p(len(own))
-        found.append(AuditFinding("pair", names[0], float(score), words, figures, pictures, names[1]))
+        found.append(AuditFinding("pair", names[0], float(score), words, figures, pictures, names[1], (one, other)))
     return sorted(found, key=lambda finding: -finding.score)[:PAIRS]
 
 

@@ -36,11 +36,11 @@ class Findings(Shows):
         return [box for finding in self.findings for _, box in finding.pictures if box]
 
     def draw(self) -> Image.Image:
-        rows = [strip(self.samples, finding.pictures, finding.words) for finding in self.findings[:5]]
+        rows = [drawing.titled(_drawn(self.samples, finding), finding.words) for finding in self.findings[:5]]
         return drawing.framed(drawing.grid([[row] for row in rows], 14) if rows else Image.new("RGB", (8, 8), "white"))
 
     def view(self) -> View:
-        panels = [Panel(partial(strip, self.samples, one.pictures, ""), one.words) for one in self.findings[:12]]
+        panels = [Panel(partial(_drawn, self.samples, one), one.words) for one in self.findings[:12]]
         heading = ("finding", "class", "in pictures", "keeps the answer alone", "moves others", "score")
         rows = [
             (
@@ -159,6 +159,12 @@ def strip(samples: Mapping[str, Sample], seen: Seen, title: str) -> Image.Image:
         return Image.new("RGB", (8, 8), "white")
     row = drawing.grid([tiles])
     return drawing.titled(row, title) if title else row
+
+
+def _drawn(samples: Mapping[str, Sample], finding: AuditFinding) -> Image.Image:
+    if not finding.drawn:
+        return strip(samples, finding.pictures, "")
+    return drawing.grid([[drawing.fitted(image, (WIDE, TILE)) for image in finding.drawn]])
 
 
 class Audited(Results[Any]):
