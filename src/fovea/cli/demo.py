@@ -1,4 +1,4 @@
-"""One page to open: real photographs, real ImageNet weights, all methods side by side, nothing downloaded."""
+"""One page to open: real photographs, real ImageNet weights, an answer with its evidence each, nothing downloaded."""
 
 import html
 import time
@@ -11,10 +11,9 @@ import torch
 import fovea
 from fovea.basics import BadChoice, Progress, quiet, write_text
 from fovea.data import open_data
-from fovea.heatmaps import Explained, Sanity, method
 from fovea.networks import Network
 from fovea.patches import LocalizedText, localize_texts
-from fovea.results import FILE, article_of, figure, page_of, pages
+from fovea.results import FILE, article_of, page_of, pages
 
 PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
 SENTENCES = (  # three of the paper's own, and two to try
@@ -25,8 +24,6 @@ SENTENCES = (  # three of the paper's own, and two to try
     "two hours of noise , and not one scene that anybody will remember .",
 )
 CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3"
-SIDE, MOST = 95, 4  # of the patches of an ordinary network: pixels of its input, and how many
-METHODS = ["cam", "gradcam", "gradcam-abs", "l2caf"]
 
 
 def make(out: Path, progress: Progress = quiet, device: str = "auto") -> Path:
@@ -36,62 +33,36 @@ def make(out: Path, progress: Progress = quiet, device: str = "auto") -> Path:
     index = page_of(out)
     network = fovea.load("efficientnet_lite0").to(device)
     photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
-    steps = len(photographs) + 5
-    parts, layer = [], ""
-    for i, path in enumerate(photographs):
-        maps = fovea.explain(network, path, method=METHODS, target="top2")
-        layer = maps["l2caf"].layer
-        parts.append(article_of(Explained(tuple(maps[name][0] for name in METHODS))))
-        progress(i + 1, steps)
-    parts.append(_patches(network, photographs))
-    progress(steps - 4, steps)
+    steps, parts = len(photographs) + 3, list[str]()
+    for path in photographs:
+        (found,) = fovea.look(network, path)
+        parts.append(article_of(found))
+        progress(len(parts), steps)
     parts.append(_texts(device))
-    progress(steps - 3, steps)
-    parts.append(_zoom(device))
     progress(steps - 2, steps)
-    parts.append(_sanity(fovea.sanity(network, [str(path) for path in photographs[:2]])))
+    parts.append(_zoom(device))
     progress(steps - 1, steps)
-    cost = _cost(network)
-    write_text(index, _page(cost, parts, layer))
+    write_text(index, _page(_cost(network), parts))
     progress(steps, steps)
     return index
 
 
-def _page(cost: str, parts: list[str], layer: str) -> str:
-    heading = f"""<h1>Where a network looks</h1>
+def _page(cost: str, parts: list[str]) -> str:
+    heading = f"""<h1>One picture, one answer, all of its evidence</h1>
 <p>EfficientNet-Lite0 with its ImageNet weights, photographs that come with scikit-image,
 everything computed on this machine.</p>
-<p class="dim">The network is shown the whole photograph, in its proportions; maps are taken at {html.escape(layer)}
-and drawn on the photograph's own pixels, for the two top classes, by {len(METHODS)} methods.</p>
-<ul class="dim">{"".join(f"<li><b>{name}</b>: {method.entry(name).about}</li>" for name in METHODS)}</ul>
+<p class="dim">Of each photograph: what it is taken for, where that is seen, what tells it from the runner-up, the least
+of it that is enough by itself and the least without which the answer changes (with the rest gray, and blurred), what a
+few parts say at full resolution, and whether the map stands what a map should stand.</p>
 {pages.legend()}{pages.controls(1, maps=True)}
 """
     ending = f"""
 <section><h2>What it costs</h2>{cost}</section>
-<p class="dim">Made by <code>fovea demo</code>. Your own pictures:
-<code>fovea explain photo.jpg --target top5</code></p>
+<p class="dim">Made by <code>fovea demo</code>. Your own pictures: <code>fovea look photo.jpg</code>; what a classifier
+rests on: <code>fovea audit photos/ --net mine.safetensors</code></p>
 """
-    return pages.page("where a network looks", [heading, *parts, ending], scripts=pages.scripts(), maps=True)
-
-
-def _patches(network: Network, photographs: list[Path]) -> str:
-    """LIP on an ordinary network's class map, with what may be said of such patches and what may not."""
-    paths = [str(path) for path in photographs]
-    found = fovea.localize(network, paths, method="cam", side=SIDE, count=MOST, overlap=0.2, share=0.3)
-    figures = "".join(
-        figure(
-            one.draw(titled=False), f"<b>{html.escape(one.label)} {one.probability:.2f}</b>, {len(one.patches)} patches"
-        )
-        for one in found
-    )
-    return f"""<section><h2>The patches that speak for it</h2>
-<p>LIP takes the best cells of a map whose squares overlap little: here of the class map of EfficientNet-Lite0,
-at most {MOST} squares of {SIDE} x {SIDE} of its input's pixels, numbered from the best on.</p>
-<div class="row">{figures}</div>
-<p class="dim">What these squares do not say: that the rest of the photograph did not count.
-Followed through the network: {html.escape(str(network.geometry()))}.
-AnchorNet is built so that a cell sees its own patch alone:
-<code>fovea localize photo.jpg --net anchornet-imagenette</code>.</p></section>"""
+    title = "one answer, all of its evidence"
+    return pages.page(title, [heading, *parts, ending], scripts=pages.scripts(), maps=True)
 
 
 def _zoom(device: str) -> str:
@@ -131,17 +102,6 @@ def _text(found: LocalizedText) -> str:
 <p class="dim"><b>{html.escape(found.label)} {found.probability:.2f}</b></p><table>{rows}</table>"""
 
 
-def _sanity(found: Sanity) -> str:
-    rows = "".join(
-        f"<tr><td>{what}</td><td>{found.mean(what):.2f}</td><td>{found.mean(what, 'ssim'):.2f}</td></tr>"
-        for what in ("logits", "all layers")
-    )
-    words = "change with the weights, as they must" if found.passed else "do NOT depend on the weights"
-    return f"""<section><h2>Is the map about the network?</h2>
-<p>The same pictures through copies of it with random weights. The maps {words}.</p>{figure(found.figure(), "")}
-<table><tr><th>randomized</th><th>rank correlation with the true map</th><th>SSIM</th></tr>{rows}</table></section>"""
-
-
 def _cost(network: Network) -> str:
     from fovea.measures.speed import FOUR
     from fovea.measures.timing import compare, forward
@@ -149,6 +109,7 @@ def _cost(network: Network) -> str:
     pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     calls = {
         ("one", "l2caf, one class"): lambda: fovea.explain(network, pixels),
+        ("look", "a look: all of the evidence"): lambda: fovea.look(network, pixels),
         ("all", "four methods, five classes"): lambda: fovea.explain(network, pixels, method=FOUR, target="top5"),
     }
     times = compare(forward(network, pixels), calls, 7)
