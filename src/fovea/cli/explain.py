@@ -33,8 +33,8 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
         "pictures": "Pictures and clips: files, folders (searched through), 'globs'.",
         "method": f"{in_words()} ('fovea methods' says what each is; {DEFAULT} if not given). Repeat, or separate by "
         f"commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
-        "target": "A class name or index, top1 (default of pictures), top5, output (no class; default of clips), pair "
-        "(two by two). Repeat.",
+        "target": "A class name or index, top1 (default of pictures), top5, contrast (why the best, not the second), "
+        "'A vs B', output (no class; default of clips), pair (two by two). Repeat.",
         "batch": "Pictures at a time; 64 on a GPU unless given.",
         "out": OUT,
     },

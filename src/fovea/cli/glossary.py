@@ -171,7 +171,10 @@ OPTIONS = {
     # what is looked at
     "method": names(f"Of heatmaps: {methods.in_words()} ('fovea methods' lists them). Repeat, or separate by commas."),
     "target": Option(
-        "A class name or index, top1, top5, output (no class), pair (two by two). Repeat.", metavar="CLASS", many=True
+        "A class name or index, top1, top5, contrast (why the best, not the second), 'A vs B', output (no class), pair "
+        "(two by two). Repeat.",
+        metavar="CLASS",
+        many=True,
     ),
     "truth": Option("What the pictures are: strips then tell right from wrong.", metavar="CLASS"),
     "frames": number("Of a clip: explain so many frames, evenly spread."),
