@@ -12,8 +12,9 @@ import fovea
 from checks import left_as_found, refused
 from fovea.data import DataSet, Pixels, Sample, open_data
 from fovea.heatmaps import names
-from fovea.measures.curves import area_under, best, curve, filling, kind_of, places
+from fovea.measures.curves import area_under, best, curve, kind_of, places
 from fovea.measures.faithfulness import draw
+from fovea.networks import filling
 from fovea.pictures import Prepare
 
 measure = partial(fovea.measure, "faithfulness")
