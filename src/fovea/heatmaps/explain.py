@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -29,40 +29,28 @@ Methods: TypeAlias = list[MethodLike] | list[str] | tuple[MethodLike, ...]
 BATCH = {"cpu": 16, "pictures": 64, "tensor": 256}  # on a GPU, of pictures to be read and of a tensor
 
 
+class ExplainOptions(TypedDict, total=False):
+    """What may be asked beside the method."""
+
+    target: Target
+    layer: Layer
+    batch: int | None
+    device: str | torch.device | None
+    differentiable: bool
+    max_pixels: int
+    fit: str | None
+    all: bool
+    resolution: float | None
+
+
 @overload
 def explain(
-    net: NetworkLike,
-    pictures: Inputs,
-    *,
-    method: MethodLike = ...,
-    target: Target = ...,
-    layer: Layer = ...,
-    batch: int | None = ...,
-    device: str | torch.device | None = ...,
-    differentiable: bool = ...,
-    max_pixels: int = ...,
-    fit: str | None = ...,
-    all: bool = ...,
-    resolution: float | None = ...,
+    net: NetworkLike, pictures: Inputs, *, method: MethodLike = ..., **options: Unpack[ExplainOptions]
 ) -> HeatMaps: ...
 
 
 @overload
-def explain(
-    net: NetworkLike,
-    pictures: Inputs,
-    *,
-    method: Methods,
-    target: Target = ...,
-    layer: Layer = ...,
-    batch: int | None = ...,
-    device: str | torch.device | None = ...,
-    differentiable: bool = ...,
-    max_pixels: int = ...,
-    fit: str | None = ...,
-    all: bool = ...,
-    resolution: float | None = ...,
-) -> ByMethod: ...
+def explain(net: NetworkLike, pictures: Inputs, *, method: Methods, **options: Unpack[ExplainOptions]) -> ByMethod: ...
 
 
 def explain(  # a public door: what may be asked for is all here
