@@ -29,7 +29,7 @@ class Cluster:
     needed: float  # of the patches, without which it changes
     place: tuple[float, float]  # the median of their middles, in shares of the input
     there: float  # of the patches, at that place
-    by_chance: float  # of all patches of all classes, there
+    by_chance: float  # of all other patches of all classes, there
     surprise: float  # log10 of the probability that so many are there by chance
     outside: float | None  # of the patches, that lie outside the boxes
     elsewhere: float  # how often a picture of another class has such a patch
@@ -57,7 +57,7 @@ def clusters_of(table: PatchTable, label: int) -> list[Cluster]:
     numbers = _joined(table.vectors[own].astype(np.float32))
     others = np.flatnonzero(table.answer[table.picture] != label)
     found = []
-    for number in np.unique(numbers):
+    for number in np.unique(numbers[numbers > 0]):
         patches = own[numbers == number]
         count = len(np.unique(table.picture[patches]))
         if count >= max(PICTURES, SHARE * pictures):
@@ -66,11 +66,16 @@ def clusters_of(table: PatchTable, label: int) -> list[Cluster]:
 
 
 def _joined(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The number of every patch's cluster."""
-    some = np.linspace(0, len(vectors) - 1, min(len(vectors), AT_MOST)).round().astype(int)
+    """The number of every patch's cluster; 0 of one that is in none, as one that has nothing of its own."""
+    found = np.zeros(len(vectors), np.int64)
+    known = np.flatnonzero(vectors.any(1))
+    if len(known) < PICTURES:
+        return found
+    some = known[np.linspace(0, len(known) - 1, min(len(known), AT_MOST)).round().astype(int)]
     numbers: NDArray[np.int64] = fcluster(linkage(vectors[some], "average", metric="cosine"), ALIKE, "distance")
-    if len(some) == len(vectors):
-        return numbers
+    if len(some) == len(known):
+        found[known] = numbers
+        return found
     middles = np.stack([_unit(vectors[some][numbers == number].mean(0)) for number in np.unique(numbers)])
     nearest = vectors @ middles.T
     return np.where(nearest.max(1) >= 1 - ALIKE, nearest.argmax(1) + 1, 0)
@@ -84,8 +89,9 @@ def _cluster(
     near = vectors @ middle
     order = np.argsort(-near, kind="stable")
     place = np.median(table.centers[patches], axis=0)
-    at_place, chance = table.near(place), float(table.near(place).mean())
+    at_place = table.near(place)
     there = int(at_place[patches].sum())
+    chance = (int(at_place.sum()) - there) / max(len(at_place) - len(patches), 1)
     alike = others[table.vectors[others].astype(np.float32) @ middle >= np.percentile(near, EDGE)]
     rest = len(np.unique(table.picture[others])) or 1
     inside = table.inside[patches]

@@ -64,7 +64,7 @@ def shortcut(network: Network, table: PatchTable, cluster: Cluster, moves: float
     parts.append(f"it is in {percent(cluster.share)} of the pictures that are taken for {name}")
     if cluster.same_place:
         parts.append(
-            f"{percent(cluster.there)} of them at this place, where {percent(cluster.by_chance)} of all patches are"
+            f"{percent(cluster.there)} of them at this place, where {percent(cluster.by_chance)} of other patches are"
         )
     if cluster.off_object and cluster.outside is not None:
         parts.append(f"{percent(cluster.outside)} of them outside the boxes")
