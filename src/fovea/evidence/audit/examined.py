@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea import networks
-from fovea.basics import Record
+from fovea.basics import Record, Text
 from fovea.evidence.where import SHARE, demand_classes
 from fovea.heatmaps import HeatMaps, look_at
 from fovea.networks import Network, filling, shares_of
@@ -44,7 +44,7 @@ class TriedPatch(Record):
 class Examined(Record):
     """One picture."""
 
-    name: str
+    name: Text
     truth: int | None  # the class that it is of, as the network counts them
     answer: int
     runner_up: int
@@ -141,6 +141,7 @@ class Examination:
             some, shown = owners[start : start + self._many], masks[start : start + self._many]
             where = shown[:, None].to(self.tensors.device)
             features, output = _features(self.network, torch.where(where, self.tensors[some], fill))
+            demand_classes(self.network, output)
             cells = F.adaptive_avg_pool2d(where.to(features), (features.shape[2], features.shape[3]))
             vectors.append(_known_by((features * cells).sum((2, 3)) / cells.sum((2, 3)).clamp(min=1e-6)))
             outputs.append(output.float().cpu())

@@ -48,7 +48,7 @@ class AuditStore:
     def add(self, examined: Sequence[tuple[Examined, Vectors]], skipped: Mapping[str, str]) -> None:
         """On the disk when this returns."""
         rows = [
-            (os.fsencode(one.name), one.model_dump_json().encode(), vectors.astype("<f2").tobytes(), None)
+            (os.fsencode(one.name), json.dumps(one.model_dump()).encode(), vectors.astype("<f2").tobytes(), None)
             for one, vectors in examined
         ]
         lost = [(os.fsencode(name), None, None, os.fsencode(reason)) for name, reason in skipped.items()]

@@ -85,7 +85,9 @@ class PatchTable:
 
 def _centered(parts: list[NDArray[np.float16]]) -> NDArray[np.float16]:
     """What all patches have in common tells none apart."""
-    every = np.concatenate(parts).astype(np.float32) if parts else np.zeros((0, 1), np.float32)
+    if not parts:
+        return np.zeros((0, 1), np.float16)
+    every = np.concatenate(parts).astype(np.float32)
     every -= every.mean(0)
     lengths = np.linalg.norm(every, axis=1, keepdims=True)
     return (every / np.maximum(lengths, 1e-9)).astype(np.float16)
