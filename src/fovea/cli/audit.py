@@ -27,10 +27,11 @@ def audit(asked: Asked) -> None:
     folder = asked.folder()
     network = asked.network()
     with bar("looking for pictures"):
+        from fovea.data import open_loosely
         from fovea.evidence.audit import Audit
         from fovea.results import Writer
 
-        data = asked.dataset(network.labels)
+        data = open_loosely(asked.data, asked.split, network.labels).first(asked.limit)
     with bar("auditing", resumes=True) as advance:
         found = Audit(network.fitted(asked.fit), data, asked.boxes).run(folder, asked.batch, advance)
     writer = Writer(folder, "audit", found.settings, asked.files or False)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fovea import networks
 from fovea.basics import BadChoice, BadPicture, Progress, bounded, demand_kinds, quiet, tell
-from fovea.data import DataSet, Sample, open_data
+from fovea.data import DataSet, Sample, Unreadable, open_loosely
 from fovea.evidence.audit.clusters import Cluster, clusters_of
 from fovea.evidence.audit.examined import Examination, Examined, Vectors
 from fovea.evidence.audit.findings import (
@@ -34,9 +34,10 @@ from fovea.evidence.where import SHARE
 from fovea.heatmaps import Versus, look_at
 from fovea.networks import Group, Matching, Network, NetworkLike, filling, groups, hash_of, in_order, match
 from fovea.patches import medium_of
-from fovea.pictures import Picture, Placement
+from fovea.pictures import Picture, Placement, tell_skipped
 
 SHOWN = 6  # clusters of a class
+NO_MAPS = ("frames", "streams", "glimpses", "embedding")  # abilities of networks whose answer has no map, or no classes
 
 
 @bounded
@@ -55,14 +56,16 @@ def audit(
 ) -> Audited:
     """What to look at first, then one report per class with the patches that speak for it.
 
-    `data` is a folder of pictures per class, or a data set by name; its `boxes`, where it has any, tell what is
+    `data` is a folder of pictures, per class or not, or a data set by name; its `boxes`, where it has any, tell what is
     background. In `folder` it is noted what was done of each picture, so that an audit that was stopped goes on there.
     Pictures are squashed into the input, so that places compare."""
     demand_kinds(audit, locals())
     network = networks.as_network(net, device).fitted(fit)
-    given = (data if isinstance(data, DataSet) else open_data(data, split, network.labels)).first(limit)
+    given = (data if isinstance(data, DataSet) else open_loosely(data, split, network.labels)).first(limit)
     with TemporaryDirectory() as temporary:
-        return Audit(network, given, boxes).run(Path(folder or temporary), batch, progress)
+        found = Audit(network, given, boxes).run(Path(folder or temporary), batch, progress)
+    tell_skipped(True, found.skipped, stacklevel=4)
+    return found
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Audit:
         return Audited(self._reports(table), tuple(skipped.items()), "audit", settings)
 
     def _check(self) -> None:
-        if medium_of(self.network) != "pictures" or any(map(self.network.can, ("frames", "streams", "glimpses"))):
+        if medium_of(self.network) != "pictures" or any(map(self.network.can, NO_MAPS)):
             raise BadChoice(
                 f"{self.network.name or 'this network'} has no map of its whole answer to audit by: name a classifier "
                 "of pictures, such as efficientnet_lite0-cub100"
@@ -101,14 +104,18 @@ class Audit:
         return {sample.name: sample for sample in self.data.samples}
 
     def _asked(self) -> str:
-        """What rows hang on: the weights, how pictures come in, and whether boxes count."""
-        state = {key: value for key, value in self.network.module.state_dict().items() if isinstance(value, Tensor)}
-        return json.dumps([hash_of(state), str(self.network.transform), self.boxed, self.data.name])
+        """What rows hang on: the weights, how pictures come in, where the network is cut, what classes are called, and
+        whether boxes count."""
+        net, data = self.network, self.data
+        state = {key: value for key, value in net.module.state_dict().items() if isinstance(value, Tensor)}
+        how = str(net.transform), str(net.layer), net.temperature, net.labels
+        return json.dumps([hash_of(state), *how, self.boxed, data.name, data.labels])
 
     def _examine(self, store: AuditStore, batch: int, progress: Progress) -> dict[str, str]:
         """What is left of the pictures; what could not be read, and why."""
         known = store.known()
-        left = DataSet(self.data.name, tuple(s for s in self.data.samples if s.name not in known), self.data.labels)
+        samples = tuple(self._with_boxes(sample) for sample in self.data.samples if sample.name not in known)
+        left = DataSet(self.data.name, samples, self.data.labels)
         done, total, matching = len(self.data) - len(left), len(self.data), list[Matching | None]()
         progress(done, total)
 
@@ -117,7 +124,7 @@ class Audit:
                 matching.append(self._matching(tensors))
             samples = group.of(left.samples)
             truths = [None if matching[0] is None else matching[0].outputs[sample.label] for sample in samples]
-            boxes = [sample.boxes if self.boxed else () for sample in samples]
+            boxes = [sample.boxes for sample in samples]
             return Examination(self.network, tensors, group.shown, truths, boxes).examined()
 
         skipped = {name: reason for name, reason in known.items() if reason and name in self._samples}
@@ -127,6 +134,13 @@ class Audit:
                 skipped |= dict(lost)
                 progress(done + now, total)
         return skipped
+
+    def _with_boxes(self, sample: Sample) -> Sample:
+        """With its boxes read, where they count; where they cannot be, as a picture that cannot be."""
+        try:
+            return replace(sample, boxes=sample.boxes if self.boxed else ())
+        except BadPicture as reason:
+            return replace(sample, source=Unreadable(str(reason)), boxes=())
 
     def _matching(self, tensors: Tensor) -> Matching | None:
         """Which output is which class of the data's; None where it has no classes, or others than the network."""
@@ -166,7 +180,7 @@ class Audit:
         for number, cluster in enumerate(suspects):
             tell(f"trying patch {number + 1} of {len(suspects)} on pictures of other classes")
             moves = moved(self.network, table, cluster, load)
-            blank = self._blank(load(table.names[0])[0]) if blank < 0 else blank
+            blank = self._blank() if blank < 0 else blank
             if is_shortcut(cluster, moves, blank):
                 found.append(shortcut(self.network, table, cluster, moves))
         tell("")
@@ -182,16 +196,19 @@ class Audit:
                 drawn += [heatmap.over(box=False, size=WIDE) for heatmap in maps[SHARE.name]]
         return replace(pair, drawn=tuple(drawn))
 
-    def _blank(self, picture: Tensor) -> int:
+    def _blank(self) -> int:
         """What a picture is taken for where all of it is hidden."""
-        batch = picture[None].to(self.network.device, self.network.dtype)
+        batch = networks.blank(self.network)
         with torch.no_grad():
             return int(self.network(filling("mean", self.network, batch).to(batch).expand_as(batch)).argmax())
 
-    def _loader(self) -> Callable[[str], tuple[Tensor, Placement]]:
+    def _loader(self) -> Callable[[str], tuple[Tensor, Placement] | None]:
         samples = self._samples
 
-        def load(name: str) -> tuple[Tensor, Placement]:
-            return self.network.prepare(samples[name].read())
+        def load(name: str) -> tuple[Tensor, Placement] | None:
+            try:
+                return self.network.prepare(samples[name].read())
+            except BadPicture:  # it was there when it was examined
+                return None
 
         return load

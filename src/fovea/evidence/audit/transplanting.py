@@ -12,7 +12,7 @@ from fovea.networks import Network
 from fovea.pictures import Placement, inwards
 
 DONORS, HOSTS = 6, 12
-Load = Callable[[str], tuple[Tensor, Placement]]  # a picture by name, as the network takes it (C,H,W)
+Load = Callable[[str], tuple[Tensor, Placement] | None]  # a picture by name (C,H,W), if it is still there
 
 
 def moved(network: Network, table: PatchTable, cluster: Cluster, load: Load, seed: int = 0) -> float:
@@ -22,10 +22,12 @@ def moved(network: Network, table: PatchTable, cluster: Cluster, load: Load, see
     if not len(others):
         return 0.0
     hosts = random.choice(others, min(HOSTS, len(others)), replace=False)
-    pictures = [load(table.names[host])[0] for host in hosts]
+    pictures = [found[0] for host in hosts if (found := load(table.names[host])) is not None]
     outputs = []
     for patch in cluster.patches[:DONORS]:
-        donor, placement = load(table.names[table.picture[patch]])
+        if (found := load(table.names[table.picture[patch]])) is None:
+            continue
+        donor, placement = found
         x0, y0, x1, y1 = (round(side) for side in inwards([table.boxes[patch].tolist()], placement)[0].tolist())
         same = [host.clone() for host in pictures if host.shape == donor.shape]
         for host in same:
