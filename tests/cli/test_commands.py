@@ -62,7 +62,7 @@ def test_whatever_runs_a_network_takes_a_device() -> None:
 def test_pictures_are_fitted_as_asked_and_alike() -> None:
     """Search takes them as the index tells; a zoom and two streams have windows of their own."""
     verbs = {name for name in COMMANDS if " " not in name and "pictures" in declares(name) | {"pictures"}}
-    taking = {"explain", "localize", "look", "sanity", "patches", "predict", "prototypes", "index"}
+    taking = {"audit", "explain", "localize", "look", "sanity", "patches", "predict", "prototypes", "index"}
     assert {name for name in verbs if "--fit" in declares(name)} == taking
     measures = [name.split()[1] for name in COMMANDS if name.startswith("measure ")]
     assert {name for name in measures if find(name).fit} == {

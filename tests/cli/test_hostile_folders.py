@@ -44,6 +44,7 @@ WORDS: dict[str, tuple[str, int]] = {
     "predict": ("{data} --net {judge} --json f.json", 0),
     "localize": ("{data} --net {judge} --method cam --side 40", 1),
     "look": ("{data} --net {judge} --forwards 20", 1),
+    "audit": ("{data} --net {judge}", 0),
     "patches": ("{data} --source random:seed=1 --out p.sqlite --json f.json", 0),
     "prototypes": ("{data} --net {proto} --data {good}", 1),
     "index": ("{data} --net {judge} --out i.fovea --json f.json", 0),

@@ -37,7 +37,11 @@ WRONG = {  # an option, what is typed, what is said; exit status 1: nothing coul
 }
 NEEDED = {"--data": "pictures", "--source": "whole", "--net": "efficientnet_lite0", "--against": "efficientnet_lite0",
           "--localizer": "anchornet-cub100", "--full": "efficientnet_lite0", "--out": "out.safetensors"}  # fmt: skip
-ARGUMENTS = {"pictures": "nothere.jpg", "picture": "nothere.jpg", "given": "nothere.jpg", "recipe": "nothere.toml"}
+ARGUMENTS = {  # each with what is said of it, and the exit status
+    **dict.fromkeys(("pictures", "picture", "given"), ("nothere.jpg", "no file or folder 'nothere.jpg'", 1)),
+    "recipe": ("nothere.toml", "no recipe 'nothere.toml'", 2),
+    "data": ("nothere", "no data 'nothere'", 2),
+}
 WITHOUT = """
 import json, sys
 sys.modules["torch"] = None  # to import it raises, and so it does for what needs it
@@ -61,13 +65,12 @@ def cases() -> dict[str, tuple[list[str], str, int]]:
     for name, command in all_commands(typer.main.get_command(app)):
         options = {word: parameter for parameter in command.params for word in parameter.opts}
         arguments = [p.name for p in command.params if p.param_type_name == "argument"]
-        there = {"pictures": "pictures/a.png", "given": "pictures/a.png", "recipe": "r.toml"}
+        there = {"pictures": "pictures/a.png", "given": "pictures/a.png", "recipe": "r.toml", "data": "pictures"}
         for argument in arguments:
             if argument in ARGUMENTS:
-                wrong = ARGUMENTS[argument]
-                words = f"no recipe '{wrong}'" if argument == "recipe" else f"no file or folder '{wrong}'"
+                wrong, words, status = ARGUMENTS[argument]
                 needed = [*(["made.tif"] if "to" in arguments else []), *_needed(options, but="")]
-                found[f"{name} {argument}"] = [*name.split(), wrong, *needed], words, 2 if argument == "recipe" else 1
+                found[f"{name} {argument}"] = [*name.split(), wrong, *needed], words, status
         for option, (value, words, status) in WRONG.items():
             if option in options:
                 here = [there[argument] for argument in arguments if argument in there and option != "--data"]
