@@ -107,6 +107,18 @@ def test_windows_of_a_hot_corner_stay_in_the_picture() -> None:
     assert looked(squares({48: 1.0}, 0.8), photograph(48)).closer.windows[0].box == (168, 168, 224, 224)
 
 
+def test_two_places_are_two_windows() -> None:
+    """Squares 8 and 40 have their middles at 48 and 176 pixels along both sides."""
+    network, picture = squares({8: 1.0, 40: 1.0}, 0.8), photograph(8, 40)
+    both, one = (looked(network, picture, glimpses=count).closer for count in (4, 1))
+    assert both is not None
+    assert one is not None
+    boxes = sorted(window.box for window in both.windows)
+    assert [pytest.approx(box, abs=1) for box in boxes] == [(20, 20, 76, 76), (148, 148, 204, 204)]
+    assert (both.pixels, both.share, both.forwards) == (2 * 56 * 56, pytest.approx(1 / 8), 2)
+    assert (len(one.windows), one.share) == (1, pytest.approx(1 / 16))
+
+
 @pytest.mark.xfail(strict=True, reason="a window is as large as its region, and shrunk, where that is above the input")
 def test_parts_are_at_full_resolution_however_large_the_picture() -> None:
     found = looked(squares({24: 1.0}, 0.8), photograph(24, times=16))
