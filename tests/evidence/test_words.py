@@ -1,6 +1,9 @@
 import copy
+import json
+import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ from PIL import Image
 import fovea
 import made_twostream
 from conftest import Pooled, seeded
+from fovea.data import open_data
 from fovea.evidence import paragraph
 from fovea.evidence.words import percent, place_of
 from fovea.pictures import Prepare
@@ -230,3 +234,26 @@ def test_paragraphs_of_pictures() -> None:
         assert look.words == paragraph(row)
         assert strange(row) == []
         assert look.label.replace("_", " ") in look.words
+
+
+@pytest.mark.skipif("FOVEA_DATA" not in os.environ, reason="needs the packs gtsdb and cub100")
+@pytest.mark.parametrize(
+    ("net", "data"),
+    [
+        ("efficientnet_lite0", "gtsdb"),
+        ("tnet-imagenet", "gtsdb"),
+        ("efficientnet_lite0-cub100", "cub100:split=test"),
+        ("twostream-cub100", "cub100:split=test"),
+        ("protopnet-cub100", "cub100:split=test"),
+        ("anchornet-cub100", "cub100:split=test"),
+    ],
+)
+def test_paragraphs_of_packs(net: str, data: str, tmp_path: Path) -> None:
+    """Street scenes and birds by the networks that come with fovea: numbers are those of results.json."""
+    samples = open_data(data).first(2).samples
+    looks = fovea.look(net, [sample.read() for sample in samples], forwards=30)
+    looks.save(tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text())["results"]
+    for look, row in zip(looks, rows, strict=True):
+        assert look.words == paragraph(row)
+        assert strange(row) == []
