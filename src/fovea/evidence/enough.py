@@ -15,7 +15,7 @@ from fovea.evidence.masked import BACKGROUNDS, Masked, Patches
 
 Box = tuple[float, float, float, float]
 
-LADDER = 0.06, 0.12, 0.2, 0.32, 0.5, 0.75  # of all patches, the hottest
+LADDER = 0.06, 0.12, 0.2, 0.32, 0.5, 0.7, 0.9  # of all patches, the hottest
 SIDES = 0.35, 0.5, 0.65  # of the picture's sides: boxes
 PARTS = 8  # that are left out by turns
 

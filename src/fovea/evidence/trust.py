@@ -3,7 +3,6 @@ same but for a shift, a flip, or JPEG?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics import BadChoice
@@ -20,6 +19,7 @@ from fovea.heatmaps import randomized_copy, rank_correlation
 from fovea.networks import Network, classes, normalization_of
 from fovea.pictures import Shown
 from fovea.results import spaced
+from fovea.streams import Streams
 
 SHIFT = 8  # pixels of the input, down and to the right
 QUALITY = 50  # of JPEG
@@ -72,9 +72,15 @@ class Copy:
     def __init__(self, network: Network) -> None:
         self.network, self.made = network, list[Network]()
 
+    def _counts(self, layer: nn.Module) -> bool:
+        """Whether a layer may be the last of what the maps are of: of two streams that is the global one."""
+        network = self.network
+        whole = Streams.of(network).module.whole if network.can("streams") else network.module
+        return classes.has_weights(layer, 2) and any(layer is part for part in whole.modules())
+
     def of(self, batch: Tensor) -> Network:
         if not self.made:
-            last, _ = classes.last_to_run(self.network, batch[:1], partial(classes.has_weights, axes=2))
+            last, _ = classes.last_to_run(self.network, batch[:1], self._counts)
             with torch.inference_mode(False):  # in which gradients could not pass the copy
                 self.made.append(randomized_copy(self.network, "logits", 0, last))
         return self.made[0]

@@ -131,7 +131,8 @@
   // A figure, but for the first, which is there already; the same as a film, if any; and what it is.
   function figure(panel, number) {
     const parts = [];
-    if (number > 0) parts.push(Object.assign(make("img"), { src: panel.src, alt: "" }));
+    if (number > 0) parts.push(Object.assign(make("img"), { src: panel.src, alt: "", title: "click to enlarge" }));
+    parts[0]?.addEventListener("click", (event) => event.target.parentNode.classList.toggle("large"));
     if (panel.film) parts.push(Object.assign(make("video"), { controls: true, preload: "metadata", src: panel.film }));
     return make("figure", "", ...parts, make("figcaption", "", panel.caption));
   }
