@@ -155,6 +155,12 @@ def test_for_one_process_at_a_time(tmp_path: Path) -> None:
     assert held(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["file", "file/below", "a\0b"])
+def test_what_is_no_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    raises(FoveaError, "is no folder to write to: .*; name another$", held, tmp_path / name)
+
+
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the pictures that were examined."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics import Database, Format, Record, Text
+from fovea.basics import Database, Format, FoveaError, Record, Text, shown
 from fovea.basics.database import writing
 from fovea.evidence.audit.examined import WIDTH, Examined, Vectors
 
@@ -71,6 +71,10 @@ class AuditStore:
 def opened(folder: Path, asked: str) -> Iterator[AuditStore]:
     """The file in a folder; rows of an audit that was asked otherwise are forgotten."""
     path = folder / NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # a file, no permission, a name that no folder can have
+        raise FoveaError(f"{shown(str(folder))} is no folder to write to: {error}; name another") from None
     with writing(path, FORMAT) as database:
         with database.reading() as about:
             same = about is None or AuditAsked.read(about, path, database.remedy).asked == asked
