@@ -237,6 +237,7 @@ def test_first_words() -> None:
     none = "Without boxes it is not known whether an answer rests on the background."
     assert first_words([], 3, boxed=False) == f"0 likely shortcuts in 3 classes. {none}"
     assert first_words([], 3, boxed=True) == "0 likely shortcuts in 3 classes."
+    assert first_words([], 1, boxed=True) == "0 likely shortcuts in 1 class."
     found = [named("shortcut", "A."), *(named("pair", f"{letter}.") for letter in "BCDEF")]
     assert first_words(found, 7, boxed=True) == (
         "1 likely shortcut in 7 classes. 1. A. 2. B. 3. C. 4. D. 5. E."  # and no more than five

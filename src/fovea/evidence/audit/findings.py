@@ -149,7 +149,8 @@ def pairs(network: Network, table: PatchTable) -> list[AuditFinding]:
 def first_words(findings: Sequence[AuditFinding], labels: int, boxed: bool) -> str:
     """What to look at first."""
     shortcuts = [finding for finding in findings if finding.kind == "shortcut"]
-    head = f"{len(shortcuts)} likely shortcut{'' if len(shortcuts) == 1 else 's'} in {labels} classes."
+    classes = "1 class" if labels == 1 else f"{labels} classes"
+    head = f"{len(shortcuts)} likely shortcut{'' if len(shortcuts) == 1 else 's'} in {classes}."
     rest = [f"{number}. {finding.words}" for number, finding in enumerate(findings[:5], 1)]
     unknown = [] if boxed else ["Without boxes it is not known whether an answer rests on the background."]
     return " ".join([head, *rest, *unknown])

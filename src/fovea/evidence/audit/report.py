@@ -95,7 +95,8 @@ class ClassAudit(Shows):
     def words(self) -> str:
         right = "" if self.right is None else f", {percent(self.right)} of them rightly"
         said = " ".join(finding.words for finding in self.findings) or "No finding."
-        return f"{self.pictures} pictures are taken for it{right}. {said}"
+        count = "1 picture is" if self.pictures == 1 else f"{self.pictures} pictures are"
+        return f"{count} taken for it{right}. {said}"
 
     def draw(self) -> Image.Image:
         rows = [strip(self.samples, seen, described(cluster)) for cluster, seen in self.clusters]
