@@ -50,7 +50,7 @@ PICTURES: dict[str, Any] = {
     "no pixels": np.zeros((0, 0, 3), np.uint8),
 }
 NETWORKS = STRANGE | {"nothing": None, "number": 3, "empty": "", "list": [1], "tensor": X}
-VERBS = ("explain", "localize", "look", "zoom", "look_longer", "watch", "classify_patches")
+VERBS = ("explain", "localize", "look", "zoom", "look_longer", "watch", "classify_patches", "audit")
 OPTIONS = {  # those that take none of the strange values
     "explain": "layer batch device differentiable max_pixels",
     "localize": "count overlap share branch target side batch device max_pixels",
@@ -59,6 +59,7 @@ OPTIONS = {  # those that take none of the strange values
     "look_longer": "method target truth batch device max_pixels",
     "watch": "frames every start stop layer batch device fit clip_network max_pixels",
     "classify_patches": "side batch device max_pixels",
+    "audit": "boxes split limit folder batch device fit",
     "wrap": "labels layer embedding",
     "load": "weights pretrained classes options",
     "fitted": "fit",
@@ -72,6 +73,8 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
     """Each with a network and pictures that it takes, unless others are given."""
     folder: Path = tmp_path_factory.mktemp("doors")
     clip, picture = make_clip(folder / "clip.mp4", 6), Image.new("RGB", (30, 40))
+    (folder / "photos").mkdir()
+    picture.save(folder / "photos/a.png")
     net = fovea.wrap(seeded(Pooled), Prepare((24, 24)), labels=5)
     torch.manual_seed(0)
     tnet = fovea.load("tnet-bagnet77", classes=3, options={"width": 0.0625})
@@ -84,6 +87,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
         "look_longer": lambda net=streams, pictures=picture, **how: fovea.look_longer(net, pictures, **how),
         "watch": lambda net=net, pictures=clip, **how: fovea.watch(net, pictures, **how),
         "classify_patches": lambda net=net, pictures=X, **how: fovea.classify_patches(net, net, pictures, **how),
+        "audit": lambda net=net, pictures=folder / "photos", **how: fovea.audit(net, pictures, **how),
         "wrap": lambda net=net.module, **how: fovea.wrap(net, **how),
         "load": lambda net="tnet-bagnet77", **how: fovea.load(net, **{"pretrained": False, **how}),
         "index": lambda net=net, pictures=folder: fovea.index(net, pictures, folder / "a.fovea"),

@@ -168,6 +168,7 @@ def test_options_of_measures(name: str, key: str) -> None:
 
 VERBS: dict[str, Callable[..., object]] = {
     "explain": lambda net, **how: fovea.explain(net, torch.zeros(1, 3, 8, 8), **how),
+    "audit": lambda net, **how: fovea.audit(net, "nowhere", **how),
     "look": lambda net, **how: fovea.look(net, torch.zeros(1, 3, 8, 8), **how),
     "zoom": lambda net, **how: fovea.zoom(net, torch.zeros(1, 3, 8, 8), **how),
     "localize": lambda net, **how: fovea.localize(net, torch.zeros(1, 3, 8, 8), **how),
