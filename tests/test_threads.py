@@ -18,12 +18,15 @@ from torch import Tensor, nn
 import fovea
 from checks import left_as_found
 from conftest import Branching, Pooled, Through, seeded
+from fovea.data import DataSet, Pixels, Sample
 from fovea.networks import ours
 from fovea.pictures import Prepare
 from fovea.results import Results
 from made_clips import make_clip
 
 PICTURE = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(3))
+GRAYS = [(values * 255).byte().numpy() for values in PICTURE.flatten(0, 1)]
+DATA = DataSet("grays", tuple(Sample(f"{i}", 0, Pixels(values)) for i, values in enumerate(GRAYS)), ("",))
 Ask = Callable[[], Any]
 PIXELS = ["guided-backprop", "smoothgrad:samples=3", "rise:masks=5", "integrated-gradients:steps=3"]
 
@@ -117,6 +120,7 @@ def of_pictures(module: nn.Module, _: Given) -> tuple[list[nn.Module], dict[str,
         "explain a layer": lambda: fovea.explain(net, PICTURE, method="gradcam", layer=next_to_last(module)),
         "localize": lambda: fovea.localize(net, PICTURE),
         "look": lambda: fovea.look(net, PICTURE, forwards=20),
+        "audit": lambda: fovea.audit(net, DATA),
         "classify": lambda: net(PICTURE).detach(),
         "classify_patches": lambda: fovea.classify_patches(net, net, PICTURE, side=32),
         "geometry": lambda: net.geometry().boxes(),
