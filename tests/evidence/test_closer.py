@@ -119,13 +119,13 @@ def test_two_places_are_two_windows() -> None:
     assert (len(one.windows), one.share) == (1, pytest.approx(1 / 16))
 
 
-@pytest.mark.xfail(strict=True, reason="a window is as large as its region, and shrunk, where that is above the input")
-def test_parts_are_at_full_resolution_however_large_the_picture() -> None:
+def test_how_closely_is_told_where_the_picture_is_too_large_for_full_resolution() -> None:
     found = looked(squares({24: 1.0}, 0.8), photograph(24, times=16))
     assert found.closer is not None
-    assert "at full resolution" in found.words
     x0, _, x1, _ = found.closer.windows[0].box
-    assert x1 - x0 <= SIDE
+    assert found.closer.resolution == pytest.approx(SIDE / (x1 - x0))
+    assert found.closer.resolution < 0.5
+    assert f"at {found.closer.resolution:.2f} of full resolution" in found.words
 
 
 @pytest.fixture

@@ -97,7 +97,15 @@ def changed(**parts: Any) -> Callable[[], Row]:
 
 WINDOWS = [{"box": [0, 0, 9, 9], "label": label, "probability": 0.5} for label in ("lynx", "tabby", "lynx")]
 DOUBTS = ["mirrored, it is taken for lynx", "gradcam shows another map (rank correlation 0.21)"]
-CLOSER = {"windows": WINDOWS, "label": "lynx", "probability": 0.58, "pixels": 4711, "share": 0.27, "forwards": 3}
+CLOSER = {
+    "windows": WINDOWS,
+    "label": "lynx",
+    "probability": 0.58,
+    "pixels": 4711,
+    "share": 0.27,
+    "forwards": 3,
+    "resolution": 1,
+}
 STREAMS = {"global": {"label": "lynx", "probability": 0.61}, "local": {"label": "ox", "probability": 0.42}}
 PROTOTYPES = [{"prototype": 17, "label": "lynx", "similarity": 4.56}, {"prototype": 3, "label": "ox", "similarity": 1}]
 NEIGHBORS = [

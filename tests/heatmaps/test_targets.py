@@ -245,7 +245,6 @@ def test_contrast_needs_two_classes(batch: Tensor) -> None:
     refused("at least 2 classes", fovea.explain, fovea.wrap(seeded(Pooled, 1), labels=1), batch, target="contrast")
 
 
-@pytest.mark.xfail(strict=True, reason="cli/refusals.py takes both for names of classes")
 def test_contrast_on_the_command_line(tmp_path: Path) -> None:
     net = fovea.load("smallnet", pretrained=False, classes=3, options={"side": 32, "widths": [4, 6]})
     net.save(tmp_path / "small.safetensors")

@@ -10,7 +10,8 @@ from fovea import data, heatmaps, networks, patches, pictures, retrieval
 from fovea.basics import BadChoice, BadPicture
 
 GPUS = ("nvidia*", "nvhost*", "nvmap", "dxg", "kfd")  # below /dev, of a machine that has one: NVIDIA's, WSL's, AMD's
-NO_CLASS = re.compile(r"top-?[0-9]{1,9}|output|embedding|pair")
+NO_CLASS = re.compile(r"top-?[0-9]{1,9}|contrast|output|embedding|pair")
+VERSUS = " vs "  # between two classes
 SPECIAL = ("all", "random", "self-attention")  # methods that are no files of heatmaps: every one, a control, a stream's
 NETS = ("net", "localizer", "full", "rival", "against", "surrogate", "texture_net")
 
@@ -33,7 +34,8 @@ def demand_classes(values: Mapping[str, Any], name: str) -> None:
     words = [word for word in _listed(values.get(name) or ()) if not NO_CLASS.fullmatch(word)]
     if words and len(nets) == 1 and values.get("weights") is None and (labels := networks.labels_of(nets[0])):
         for word in words:
-            networks.class_index(word, labels)
+            for part in word.split(VERSUS) if word.count(VERSUS) == 1 and word not in labels else [word]:
+                networks.class_index(part.strip(), labels)
 
 
 def _listed(given: str | Iterable[str]) -> Iterable[str]:

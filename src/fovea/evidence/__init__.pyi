@@ -1,10 +1,10 @@
 from .calibration import calibration_error as calibration_error
 from .calibration import reliability as reliability
-from .enough import Search as Search
+from .enough import LeastSearch as LeastSearch
 from .enough import Sufficient as Sufficient
 from .evidence import Evidence as Evidence
-from .look import Looker as Looker
 from .look import LookOptions as LookOptions
+from .look import PictureLooker as PictureLooker
 from .look import look as look
 from .look import look_steps as look_steps
 from .look import settings_of as settings_of

@@ -1,4 +1,5 @@
-"""What a classifier says of a few parts of a picture at full resolution, where it was given the whole at less."""
+"""What a classifier says of a few parts of a picture closely, where it was given the whole at less: at full resolution,
+or as closely as a quarter of a larger picture fits into its input."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ class Closely:
 
 
 @dataclass(frozen=True)
-class Closer:
+class CloserLook:
     """What a few windows say, and what they say together with the whole: the mean of all probabilities."""
 
     windows: tuple[Closely, ...]
@@ -35,14 +36,15 @@ class Closer:
     pixels: int  # of the picture, in the windows
     share: float  # of the picture's pixels
     forwards: int
+    resolution: float = 1.0  # at which they were looked at, as a share of the picture's own
 
     def to_dict(self) -> dict[str, Any]:
         windows = [asdict(window) | {"box": [round(side, 2) for side in window.box]} for window in self.windows]
         about = {"label": self.label, "probability": self.probability, "pixels": self.pixels, "share": self.share}
-        return {"windows": windows, **about, "forwards": self.forwards}
+        return {"windows": windows, **about, "forwards": self.forwards, "resolution": self.resolution}
 
 
-def look_closer(network: Network, heatmap: HeatMap, whole: torch.Tensor, count: int = GLIMPSES) -> Closer | None:
+def look_closer(network: Network, heatmap: HeatMap, whole: torch.Tensor, count: int = GLIMPSES) -> CloserLook | None:
     """Where the map is hottest. `whole` are the probabilities for the whole picture. None where the network took all
     the pixels that there are, or windows of its own."""
     shown, placement = heatmap.shown, heatmap.shown.placement
@@ -63,12 +65,15 @@ def look_closer(network: Network, heatmap: HeatMap, whole: torch.Tensor, count: 
         Closely(box, network.label(int(row.argmax())), float(row.max())) for box, row in zip(boxes, each, strict=True)
     ]
     together = torch.cat([each, whole[None]]).mean(0)
-    return _closer(network, windows, together, shown)
+    finest = max(viewed.input[1] / (box[2] - box[0]) for box in boxes)
+    return _closer(network, windows, together, shown, min(finest, 1.0))
 
 
-def _closer(network: Network, windows: Sequence[Closely], together: torch.Tensor, shown: Shown) -> Closer:
+def _closer(
+    network: Network, windows: Sequence[Closely], together: torch.Tensor, shown: Shown, resolution: float
+) -> CloserLook:
     assert shown.placement is not None
     size = shown.placement.picture
     pixels = round(union([whole_pixels(window.box, size) for window in windows]))
     answer = network.label(int(together.argmax())), float(together.max())
-    return Closer(tuple(windows), *answer, pixels, pixels / (size[0] * size[1]), len(windows))
+    return CloserLook(tuple(windows), *answer, pixels, pixels / (size[0] * size[1]), len(windows), resolution)

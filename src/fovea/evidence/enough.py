@@ -21,7 +21,7 @@ PARTS = 8  # that are left out by turns
 
 
 @dataclass
-class Search:
+class LeastSearch:
     """For patches that suffice (`keeps`), or without which the answer changes."""
 
     masked: Masked
@@ -35,7 +35,8 @@ class Search:
 
     def run(self) -> Patches | None:
         """None where nothing less than the whole does, as far as was looked."""
-        found = self._smallest([*self._boxes(), *map(self._hottest, self._sizes())])
+        empty = [frozenset[int]()] * self.keeps  # to which the answer may be the same
+        found = self._smallest([*empty, *self._boxes(), *map(self._hottest, self._sizes())])
         if found is not None and found == self._hottest(len(found)):
             found = self._fewer(found)
         return None if found is None else self._pruned(found)
@@ -121,7 +122,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Said:
+class GroundAnswer:
     """What the network answers on one background."""
 
     label: str
@@ -136,7 +137,7 @@ class Sufficient:
     patches: Patches
     boxes: tuple[Box, ...]  # of patches that hang together, in the user's pixels
     share: float  # of the pixels that the network was given
-    said: Mapping[str, Said]  # by background
+    said: Mapping[str, GroundAnswer]  # by background
     alone: Mapping[str, float]  # by background, the share of the least that was seen to do on that one
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from fovea.basics import finite
 from fovea.evidence import figure
-from fovea.evidence.closer import Closer
+from fovea.evidence.closer import CloserLook
 from fovea.evidence.enough import Sufficient
 from fovea.evidence.trust import Trust
 from fovea.evidence.where import EXACT
@@ -45,7 +45,7 @@ class Evidence(ShowsBoxes):
     contrast: HeatMap | None
     enough: Sufficient | None  # None: nothing less than the whole was found
     needed: Sufficient | None
-    closer: Closer | None
+    closer: CloserLook | None
     longer: Looked | None
     prototypes: LooksLike | None
     like: Search | None

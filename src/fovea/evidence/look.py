@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fovea import networks
 from fovea.basics import BadChoice, bounded, demand_kinds, tell
-from fovea.evidence.closer import GLIMPSES, Closely, Closer, look_closer
-from fovea.evidence.enough import Said, Search, Sufficient
+from fovea.evidence.closer import GLIMPSES, Closely, CloserLook, look_closer
+from fovea.evidence.enough import GroundAnswer, LeastSearch, Sufficient
 from fovea.evidence.evidence import Cost, Evidence
 from fovea.evidence.masked import BACKGROUNDS, Masked, Patches
 from fovea.evidence.trust import Copy, Trust, trusted
@@ -31,7 +31,7 @@ from fovea.retrieval import Search as Neighbors
 from fovea.streams import Looked, look_batches
 
 FORWARDS = 60  # passes through the network for one picture
-FIXED = 9  # of them, beside patches and glimpses: the picture and its changes, the copy, counting, finding the layer
+FIXED = 12  # of them, beside patches and glimpses: the picture and its changes, the copy, counting, finding the layer
 FOR_ENOUGH = 0.62  # of what is left; the rest, and what this does not need, is for what is needed
 PROTOTYPES = 5
 
@@ -90,8 +90,9 @@ def look_steps(
 ) -> Iterator[Step[Evidence]]:
     """Batch after batch, so that a folder of any size needs the memory of one; files too large to load one by one."""
     if medium_of(network) != "pictures" or network.can("frames"):
-        raise BadChoice(f"{network.name or 'this network'} takes no pictures to look at: 'fovea localize' is for texts")
-    looker = Looker(network, options)
+        other = "'fovea explain' is for clips, 'fovea localize' for texts and sounds"
+        raise BadChoice(f"{network.name or 'this network'} takes no pictures to look at: {other}")
+    looker = PictureLooker(network, options)
 
     def looked(group: Group, tensors: Tensor) -> list[Evidence]:
         return looker.of(tensors, group.shown, group.done - len(tensors), group.total)
@@ -102,13 +103,13 @@ def look_steps(
         return looker.of(tensors, shown, 0, 1)[0]
 
     def others(given: Inputs) -> Iterator[Step[Evidence]]:
-        return starmap(Step, in_order(network, groups(network, given, batch, max_pixels), looked, [Looker]))
+        return starmap(Step, in_order(network, groups(network, given, batch, max_pixels), looked, [PictureLooker]))
 
     yield from in_turn(pictures, max_pixels, closely, others)
 
 
 @dataclass(frozen=True)
-class Looker:
+class PictureLooker:
     """A network and what is asked of it."""
 
     network: Network
@@ -141,9 +142,9 @@ class Looker:
         masked = Masked.of(network, picture, int(one.seen.classes[one.place, 0]))
         rank = masked.ranked(shares.map(len(shares.targets) - 1), one.on_input(shares.shown.placement))
         left = self.options.forwards - FIXED - (closer.forwards if closer else 0)
-        enough = Search(masked, rank, True, round(FOR_ENOUGH * left))
+        enough = LeastSearch(masked, rank, True, round(FOR_ENOUGH * left))
         kept = enough.run()
-        lost = Search(masked, rank, False, left - masked.forwards).run()
+        lost = LeastSearch(masked, rank, False, left - masked.forwards).run()
         found = [_sufficient(masked, part, keeps, one.shown) for part, keeps in ((kept, True), (lost, False))]
         passes = masked.forwards + 1 + (1 + len(trust.changes) if trust else 0) + (closer.forwards if closer else 0)
         placement, pixels = one.shown.placement, picture.shape[2] * picture.shape[3]
@@ -165,7 +166,7 @@ class Looker:
             cost=Cost(passes, macs, round(ms, 1), pixels, whole),
         )
 
-    def _closer(self, one: "One") -> Closer | None:
+    def _closer(self, one: "One") -> CloserLook | None:
         network, shown, heatmap = one.network, one.shown, one.seen.shares[one.place]
         if not network.can("glimpses"):
             whole = shares_of(network, one.seen.output[one.place]).cpu()
@@ -175,7 +176,8 @@ class Looker:
         ((answer,),) = (step.results for step in zoom_steps(network, [shown.picture]) if step.results)
         windows = tuple(Closely(read.visible, read.label, read.probability) for read in answer.glimpses)
         said = answer.label, answer.probability
-        return Closer(windows, *said, answer.cost.pixels_in_windows, answer.cost.share, 1 + len(windows))
+        cost, passes = answer.cost, 1 + len(windows)
+        return CloserLook(windows, *said, cost.pixels_in_windows, cost.share, passes, cost.resolution)
 
     def _longer(self, one: "One") -> Looked | None:
         if not one.network.can("streams") or not isinstance(one.shown.picture, Picture):
@@ -222,11 +224,11 @@ def _sufficient(masked: Masked, patches: Patches | None, keeps: bool, picture: S
     """What was found, and what the network answers to it; with the least that was seen to do on one background."""
     if patches is None:
         return None
-    shown, said, alone = patches if keeps else masked.every - patches, dict[str, Said](), dict[str, float]()
+    shown, said, alone = patches if keeps else masked.every - patches, dict[str, GroundAnswer](), dict[str, float]()
     for background in BACKGROUNDS:
         shares = shares_of(masked.network, masked.logits([shown], background))[0]
         best = int(shares.argmax())
-        said[background] = Said(masked.network.label(best), float(shares[best]), float(shares[masked.answer]))
+        said[background] = GroundAnswer(masked.network.label(best), float(shares[best]), float(shares[masked.answer]))
         kept = ((tried, row) for (tried, ground), row in masked.known.items() if ground == background)
         does = (tried for tried, row in kept if (int(row.argmax()) == masked.answer) == keeps)
         alone[background] = min(masked.share(tried if keeps else masked.every - tried) for tried in does)

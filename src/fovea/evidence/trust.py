@@ -3,6 +3,7 @@ same but for a shift, a flip, or JPEG?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import BadChoice
@@ -19,17 +20,16 @@ from fovea.heatmaps import randomized_copy, rank_correlation
 from fovea.networks import Network, classes, normalization_of
 from fovea.pictures import Shown
 from fovea.results import spaced
-from fovea.streams import Streams
 
-SHIFT = 8  # pixels of the input, down and to the right
+SHIFT = 8  # pixels of the input, down and to the right; a seventh of a small one
 QUALITY = 50  # of JPEG
 CHANGES = ("shift", "flip", "jpeg")
 HANGS, AGREES, HOLDS = 0.8, 0.5, 0.5  # rank correlations: above the first a map hardly depends on the last layer
-PHRASES = {"shift": f"shifted by {SHIFT} pixels", "flip": "mirrored", "jpeg": f"saved as JPEG of quality {QUALITY}"}
+PHRASES = {"shift": "shifted by a few pixels", "flip": "mirrored", "jpeg": f"saved as JPEG of quality {QUALITY}"}
 
 
 @dataclass(frozen=True)
-class Held:
+class ChangedMap:
     """A picture that was changed a little: how alike its map is, and whether it has the same answer."""
 
     correlation: float
@@ -43,7 +43,7 @@ class Trust:
 
     random: float
     methods: Mapping[str, float]
-    changes: Mapping[str, Held]
+    changes: Mapping[str, ChangedMap]
 
     @property
     def doubts(self) -> list[str]:
@@ -67,23 +67,28 @@ class Trust:
 
 
 class Copy:
-    """The network with a random last layer, made once; all other weights are shared with it."""
+    """A copy of the network with random last layers, made once."""
 
     def __init__(self, network: Network) -> None:
         self.network, self.made = network, list[Network]()
 
-    def _counts(self, layer: nn.Module) -> bool:
-        """Whether a layer may be the last of what the maps are of: of two streams that is the global one."""
-        network = self.network
-        whole = Streams.of(network).module.whole if network.can("streams") else network.module
-        return classes.has_weights(layer, 2) and any(layer is part for part in whole.modules())
-
     def of(self, batch: Tensor) -> Network:
         if not self.made:
-            last, _ = classes.last_to_run(self.network, batch[:1], self._counts)
             with torch.inference_mode(False):  # in which gradients could not pass the copy
-                self.made.append(randomized_copy(self.network, "logits", 0, last))
+                self.made.append(randomized_copy(self.network, "logits", 0, self._last(batch)))
         return self.made[0]
+
+    def _last(self, batch: Tensor) -> Sequence[str]:
+        """The layers that give one number per class, of which a network with branches has several; the last that runs
+        where none does."""
+        width = len(self.network.labels or ())
+        sized = [
+            name
+            for name, layer in self.network.module.named_modules()
+            if any(weights.ndim > 1 and len(weights) == width for weights in layer.parameters(recurse=False))
+        ]
+        last = None if sized else classes.last_to_run(self.network, batch[:1], partial(classes.has_weights, axes=2))[0]
+        return sized or [last or ""]
 
 
 def trusted(copy: Copy, tensors: Tensor, shown: Sequence[Shown], seen: Seen) -> list[Trust]:
@@ -99,11 +104,11 @@ def trusted(copy: Copy, tensors: Tensor, shown: Sequence[Shown], seen: Seen) -> 
     cells, labels = _maps(maps), output.argmax(1).tolist()
     found = []
     for i, own in enumerate(true):
-        held = dict[str, Held]()
+        held = dict[str, ChangedMap]()
         for k, change in enumerate(changed):
             place = k * count + i
             alike = rank_correlation(*_aligned(change, own, cells[place], tensors.shape[2:]))
-            held[change] = Held(alike, network.label(labels[place]), labels[place] == int(answers[i]))
+            held[change] = ChangedMap(alike, network.label(labels[place]), labels[place] == int(answers[i]))
         agree = {name: rank_correlation(own, each[i]) for name, each in methods.items()}
         found.append(Trust(random[i], agree, held))
     return found
@@ -119,7 +124,8 @@ def _changed(change: str, network: Network, tensors: Tensor) -> Tensor | None:
     if change == "flip":
         return tensors.flip(3)
     if change == "shift":
-        return F.pad(tensors, (SHIFT, 0, SHIFT, 0), mode="replicate")[..., : tensors.shape[2], : tensors.shape[3]]
+        by = _shift(tensors.shape[2:])
+        return F.pad(tensors, (by, 0, by, 0), mode="replicate")[..., : tensors.shape[2], : tensors.shape[3]]
     if tensors.shape[1] not in (1, 3):
         return None
     try:
@@ -129,6 +135,10 @@ def _changed(change: str, network: Network, tensors: Tensor) -> Tensor | None:
     pixels = line.to_pixels(tensors.float()).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
     rows = [torch.from_numpy(_saved(picture)).permute(2, 0, 1) for picture in pixels]
     return line.to_tensors(torch.stack(rows).to(tensors.device, torch.float32)).to(tensors.dtype)
+
+
+def _shift(size: Sequence[int]) -> int:
+    return max(min(SHIFT, min(size) // 7), 1)
 
 
 def _saved(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -145,7 +155,7 @@ def _aligned(
         return own, other[:, ::-1]
     if change != "shift":
         return own, other
-    fine = [max(side // SHIFT, 2) for side in size]  # cells of as many pixels as it was shifted by
+    fine = [max(side // _shift(size), 2) for side in size]  # cells of as many pixels as it was shifted by
     first, second = (
         F.interpolate(torch.from_numpy(np.ascontiguousarray(m))[None, None], fine, mode="bilinear")[0, 0].numpy()
         for m in (own, other)

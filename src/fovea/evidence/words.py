@@ -65,7 +65,9 @@ def _place(row: Row, kind: str) -> str | None:
 def _patches(row: Row) -> str:
     enough, needed = row["enough"], row["needed"]
     parts = ["Nothing less than the whole was found to be enough"]
-    if enough:
+    if enough and not enough["boxes"]:
+        parts = ["The answer stays even where all of it is hidden"]
+    elif enough:
         parts = [f"{percent(enough['share'])} of the picture is enough{_one(enough)}"]
     if needed:
         labels = dict.fromkeys(said["label"] for said in needed["backgrounds"].values())
@@ -79,7 +81,10 @@ def _patches(row: Row) -> str:
 def _one(part: Row) -> str:
     """Where one background alone would do with far less, the two do not agree."""
     found = [(ground, share) for ground, share in part["on_one_background"].items() if share < part["share"] / 2]
-    return "".join(f" (with the rest {GROUNDS[ground]} {percent(share)} would do)" for ground, share in found[:1])
+    words = {
+        ground: f"{percent(share)} would do" if share else "nothing of it has to be shown" for ground, share in found
+    }
+    return "".join(f" (with the rest {GROUNDS[ground]} {said})" for ground, said in [*words.items()][:1])
 
 
 def _closer(row: Row) -> str:
@@ -87,7 +92,8 @@ def _closer(row: Row) -> str:
     if not closer:
         return ""
     count = len(closer["windows"])
-    read = f"{count} part{'s' * (count > 1)} at full resolution, {percent(closer['share'])} of the pixels"
+    how = "" if closer["resolution"] >= 0.995 else f"{closer['resolution']:.2f} of "
+    read = f"{count} part{'s' * (count > 1)} at {how}full resolution, {percent(closer['share'])} of the pixels"
     said = _named(closer["label"], closer["probability"])
     stays = closer["label"] == row["label"]
     return f"With {read}, it {'stays' if stays else 'becomes'} {said}."

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,7 +113,7 @@ def _readable(true: HeatMaps) -> list[Given]:
     return [cast(Given, source) for source in sources if not isinstance(source, BadPicture)]
 
 
-def randomized_copy(network: Network, what: str, seed: int, last: str | None) -> Network:
+def randomized_copy(network: Network, what: str, seed: int, last: str | Sequence[str] | None) -> Network:
     """A copy of the network with `what` drawn anew, looked at at the same layer."""
     layer = network.layer
     if isinstance(layer, nn.Module):
@@ -122,14 +122,15 @@ def randomized_copy(network: Network, what: str, seed: int, last: str | None) ->
     return replace(network, module=drawn, layer=layer, labels=network.labels, _cuts={}, _classes={})
 
 
-def randomized(module: nn.Module, what: str, seed: int, last: str | None = None) -> nn.Module:
-    """A copy with the layer `last` (the last that is registered, if not named), or with every layer, drawn anew.
+def randomized(module: nn.Module, what: str, seed: int, last: str | Sequence[str] | None = None) -> nn.Module:
+    """A copy with the layer or layers `last` (the last that is registered, if none is named), or every one, drawn anew.
     Matrices are drawn from a normal distribution of their own spread; vectors (biases, norms) are shuffled."""
     other = copy.deepcopy(module)
     named = {name: layer for name, layer in other.named_modules() if classes.has_weights(layer, 2)}
     if not named:
         raise BadNetwork("the network has no weights to randomize")
-    chosen = [named[last or list(named)[-1]]] if what == "logits" else list(other.modules())
+    names = [last or list(named)[-1]] if isinstance(last, str) or not last else last
+    chosen = [named[name] for name in names] if what == "logits" else list(other.modules())
     generators = {str(p.device): torch.Generator(p.device).manual_seed(seed) for p in other.parameters()}
     order = generators.get("cpu") or torch.Generator().manual_seed(seed)
     for parameter in (p for layer in chosen for p in layer.parameters(recurse=False)):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea.basics import BadChoice, by_bootstrap, interval_of_means
-from fovea.evidence import BACKGROUNDS, SHARE, Looker, LookOptions, Masked, Search
+from fovea.evidence import BACKGROUNDS, SHARE, LeastSearch, LookOptions, Masked, PictureLooker
 from fovea.heatmaps import look_at
 from fovea.measures import Figures, Run, Tally, mean, measure
 from fovea.measures.curves import KINDS, area_under, best, places, under_masks
@@ -58,14 +58,14 @@ def look(run: Run, *, forwards: int = 60, steps: int = 10, batch: int = 16, seed
     network, tally, random = run.network.fitted(), Tally(), np.random.default_rng(seed)
     if network.can("glimpses"):
         raise BadChoice(f"{network.name or 'this network'} reads glimpses: it has no map that its answer depends on")
-    looker = Looker(network, LookOptions(forwards=forwards, trust=False))
+    looker = PictureLooker(network, LookOptions(forwards=forwards, trust=False))
     for _, ((tensors, shown, _),) in run.inputs(1, [network]):
         maps, output = look_at(network, tensors, shown, [SHARE, L2CAF], ["top1", "contrast"])
         shares, classes = maps[SHARE.name], output[0].topk(2).indices.tolist()
         (evidence,), masked = looker.of(tensors, shown, 0, 1), Masked.of(network, tensors, classes[0])
         ranks = {HOTTEST: masked.ranked(shares.map()), RANDOM: random.random(masked.count, np.float32)}
         for kind, keeps, own in (("enough", True, evidence.enough), ("needed", False, evidence.needed)):
-            others = {name: first(Search(masked, rank, keeps, budget=0)) for name, rank in ranks.items()}
+            others = {name: first(LeastSearch(masked, rank, keeps, budget=0)) for name, rank in ranks.items()}
             for name, patches in {LOOK: None if own is None else own.patches, **others}.items():
                 tally.put((kind, name), np.array([1.0 if patches is None else masked.share(patches)]))
                 held = np.nan if patches is None else float(does(masked, patches, keeps))
@@ -96,7 +96,7 @@ def look(run: Run, *, forwards: int = 60, steps: int = 10, batch: int = 16, seed
     return run.figures(rows, settings)
 
 
-def first(search: Search) -> Patches | None:
+def first(search: LeastSearch) -> Patches | None:
     """As few of the hottest patches as do on every background; None where nothing less than all of them does."""
     sets = (frozenset(search.order[:count]) for count in range(1, search.masked.count))
     return next((some for some in sets if all(search.margins([some], on)[0] > 0 for on in BACKGROUNDS)), None)
