@@ -97,8 +97,8 @@ def look(run: Run, *, forwards: int = 60, steps: int = 10, batch: int = 16, seed
 
 
 def first(search: LeastSearch) -> Patches | None:
-    """As few of the hottest patches as do on every background; None where nothing less than all of them does."""
-    sets = (frozenset(search.order[:count]) for count in range(1, search.masked.count))
+    """As few of the hottest patches as do on every background, or none at all; None where all are needed."""
+    sets = (frozenset(search.order[:count]) for count in range(search.masked.count))
     return next((some for some in sets if all(search.margins([some], on)[0] > 0 for on in BACKGROUNDS)), None)
 
 
