@@ -142,6 +142,7 @@ def test_what_is_told_is_what_the_network_answers(seed: int) -> None:
         ([(24, 24, 28, 32)], 0.25, 0.125, RED),
         ([(24, 24, 32, 32), (24, 24, 32, 32)], 0.5, 0.25, RED),  # no pixel counts twice
         ([(-100, -100, 200, 200)], 1, 1, NOTHING),
+        ([(-8, 24, 32, 32)], 0.5, 0.375, RED),  # which begins beside the picture
         ([(0, 0, 8, 8)], 0, 0, RED),
         ([(60, 60, 80, 80)], 0, 0, RED),  # beside the picture
     ],
@@ -178,6 +179,14 @@ def test_told_by_by_hand(lit: list[Lit], told_by: float) -> None:
     assert one(*lit).told_by == pytest.approx(told_by)
 
 
+def test_what_speaks_for_both_tells_nothing() -> None:
+    """Two yellow cells, and one that is red: the red one tells red from green."""
+    picture = pixels((0, 0, RED, 1), (2, 2, RED, 1), (5, 5, RED, 0.8))
+    picture[:24, :24, GREEN] = picture[:24, :24, RED]
+    ((found, _),) = examined(colors(), [Image.fromarray(picture)])
+    assert (found.answer, found.runner_up, found.told_by) == (RED, GREEN, pytest.approx(1 / CELLS))
+
+
 def test_vectors_are_of_the_patch_alone() -> None:
     """The same square on other grounds is nearer than another square, and what is beside a patch does not matter."""
     grounds = [pixels((3, 3, color, 1), ground=gray(seed)) for color, seed in ((RED, 1), (RED, 2), (GREEN, 1))]
@@ -188,6 +197,17 @@ def test_vectors_are_of_the_patch_alone() -> None:
     assert a @ b > 0.95
     assert a @ b > a @ other + 0.3
     np.testing.assert_array_equal(a, same)
+
+
+def test_vectors_leave_out_what_is_hidden() -> None:
+    """All cells have blue, of which no class is made; of a patch of four cells one is red, or green: (1/4 0 1) and
+    (0 1/4 1), whose cosine is 16 / 17."""
+    module = Colors()
+    module.fc.weight.data[:, BLUE] = 0
+    module.cells[1].bias = nn.Parameter(torch.tensor([0.0, 0, 1]))
+    given = [painted((3, 3, color, 1)) for color in (RED, GREEN)]
+    (_, a), (_, b) = examined(colors(module=module), given)
+    assert a[0] @ b[0] == pytest.approx(16 / 17, abs=0.03)  # 64 random directions keep it about so
 
 
 def test_vectors_are_as_long_whatever_the_network() -> None:
