@@ -89,14 +89,14 @@ def tidy(words: str) -> bool:
         (
             {},
             "red bird: a patch at the lower right keeps the answer by itself in 91 % of 20 cases; it is in 53 % of the "
-            "pictures that are taken for red bird; 97 % of them at this place, where 4 % of other patches are; put "
-            "into pictures of other classes it makes 62 % of them red bird.",
+            "pictures that are taken for red bird; 97 % of these at this place, where 4 % of all others have any "
+            "patch; put into pictures of other classes it makes 62 % of them red bird.",
         ),
         ({**OFF, "place": (0.5, 0.1)}, "red bird: a patch at the top keeps the answer by itself in 91 % of 20 cases; "),
         (OFF, "taken for red bird; 90 % of them outside the boxes; put into"),
-        ({"outside": 0.85}, "4 % of other patches are; 85 % of them outside the boxes; put into"),
-        ({"outside": 0.6}, "4 % of other patches are; put into"),
-        ({"by_chance": 0.004}, "at this place, where 0.4 % of other patches are;"),
+        ({"outside": 0.85}, "4 % of all others have any patch; 85 % of them outside the boxes; put into"),
+        ({"outside": 0.6}, "4 % of all others have any patch; put into"),
+        ({"by_chance": 0.004}, "at this place, where 0.4 % of all others have any patch;"),
     ],
 )
 def test_a_shortcut_in_words(changed: dict[str, Any], words: str) -> None:

@@ -22,6 +22,7 @@ from fovea.evidence.audit.findings import (
     first_words,
     is_shortcut,
     is_suspect,
+    once_each,
     pairs,
     shortcut,
     shown,
@@ -46,22 +47,20 @@ def audit(
     data: str | Path | DataSet,
     *,
     boxes: bool = True,
-    split: str | None = None,
     limit: int | None = None,
     folder: str | Path | None = None,
     batch: int = 16,
     device: str | torch.device | None = None,
-    fit: str | None = "squash",
     progress: Progress = quiet,
 ) -> Audited:
     """What to look at first, then one report per class with the patches that speak for it.
 
-    `data` is a folder of pictures, per class or not, or a data set by name; its `boxes`, where it has any, tell what is
-    background. In `folder` it is noted what was done of each picture, so that an audit that was stopped goes on there.
-    Pictures are squashed into the input, so that places compare."""
+    `data` is a folder of pictures, per class or not, or a data set by name ("cub100:split=test"); its `boxes`, where it
+    has any, tell what is background. In `folder` it is noted what was done of each picture, so that an audit that was
+    stopped goes on there. Pictures are squashed into the input, so that places compare."""
     demand_kinds(audit, locals())
-    network = networks.as_network(net, device).fitted(fit)
-    given = (data if isinstance(data, DataSet) else open_loosely(data, split, network.labels)).first(limit)
+    network = networks.as_network(net, device).squashed()
+    given = (data if isinstance(data, DataSet) else open_loosely(data, None, network.labels)).first(limit)
     with TemporaryDirectory() as temporary:
         found = Audit(network, given, boxes).run(Path(folder or temporary), batch, progress)
     tell_skipped(True, found.skipped, stacklevel=4)
@@ -184,7 +183,7 @@ class Audit:
             if is_shortcut(cluster, moves, blank):
                 found.append(shortcut(self.network, table, cluster, moves))
         tell("")
-        return sorted(found, key=lambda finding: -finding.score)
+        return once_each(sorted(found, key=lambda finding: -finding.score))
 
     def _with_maps(self, pair: AuditFinding) -> AuditFinding:
         """With what tells the two classes apart drawn over its pictures."""

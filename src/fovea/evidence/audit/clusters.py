@@ -28,8 +28,8 @@ class Cluster:
     carries: float  # of the patches, that keep the answer alone
     needed: float  # of the patches, without which it changes
     place: tuple[float, float]  # the median of their middles, in shares of the input
-    there: float  # of the patches, at that place
-    by_chance: float  # of all other patches of all classes, there
+    there: float  # of its pictures, that have one at that place
+    by_chance: float  # of all other pictures, that have any patch there
     surprise: float  # log10 of the probability that so many are there by chance
     outside: float | None  # of the patches, that lie outside the boxes
     elsewhere: float  # how often a picture of another class has such a patch
@@ -43,7 +43,7 @@ class Cluster:
         return self.outside is not None and self.outside >= OUTSIDE
 
 
-THERE, RARE_PLACE, SURPRISE = 0.7, 0.1, -4.0  # a place that is the cluster's own
+THERE, RARE_PLACE, SURPRISE = 0.7, 0.25, -4.0  # a place that is the cluster's own
 OUTSIDE = 0.7  # of its patches, outside the boxes
 OFF = 0.1  # of a patch in the boxes: less is outside
 
@@ -89,9 +89,9 @@ def _cluster(
     near = vectors @ middle
     order = np.argsort(-near, kind="stable")
     place = np.median(table.centers[patches], axis=0)
-    at_place = table.near(place)
-    there = int(at_place[patches].sum())
-    chance = (int(at_place.sum()) - there) / max(len(at_place) - len(patches), 1)
+    own, at_place = np.unique(table.picture[patches]), table.near(place)
+    there = len(np.unique(table.picture[patches[at_place[patches]]]))
+    chance = len(np.setdiff1d(table.picture[at_place], own)) / max(len(table) - len(own), 1)
     alike = others[table.vectors[others].astype(np.float32) @ middle >= np.percentile(near, EDGE)]
     rest = len(np.unique(table.picture[others])) or 1
     inside = table.inside[patches]
@@ -103,9 +103,9 @@ def _cluster(
         carries=float(table.carries[patches].mean()),
         needed=float(table.needed[patches].mean()),
         place=(float(place[0]), float(place[1])),
-        there=there / len(patches),
+        there=there / len(own),
         by_chance=chance,
-        surprise=float(binom.logsf(there - 1, len(patches), max(chance, 1e-9)) / np.log(10)),
+        surprise=float(binom.logsf(there - 1, len(own), max(chance, 1e-9)) / np.log(10)),
         outside=None if np.isnan(inside).all() else float((inside[~np.isnan(inside)] < OFF).mean()),
         elsewhere=len(np.unique(table.picture[alike])) / rest,
     )

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fovea.evidence.audit.clusters import Cluster
-from fovea.evidence.audit.table import PatchTable
+from fovea.evidence.audit.table import FAR, PatchTable
 from fovea.evidence.words import percent, place_of
 from fovea.networks import Network
 from fovea.results import spaced
@@ -63,9 +63,8 @@ def shortcut(network: Network, table: PatchTable, cluster: Cluster, moves: float
     parts = [f"{name}: a patch {where} keeps the answer by itself in {often}"]
     parts.append(f"it is in {percent(cluster.share)} of the pictures that are taken for {name}")
     if cluster.same_place:
-        parts.append(
-            f"{percent(cluster.there)} of them at this place, where {percent(cluster.by_chance)} of other patches are"
-        )
+        chance = f"{percent(cluster.by_chance)} of all others have any patch"
+        parts.append(f"{percent(cluster.there)} of these at this place, where {chance}")
     if cluster.off_object and cluster.outside is not None:
         parts.append(f"{percent(cluster.outside)} of them outside the boxes")
     parts.append(f"put into pictures of other classes it makes {percent(moves)} of them {name}")
@@ -85,6 +84,16 @@ def shortcut(network: Network, table: PatchTable, cluster: Cluster, moves: float
     return AuditFinding(
         "shortcut", network.label(cluster.label), score, "; ".join(parts) + ".", figures, shown(table, cluster)
     )
+
+
+def once_each(found: Sequence[AuditFinding]) -> list[AuditFinding]:
+    """Of shortcuts of one class at one place, which are parts of one thing, the first."""
+    kept = list[AuditFinding]()
+    for one in found:
+        same = (other.figures["place"] for other in kept if other.label == one.label)
+        if not any(np.abs(np.subtract(place, one.figures["place"])).max() < FAR for place in same):
+            kept.append(one)
+    return kept
 
 
 def shown(table: PatchTable, cluster: Cluster, most: int = 8) -> tuple[tuple[str, tuple[float, ...]], ...]:
