@@ -62,8 +62,11 @@ def painted(*lit: Lit, size: tuple[int, int] = (SIDE, SIDE)) -> Image.Image:
 
 
 def gray(seed: int, bright: float = 0.15) -> NDArray[np.uint8]:
-    """H,W,3: cells of any brightness up to this, which speak for no color."""
-    cells = np.random.default_rng(seed).integers(0, round(255 * bright) + 1, (GRID, GRID, 1))
+    """H,W,3: cells of any brightness up to this, which speak for no color; dark at the border, as photographs have
+    what there is to see in the middle."""
+    cells = np.random.default_rng(seed).integers(1, round(255 * bright) + 1, (GRID, GRID, 1))
+    cells[[0, -1]] //= 5
+    cells[:, [0, -1]] //= 5
     return cells.repeat(CELL, 0).repeat(CELL, 1).repeat(3, 2).astype(np.uint8)
 
 

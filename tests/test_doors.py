@@ -59,7 +59,7 @@ OPTIONS = {  # those that take none of the strange values
     "look_longer": "method target truth batch device max_pixels",
     "watch": "frames every start stop layer batch device fit clip_network max_pixels",
     "classify_patches": "side batch device max_pixels",
-    "audit": "boxes split limit folder batch device fit",
+    "audit": "boxes limit folder batch device",
     "wrap": "labels layer embedding",
     "load": "weights pretrained classes options",
     "fitted": "fit",
