@@ -381,7 +381,7 @@ def test_the_command_says_it_writes_it_and_goes_on(command: Run) -> None:
     assert json.loads(Path("a.json").read_text())["what"] == "audit"
     status, again, told = command(*WORDS, "--out", "out")
     assert (status, again) == (0, said)
-    assert "49 pictures, 0 to look at" in told
+    assert "49 pictures, 1 to look at" in told  # what could not be read may be there by now
     assert read("out").results == saved.results
     assert [Path(row["name"]).name for row in read("out").skipped] == ["bad.png"]
 

@@ -262,3 +262,13 @@ def test_no_batch_is_lost_that_was_added(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(AuditStore, "add", add)
     audited(colors(), planted_set(count=2), tmp_path)
     assert seen == [0, 2, 4]
+
+
+def test_a_picture_that_was_replaced_is_not_known(tmp_path: Path) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(b"one")
+    with opened(tmp_path, "asked") as store:
+        store.add([], {str(file): "it is no picture"})
+        assert store.known() == {str(file): "it is no picture"}
+        file.write_bytes(b"another")
+        assert store.known() == {}

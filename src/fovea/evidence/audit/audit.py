@@ -113,7 +113,7 @@ class Audit:
     def _examine(self, store: AuditStore, batch: int, progress: Progress) -> dict[str, str]:
         """What is left of the pictures; what could not be read, and why."""
         known = store.known()
-        samples = tuple(self._with_boxes(sample) for sample in self.data.samples if sample.name not in known)
+        samples = tuple(self._with_boxes(sample) for sample in self.data.samples if known.get(sample.name) != "")
         left = DataSet(self.data.name, samples, self.data.labels)
         done, total, matching = len(self.data) - len(left), len(self.data), list[Matching | None]()
         progress(done, total)
@@ -126,7 +126,7 @@ class Audit:
             boxes = [sample.boxes for sample in samples]
             return Examination(self.network, tensors, group.shown, truths, boxes).examined()
 
-        skipped = {name: reason for name, reason in known.items() if reason and name in self._samples}
+        skipped = dict[str, str]()  # what could not be read before is tried again
         if len(left):
             for found, lost, now, _ in in_order(self.network, groups(self.network, left, batch), examined):
                 store.add(found, dict(lost))

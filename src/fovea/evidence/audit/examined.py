@@ -34,7 +34,7 @@ class TriedPatch(Record):
 
     box: Box  # in the user's pixels
     center: tuple[float, float]  # in shares of the input's width and height
-    evidence: float  # the mean of what its cells add to the answer's logit
+    evidence: float  # what the cell in its middle adds to the answer's logit, times the number of cells
     alone: float  # the probability of the answer where all else is hidden
     carries: bool  # and it comes first even so
     needed: bool  # another class comes first where it is hidden
@@ -84,7 +84,8 @@ class Examination:
         shares, inner = shares_of(self.network, output), [*map(self._inner, range(len(self.shown)))]
         squared = squares((seen.grid[0], seen.grid[1]), self.size, max(round(SIDE * min(self.size)), 1))
         picks = pick(seen.values[:, 0].detach().float().cpu(), squared, APART)
-        there = picks.cells >= 0
+        there = (picks.cells >= 0) & (picks.values > 0)  # what speaks for the answer
+        there[:, 0] = picks.cells[:, 0] >= 0
         owners, found = there.nonzero()[:, 0], picks.boxes[there]  # M  M,4
         masks = torch.stack([self._mask([box]) for box in found.tolist()])
         alone, vectors = self._tried(owners, masks)

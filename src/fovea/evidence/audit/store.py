@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from fovea.basics import Database, Format, FoveaError, Record, Text, shown
 from fovea.basics.database import writing
 from fovea.evidence.audit.examined import WIDTH, Examined, Vectors
+from fovea.results import resuming
 
 NAME = "audit.fovea"
 FORMAT = Format(
     "audit",
     0x464F5641,
-    "(name BLOB PRIMARY KEY, row BLOB, vectors BLOB, reason BLOB, checksum INTEGER) WITHOUT ROWID",
+    "(name BLOB PRIMARY KEY, stamp BLOB, row BLOB, vectors BLOB, reason BLOB, checksum INTEGER) WITHOUT ROWID",
     "remove it, and audit again",
 )
 
@@ -38,12 +39,17 @@ class AuditStore:
     asked: str
 
     def known(self) -> dict[str, str]:
-        """The pictures that are done, by name, each with the reason why it could not be read, if so."""
+        """The pictures that are done and have not changed since, by name, each with the reason why it could not be
+        read, if so."""
         with self.database.reading() as about:
             if about is None:
                 return {}
             rows = self.database.checked("SELECT * FROM pictures")
-            return {os.fsdecode(name): os.fsdecode(reason or b"") for name, _, _, reason in rows}
+            return {
+                os.fsdecode(name): os.fsdecode(reason or b"")
+                for name, stamp, *_, reason in rows
+                if stamp == _stamp(name)
+            }
 
     def add(self, examined: Sequence[tuple[Examined, Vectors]], skipped: Mapping[str, str]) -> None:
         """On the disk when this returns."""
@@ -52,19 +58,25 @@ class AuditStore:
             for one, vectors in examined
         ]
         lost = [(os.fsencode(name), None, None, os.fsencode(reason)) for name, reason in skipped.items()]
-        self.database.write(json.dumps({"asked": self.asked}).encode(), [*rows, *lost])
+        stamped = [(name, _stamp(name), *cells) for name, *cells in [*rows, *lost]]
+        self.database.write(json.dumps({"asked": self.asked}).encode(), stamped)
 
     def rows(self) -> Iterator[tuple[Examined, NDArray[np.float16]]]:
         """One after the other, by name."""
         with self.database.reading() as about:
             if about is None:
                 return
-            for _, row, packed, reason in self.database.checked("SELECT * FROM pictures ORDER BY name"):
+            for _, _, row, packed, reason in self.database.checked("SELECT * FROM pictures ORDER BY name"):
                 if reason is None:
                     one = Examined.read(row, self.database.path, self.database.remedy)
                     if len(packed) != 2 * WIDTH * len(one.patches):
                         raise self.database.damaged(f"{one.name} has vectors of another width")
                     yield one, np.frombuffer(packed, "<f2").reshape(-1, WIDTH)
+
+
+def _stamp(name: bytes) -> bytes:
+    """What changes when the picture's file does."""
+    return json.dumps(resuming.stamp_of(os.fsdecode(name))).encode()
 
 
 @contextmanager
