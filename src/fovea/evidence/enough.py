@@ -121,6 +121,14 @@ class LeastSearch:
         return best
 
 
+def least(masked: Masked, ranks: Sequence[NDArray[np.float32]], keeps: bool, budget: int) -> Patches | None:
+    """By the first order of patches; where that finds nothing, by the next one, with the passes that are left."""
+    last, found = masked.forwards + budget, None
+    for rank in ranks:
+        found = LeastSearch(masked, rank, keeps, last - masked.forwards).run() if found is None else found
+    return found
+
+
 @dataclass(frozen=True)
 class GroundAnswer:
     """What the network answers on one background."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from fovea import networks
 from fovea.basics import BadChoice, bounded, demand_kinds, tell
 from fovea.evidence.closer import GLIMPSES, Closely, CloserLook, look_closer
-from fovea.evidence.enough import GroundAnswer, LeastSearch, Sufficient
+from fovea.evidence.enough import GroundAnswer, Sufficient, least
 from fovea.evidence.evidence import Cost, Evidence
 from fovea.evidence.masked import BACKGROUNDS, Masked, Patches
 from fovea.evidence.trust import Copy, Trust, trusted
@@ -140,11 +140,11 @@ class PictureLooker:
         start, network, picture = perf_counter(), one.network, one.picture
         shares, closer = one.seen.shares[one.place], self._closer(one)
         masked = Masked.of(network, picture, int(one.seen.classes[one.place, 0]))
-        rank = masked.ranked(shares.map(len(shares.targets) - 1), one.on_input(shares.shown.placement))
+        place = one.on_input(shares.shown.placement)
         left = self.options.forwards - FIXED - (closer.forwards if closer else 0)
-        enough = LeastSearch(masked, rank, True, round(FOR_ENOUGH * left))
-        kept = enough.run()
-        lost = LeastSearch(masked, rank, False, left - masked.forwards).run()
+        ranks = [masked.ranked(shares.map(target), place) for target in (len(shares.targets) - 1, 0)]
+        kept = least(masked, ranks, True, round(FOR_ENOUGH * left))
+        lost = least(masked, ranks, False, left - masked.forwards)
         found = [_sufficient(masked, part, keeps, one.shown) for part, keeps in ((kept, True), (lost, False))]
         passes = masked.forwards + 1 + (1 + len(trust.changes) if trust else 0) + (closer.forwards if closer else 0)
         placement, pixels = one.shown.placement, picture.shape[2] * picture.shape[3]
