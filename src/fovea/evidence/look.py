@@ -149,8 +149,9 @@ class PictureLooker:
         passes = masked.forwards + 1 + (1 + len(trust.changes) if trust else 0) + (closer.forwards if closer else 0)
         placement, pixels = one.shown.placement, picture.shape[2] * picture.shape[3]
         whole = pixels if placement is None else placement.picture[0] * placement.picture[1]
-        macs, ms = self._macs(network, picture), 1000 * (shared + perf_counter() - start)
         likeness = alike(network, picture, [one.shown], PROTOTYPES)[0] if network.can("prototypes") else None
+        longer, like = self._longer(one), self._like(one.shown)
+        macs, ms = self._macs(network, picture), 1000 * (shared + perf_counter() - start)
         return Evidence(
             shown=one.shown,
             calibrated=network.temperature is not None,
@@ -159,9 +160,9 @@ class PictureLooker:
             enough=found[0],
             needed=found[1],
             closer=closer,
-            longer=self._longer(one),
+            longer=longer,
             prototypes=likeness,
-            like=self._like(one.shown),
+            like=like,
             trust=trust,
             cost=Cost(passes, macs, round(ms, 1), pixels, whole),
         )
