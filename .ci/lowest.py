@@ -6,7 +6,8 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-for wanted in (*project["dependencies"], *project["optional-dependencies"]["video"]):
+extras = project["optional-dependencies"]
+for wanted in (*project["dependencies"], *extras["video"], *extras["serve"]):
     name, version = re.fullmatch(r"([\w-]+)>=([\d.]+)", wanted).groups()
     if name not in sys.argv[1:]:
         print(f"{name}=={version}")

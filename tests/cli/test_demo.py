@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 import fovea
-from fovea.cli.demo import PHOTOGRAPHS, SENTENCES, make
+from fovea.cli.demo import make
+from fovea.data import PHOTOGRAPHS, SENTENCES
 
 
 def test_one_page_with_everything_in_it(lite0: fovea.Network, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ WORDS: dict[str, tuple[str, int]] = {
     "measure wsol": ("--data {data} --net {judge} --method cam --json f.json", 0),
     "measure zoom": ("--data {data} --net {tnet} --glimpses 1 --no-time --json f.json", 0),
     "bench folder": ("--data {data} --net {judge} --method cam --counts 12 --rounds 1 --batch 4 --json f.json", 0),
+    "bench serve": ("--data {data} --net efficientnet_lite0 --count 3 --batch 2 --rounds 1 --json f.json", 0),
     "bench patches": ("--data {data} --net {judge} --localizer {finder} --rounds 1 --json f.json", 0),
 }
 OTHERS = {"measure clips", "measure sounds", "bench train"}  # which take other data

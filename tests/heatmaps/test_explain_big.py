@@ -182,3 +182,8 @@ def test_big_and_ordinary_files_are_explained_together(scene: Path, tmp_path: Pa
 def test_what_makes_no_sense_is_refused(scene: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(BadChoice, match=words):
         fovea.explain(network(), [scene, scene], **options)  # type: ignore[call-overload]
+
+
+def test_sanity_compares_no_maps_that_are_put_together(scene: Path) -> None:
+    with pytest.raises(BadChoice, match=r"scene\.tif is read in the windows"):
+        fovea.sanity(network(Excited()), scene)

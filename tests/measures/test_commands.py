@@ -89,6 +89,15 @@ COMMANDS: dict[str, tuple[str, Check]] = {
             and content["settings"]["pictures"].startswith("2 photographs, over and over, 130 x 120")
         ),
     ),
+    "bench serve": (
+        "--data {data} --net efficientnet_lite0 --count 4 --batch 2 --rounds 1",
+        lambda content: (
+            content["rows"][0]["requests"] == 4
+            and content["rows"][0]["failed"] == 0
+            and content["rows"][0]["x_bare"] > 0
+            and content["rows"][0]["p50_ms"] <= content["rows"][0]["p95_ms"]
+        ),
+    ),
     "bench zoom": (
         "--net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2 --rounds 1",
         lambda content: [row["batch"] for row in content["rows"]] == [1, 2],

@@ -18,19 +18,11 @@ import fovea
 from fovea.pictures import Placement
 from fovea.results import Overlay, Panel, Part, Results, Shows, View, drawing, views
 
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 SIZE = (160, 120)
 HOSTILE = ('"><img src=x onerror=alert(1)>.jpg', "</script><script>alert(2)</script>", "'; alert(3); '<b>&amp;")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 class Opened:

@@ -74,7 +74,10 @@ BOUNDS = {
     "epsilons": Bound(0, 255, real=True),
     "levels": Bound(1, 16),
     "limit": Bound(1, 10**9),
+    "max_bytes": Bound(1, 10**12),
     "max_pixels": Bound(1, 10**10),
+    "port": Bound(0, 65_535),
+    "queue": Bound(1, 10_000),
     "quality": Bound(1, 100),  # of JPEGs
     "rate": Bound(1000, 768_000),  # of sounds, in Hz
     "resolution": Bound(0.0001, 1, real=True),
@@ -83,6 +86,7 @@ BOUNDS = {
     "sides": Bound(1024, 1 << 20),
     "size": Bound(1, 8192),
     "steps": Bound(2, 10_000),
+    "timeout": Bound(1, 86_400, real=True),  # seconds
     "until": SHARE,
     "tile": Bound(16, 4096),
     "workers": Bound(0, 256),

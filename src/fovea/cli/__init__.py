@@ -22,6 +22,7 @@ from fovea.cli import (  # noqa: F401  they declare
     prototypes,
     pyramid,
     search,
+    serve,
     train,
     zoom,
 )

@@ -1,5 +1,6 @@
 """What every command shares: where it prints, its progress bar, the options that mean the same everywhere."""
 
+import re
 import sys
 import threading
 import time
@@ -56,6 +57,7 @@ def _lines(text: str) -> str:
 SURE = 0.5  # below it, a probability is spread over other classes
 say, warn = Plain(), Plain(stderr=True)
 EVERY = 10.0  # seconds between lines where no terminal shows a bar
+SECRET = re.compile(r"(--token[= ]|#token=)\S+")
 LONG = 20.0  # seconds from which on it is told how long something will take
 
 
@@ -280,5 +282,5 @@ def write(found: "Figures", json: Path | None) -> None:
 
 
 def shortened_command() -> str:
-    """The command that is running, for those who want to run it again."""
-    return " ".join(["fovea", *map(shortened, sys.argv[1:])])
+    """The command that is running, for those who want to run it again; a token is nobody else's."""
+    return SECRET.sub(r"\1…", " ".join(["fovea", *map(shortened, sys.argv[1:])]))

@@ -3,26 +3,17 @@
 import html
 import time
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 
 import fovea
 from fovea.basics import BadChoice, Progress, quiet, write_text
-from fovea.data import open_data
+from fovea.data import PHOTOGRAPHS, SENTENCES, open_data, photograph
 from fovea.networks import Network
 from fovea.patches import LocalizedText, localize_texts
 from fovea.results import FILE, article_of, page_of, pages
 
-PHOTOGRAPHS = ("chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png")
-SENTENCES = (  # three of the paper's own, and two to try
-    "the film is really not so much bad as bland .",
-    "even if the ring has a familiar ring , it's still unusually crafty and intelligent for hollywood horror .",
-    "it's almost as if it's an elaborate dare more than a full-blooded film .",
-    "a warm , funny and beautifully acted story that never talks down to its audience .",
-    "two hours of noise , and not one scene that anybody will remember .",
-)
 CANVASES = "megapixel:canvas=896,clutter=50,noise=0,source=digits,split=test,count=3"
 
 
@@ -32,7 +23,7 @@ def make(out: Path, progress: Progress = quiet, device: str = "auto") -> Path:
         raise BadChoice(f"{out} holds results, whose page would be lost: name another folder")
     index = page_of(out)
     network = fovea.load("efficientnet_lite0").to(device)
-    photographs = [Path(str(files("skimage.data") / name)) for name in PHOTOGRAPHS]
+    photographs = [*map(photograph, PHOTOGRAPHS)]
     steps, parts = len(photographs) + 3, list[str]()
     for path in photographs:
         (found,) = fovea.look(network, path)

@@ -1,6 +1,6 @@
 """fovea explain, fovea sanity."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,12 @@ from fovea.basics import BadChoice, BadPicture
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, refuse_full_size, say, show, warn, write
 from fovea.cli.glossary import drawable
+from fovea.cli.remote import ask_service
 from fovea.heatmaps import DEFAULT, in_words, names
 
 if TYPE_CHECKING:
     from fovea.networks import Network
-    from fovea.results import Step
+    from fovea.results import Step, Writer
 
 OUT = "Folder for the page (index.html) and results.json."
 SELF_ATTENTION = "self-attention"  # of two-stream networks alone
@@ -26,7 +27,7 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     arguments=("pictures",),
     options=(
         "net", "method", "target", "layer", "fit", "frames", "every", "truth", "batch", "max_pixels", "weights",
-        "untrained", "device", "out", "files", "full_size", "all", "resolution",
+        "untrained", "device", "out", "files", "full_size", "all", "resolution", "server", "token",
     ),
     usual={"out": Path("out/explain")},
     help={
@@ -50,6 +51,9 @@ def explain(asked: Asked) -> None:
     if (asked.frames or asked.every) and not clips:
         raise BadChoice(f"--{'frames' if asked.frames else 'every'} is of clips, and none was given")
     asked.folder()
+    if asked.server is not None:
+        _ask(asked, stills, clips)
+        return
     network = asked.network()
     if network.can("streams"):
         _look_longer(asked, network, stills, clips)
@@ -93,7 +97,21 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
     writer = asked.writer("explain", settings)
     refuse_full_size(asked, stills)
     pictures, moving = asked.left(writer, [network], gather(stills), clips, by=2 if target == "pair" else 1)
-    show(steps(), writer, "explaining", asked)
+    _show(steps(), writer, asked)
+
+
+def _ask(asked: Asked, stills: list[str], clips: list[Path]) -> None:
+    """The same of a service's network."""
+    from fovea.pictures import gather
+
+    if clips:
+        raise BadChoice(f"--server takes pictures, and {clips[0]} is a clip")
+    settings, steps = ask_service(asked, "explain", gather(stills))
+    _show(steps, asked.writer("explain", settings), asked)
+
+
+def _show(steps: "Iterable[Step[Any]]", writer: "Writer", asked: Asked) -> None:
+    show(steps, writer, "explaining", asked)
     if all(row["diagnosis"] for result in writer.rows for row in result["maps"]):
         raise typer.Exit(1)  # nothing to see anywhere
 

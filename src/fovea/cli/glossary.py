@@ -242,6 +242,16 @@ OPTIONS = {
     "name": Option("What it is called."),
     "resume": flag("Go on where a run in this folder was stopped."),
     "fresh": flag("Start anew, whatever is there."),
+    # a service
+    "server": Option("Ask the service at this address ('fovea serve') instead of loading a network.", metavar="URL"),
+    "host": Option("The address to listen at; 0.0.0.0 is all of this machine's.", usual="127.0.0.1", metavar="ADDRESS"),
+    "token": Option("What a service wants to be told by whoever asks; also taken from $FOVEA_TOKEN."),
+    "port": number("Where to listen; 0 finds one that is free.", 8000),
+    "allow_host": names("Another name by which the service is called, as that of a proxy.", "NAME"),
+    "allow_origin": names("Another page that may ask, as https://example.org.", "URL"),
+    "max_bytes": number("Of one request.", 256 << 20),
+    "timeout": Option("Seconds for one request, at most.", float, 60.0, "SECONDS"),
+    "queue": number("Requests at work or waiting; more are refused for the moment.", 64),
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),

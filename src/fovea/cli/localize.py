@@ -12,6 +12,7 @@ from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import Lines, bar, finish, refuse_full_size, say, show, warn
 from fovea.cli.glossary import spelled
+from fovea.cli.remote import ask_service
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -30,7 +31,7 @@ AROUND = 300  # characters shown on either side of the span of a long text
     arguments=("given?",),
     options=(
         "net", *CHOICES, "out", "files", "full_size", "json", "why", "data", "split", "class_", "limit", "batch", "fit",
-        "all", "resolution", "device", "max_pixels", "weights", "untrained",
+        "all", "resolution", "device", "max_pixels", "weights", "untrained", "server", "token",
     ),
     usual={"net": None, "out": "out/localize"},
     help={
@@ -54,6 +55,9 @@ def localize(asked: Asked) -> None:
     if not asked.why and (asked.data or asked.split or asked.class_ or asked.limit):
         raise BadChoice("--data, --split, --class and --limit go with --why; give pictures to localize in as paths")
     media = patches.sort_out(asked.given or [])
+    if asked.server is not None:
+        _ask(asked, media, single)
+        return
     if asked.why:
         _why(asked, media, options)
         return
@@ -74,6 +78,21 @@ def localize(asked: Asked) -> None:
     given = (gather(media.pictures) if medium == "pictures" else getattr(media, medium) for medium in loaded)
     left = zip(loaded.items(), asked.left(writer, [*loaded.values()], *given), strict=True)
     steps = chain(*(_steps(medium, network, items, options, asked) for (medium, network), items in left))
+    show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
+
+
+def _ask(asked: Asked, media: "Media", single: dict[str, Any]) -> None:
+    """The same of a service's network."""
+    from fovea.pictures import gather
+    from fovea.results import Step
+
+    if len(media.present) != 1 or media.sounds:
+        raise BadChoice("--server takes pictures, or texts: name some of either")
+    (medium,) = media.present
+    settings, steps = ask_service(asked, "localize", media.texts or gather(media.pictures))
+    told = {name: settings[name] for name in ("note",) if name in settings}
+    about = {"net": {medium: settings.get("net")}, **single, "input": settings.get("input"), **told}
+    writer = asked.writer("localize", about)
     show(chain([Step([], media.missing, 0, 0)], steps), writer, "localizing", asked, _marked)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import brief, show
+from fovea.cli.remote import ask_service
 
 
 @command(
@@ -13,7 +14,7 @@ from fovea.cli.common import brief, show
     arguments=("pictures",),
     options=(
         "net", "method", "index", "glimpses", "forwards", "trust", "out", "files", "json", "batch", "fit", "weights",
-        "untrained", "device", "max_pixels",
+        "untrained", "device", "max_pixels", "server", "token",
     ),
     usual={"out": Path("out/look"), "index": None, "glimpses": (4,)},
     help={
@@ -34,6 +35,9 @@ def look(asked: Asked) -> None:
 
         demand_index(asked.index)
     glimpses, method = asked.one("glimpses"), asked.one("method")
+    if asked.server is not None:
+        _ask(asked)
+        return
     network = asked.network()
     from fovea.evidence import LookOptions, look_steps, settings_of
     from fovea.pictures import gather
@@ -45,6 +49,14 @@ def look(asked: Asked) -> None:
     (pictures,) = asked.left(writer, [network], gather(asked.pictures))
     steps = look_steps(network, pictures, options, asked.batch, asked.max_pixels) if pictures else []
     show(steps, writer, "looking", asked, _told)
+
+
+def _ask(asked: Asked) -> None:
+    """The same of a service's network."""
+    from fovea.pictures import gather
+
+    settings, steps = ask_service(asked, "look", gather(asked.pictures))
+    show(steps, asked.writer("look", settings), "looking", asked, _told)
 
 
 def _told(found: Any) -> Sequence[str]:

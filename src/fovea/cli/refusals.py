@@ -17,7 +17,10 @@ NETS = ("net", "localizer", "full", "rival", "against", "surrogate", "texture_ne
 
 
 def refuse(values: Mapping[str, Any]) -> None:
-    """Refuses, by name of the option, what cannot be right whatever the network says."""
+    """Refuses, by name of the option, what cannot be right whatever the network says; a service has its own."""
+    values = values if values.get("server") is None else {**values, "net": None}
+    if "server" in values and values["server"] is None and values["token"] is not None:
+        raise BadChoice("--token is a service's: name its address, --server URL")
     for name, check in CHECKS.items():
         if (value := values.get(name)) is not None:
             check(value)

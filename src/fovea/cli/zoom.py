@@ -3,6 +3,7 @@
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, show, warn
+from fovea.cli.remote import ask_service
 
 USUAL = "tnet-imagenet"
 ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
@@ -11,7 +12,10 @@ ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
 @command(
     "zoom",
     arguments=("pictures",),
-    options=("net", "glimpses", *ROUTE, "out", "files", "json", "weights", "untrained", "device", "max_pixels"),
+    options=(
+        "net", "glimpses", *ROUTE, "out", "files", "json", "weights", "untrained", "device", "max_pixels", "server",
+        "token",
+    ),
     usual={"net": (USUAL,), "out": "out/zoom"},
     help={
         "pictures": "Files, folders (searched through) or 'globs'. Tiled files of any size are read window by window, "
@@ -24,7 +28,7 @@ ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
     },
     epilog="Examples:  fovea zoom photo.jpg --glimpses 3  |  fovea zoom slide.tif --budget-ms 300 --levels 6  |  "
     "fovea zoom canvases/ --net tnet-digits --until 0.95",
-)
+)  # fmt: skip
 def zoom(asked: Asked) -> None:
     """Classify pictures from a few regions read closely: a line per picture, and a page of the descents."""
     asked.folder()
@@ -37,6 +41,12 @@ def zoom(asked: Asked) -> None:
     asked_for = asked.one("glimpses"), asked.one("until"), asked.one("order")
     route = Route(*asked_for, asked.levels, asked.budget_ms, asked.budget_macs)
     demand_route(route)
+    if asked.server is not None:
+        settings, steps = ask_service(asked, "zoom", gather(asked.pictures))
+        if "net" not in asked.typed:
+            say.print(f"by {settings.get('net')}")
+        show(steps, asked.writer("zoom", settings), "zooming", asked)
+        return
     if "net" not in asked.typed and USUAL not in ours():
         raise BadChoice(
             f"no TNet for photographs comes with this fovea: train one (fovea train recipes/{USUAL}.toml) and name the "
@@ -49,5 +59,4 @@ def zoom(asked: Asked) -> None:
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
     writer = asked.writer("zoom", network.settings(**settings_of(route)))
     (pictures,) = asked.left(writer, [network], gather(asked.pictures))
-    steps = zoom_steps(network, pictures, route, max_pixels=asked.max_pixels)
-    show(steps, writer, "zooming", asked)
+    show(zoom_steps(network, pictures, route, max_pixels=asked.max_pixels), writer, "zooming", asked)

@@ -1,4 +1,7 @@
 from .classes import imagenet_labels as imagenet_labels
+from .examples import PHOTOGRAPHS as PHOTOGRAPHS
+from .examples import SENTENCES as SENTENCES
+from .examples import photograph as photograph
 from .folders import open_folder as open_folder
 from .layouts import Layout as Layout
 from .layouts import demand_data as demand_data

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fovea.basics import BadNetwork, BadPicture, Progress, quiet
+from fovea.basics import BadChoice, BadNetwork, BadPicture, Progress, quiet
 from fovea.heatmaps.explain import explain
 from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.methods import DEFAULT, MethodLike, find
@@ -96,6 +96,9 @@ def sanity(
     if isinstance(pictures, Iterator):
         pictures = list(pictures)
     true, total = explain(network, pictures, method=method), len(COPIES) + 1
+    if large := [shown.name for shown in true.shown if shown.big is not None]:
+        why = "is read in the windows that its map leads to, which are others for every copy"
+        raise BadChoice(f"{large[0]} {why}: maps of smaller pictures, or of a smaller copy, can be compared")
     progress(1, total)
     target: Any = "output" if true.classes[0][0] is None else torch.tensor([row[0] for row in true.classes])
     good = _readable(true) if true.skipped else pictures  # what was skipped once need not be tried again

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ def _prepared(
         return kept, [as_taken(kind, image, raw=True) for kind in kinds]
 
     # pictures in memory, and transforms of the user's own, are for one thread at a time
-    held = any(isinstance(source, Picture) and not isinstance(source.source, Path) for source in sources)
+    held = any(isinstance(getattr(source, "source", None), (Image.Image, np.ndarray)) for source in sources)
     several = all(isinstance(kind.transform, Prepare) for kind in kinds) and not held
     made = pictures.made_of(sources, make, processors() if several else 1, read, window)
     for start in range(0, len(sources), window):

@@ -15,6 +15,7 @@ from .lip import for_test as for_test
 from .lip import for_training as for_training
 from .lip import pick as pick
 from .localize import localize_steps as localize_steps
+from .localized import LocalizedPicture as LocalizedPicture
 from .localized import on_picture as on_picture
 from .media import Media as Media
 from .media import Medium as Medium

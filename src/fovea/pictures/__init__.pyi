@@ -15,6 +15,7 @@ from .clips import read_clip as read_clip
 from .clips import spread as spread
 from .clips import take as take
 from .decoding import MAX_PIXELS as MAX_PIXELS
+from .decoding import as_bad_picture as as_bad_picture
 from .decoding import from_array as from_array
 from .decoding import open_lazily as open_lazily
 from .decoding import read_bytes as read_bytes

@@ -150,8 +150,8 @@ def read(path: Path, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def gather(given: Given | Iterable[Given]) -> list[Picture]:
-    """Paths, folders (recursive), globs, PIL pictures, arrays and what was gathered before, one or many, as a flat list
-    in a fixed order.
+    """Paths, folders (recursive), globs, PIL pictures, arrays and what was gathered before, which keeps its names, one
+    or many, as a flat list in a fixed order.
 
     A path that leads nowhere is a picture that cannot be read, so that it does not stop the others.
     """
@@ -169,7 +169,9 @@ def gather(given: Given | Iterable[Given]) -> list[Picture]:
             return [Picture(f"picture-{i}", values) for i, values in enumerate(given)]
         return [Picture("picture", given)]
     if isinstance(given, Iterable) and not isinstance(given, bytes) and not hasattr(type(given), "shape"):
-        return _named_apart([picture for item in given for picture in gather(item)])
+        items = list(given)
+        pictures = [picture for item in items for picture in gather(item)]
+        return pictures if all(isinstance(item, Picture) for item in items) else _named_apart(pictures)
     raise BadChoice(
         "a picture is a path, a folder, a glob, a PIL image or an array, or all of them are one N,C,H,W tensor; "
         f"got {type(given).__name__}"

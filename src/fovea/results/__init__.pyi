@@ -26,6 +26,8 @@ from .views import View as View
 from .views import first_box as first_box
 from .views import view_of_big as view_of_big
 from .views import windows_of as windows_of
+from .wire import pack as pack
+from .wire import unpack as unpack
 from .writing import FILE as FILE
 from .writing import PAGE as PAGE
 from .writing import Saved as Saved

@@ -1,60 +1,11 @@
-"use strict";
 // Fills a page of results as one scrolls: predictions, maps painted over the photograph, what was read of it closely,
-// figures, films, texts.
+// figures, films, texts. It stands on painting.js and stage.js, which come before it in the same script.
 (() => {
   const main = document.querySelector("main");
   const articles = [...main.querySelectorAll("article")];
-  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const colors = bytes(main.dataset.colors ?? ""); // red, green, blue, opacity of 256 values
+  const colors = bytes(main.dataset.colors ?? "");
   const FINEST = 360; // pixels of the longer side of a painted map
   const DEEP = 1200; // of one that is zoomed into
-  const HATCH = 16; // pixels between the lines over what the network did not see
-
-  function make(kind, words, ...inside) {
-    const element = document.createElement(kind);
-    if (words) element.className = words;
-    element.append(...inside);
-    return element;
-  }
-
-  // Where the pixels of an axis lie among the cells: straight lines between neighbors, held at the first and the last.
-  function places(pixels, cells, scale, offset) {
-    return Array.from({ length: pixels }, (_, i) => {
-      const share = ((i + 0.5) / pixels) * scale + offset;
-      const place = Math.min(Math.max(share * cells - 0.5, 0), cells - 1);
-      const first = Math.floor(place);
-      return { seen: share >= 0 && share <= 1, first, next: Math.min(first + 1, cells - 1), part: place - first };
-    });
-  }
-
-  function paint({ canvas, map, size: [width, height], finest }) {
-    const shrink = Math.min(1, finest / Math.max(width, height));
-    canvas.width = Math.max(Math.round(width * shrink), 1);
-    canvas.height = Math.max(Math.round(height * shrink), 1);
-    const pen = canvas.getContext("2d");
-    const [h, w] = map.grid;
-    const [scaleX, offsetX, scaleY, offsetY] = map.at;
-    const columns = places(canvas.width, w, scaleX, offsetX);
-    const rows = places(canvas.height, h, scaleY, offsetY);
-    const image = pen.createImageData(canvas.width, canvas.height);
-    const values = bytes(map.values);
-    rows.forEach((row, y) => {
-      columns.forEach((column, x) => {
-        const at = 4 * (y * canvas.width + x);
-        if (!row.seen || !column.seen) {
-          const line = (x + y) % HATCH;
-          if (line < 2) image.data.set([255 * line, 255 * line, 255 * line, 150], at);
-          return;
-        }
-        const cell = (r, c) => values[r * w + c];
-        const above = cell(row.first, column.first) * (1 - column.part) + cell(row.first, column.next) * column.part;
-        const below = cell(row.next, column.first) * (1 - column.part) + cell(row.next, column.next) * column.part;
-        const value = Math.round(above * (1 - row.part) + below * row.part);
-        for (let i = 0; i < 4; i++) image.data[at + i] = colors[4 * value + i];
-      });
-    });
-    pen.putImageData(image, 0, 0);
-  }
 
   // What belongs to an article: inside it, or in a file beside the page, which from file:// can only be a script.
   const waiting = new Map();
@@ -80,27 +31,6 @@
   }
   const running = new Map(); // those that serve all articles
   const once = (src) => running.get(src) ?? running.set(src, run(src)).get(src);
-
-  function guesses(predictions) {
-    return predictions.filter(([, share], place) => place === 0 || share >= 0.005).map(([label, share]) => {
-      const bar = make("i");
-      bar.style.width = `${Math.max(100 * (share ?? 0), 0.5)}%`;
-      return make("div", "guess", make("span", "", label), make("div", "", bar), make("span", "", (share ?? 0).toFixed(2)));
-    });
-  }
-
-  // A map's own place on a photograph, with its box.
-  function layer(map) {
-    const canvas = make("canvas");
-    const placed = make("div", "layer", canvas);
-    if (map.box.length) {
-      const box = make("i", "box");
-      const [x0, y0, x1, y1] = map.box.map((side) => 100 * side);
-      Object.assign(box.style, { left: `${x0}%`, top: `${y0}%`, width: `${x1 - x0}%`, height: `${y1 - y0}%` });
-      placed.append(box);
-    }
-    return { canvas, placed };
-  }
 
   function over(panel, map) {
     const photograph = Object.assign(make("img"), { src: panel.src, alt: "" });
@@ -144,12 +74,6 @@
     return found.filter((other) => String(other?.size) === String(content.size)).flatMap((other) => other.maps);
   }
 
-  function table([heading, ...rows]) {
-    const cells = (kind, row) => row.map((words, place) => make(!words ? "td" : place ? kind : "th", "", words));
-    const body = make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row))));
-    return make("table", "costs", make("thead", "", make("tr", "", ...cells("th", heading))), body);
-  }
-
   async function fill(article, content) {
     const folder = (article.dataset.src ?? "").replace(/[^/]*$/, "");
     const shown = article.querySelector("img");
@@ -160,16 +84,13 @@
     });
     const body = article.querySelector(".body");
     if (content.words) article.querySelector("header").append(make("p", "dim", content.words));
-    if (content.text.length) {
-      const part = ([kind, words]) => (kind === "mark" ? make("mark", "", words) : make("span", kind, words));
-      article.querySelector("h3").replaceChildren(...content.text.map(part));
-    }
+    if (content.text.length) article.querySelector("h3").replaceChildren(...marked(content.text));
     if (content.size) {
       const size = content.panels[0].size;
       const finest = content.viewer ? DEEP : FINEST;
       const maps = content.maps.length ? content.maps : await borrowed(article, content);
       article.maps = maps.map((map) => ({ ...layer(map), map, size, finest }));
-      article.stage = stage(article, content, make);
+      article.stage = stage(article, content);
       if (content.predictions.length) body.querySelector(".photo").append(...guesses(content.predictions));
       if (content.table.length) body.append(table(content.table));
       if (content.viewer && !window.OpenSeadragon) return once(folder + content.viewer);
@@ -201,7 +122,7 @@
           for (const painted of article.maps ?? []) {
             const { canvas } = painted;
             if (!article.near) canvas.width = canvas.height = 0;
-            else if (!canvas.dataset.painted || !canvas.width) paint(painted);
+            else if (!canvas.dataset.painted || !canvas.width) paint({ ...painted, colors });
             canvas.dataset.painted = "yes";
           }
           if (article.near) article.stage?.open();

@@ -44,8 +44,8 @@ def page(title: str, body: Iterable[str], style: str = "", scripts: Sequence[str
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>fovea: {html.escape(title)}</title><meta http-equiv="Content-Security-Policy" content="{rules}">
 <style>{_file("page.css")}{style}</style>
-<main{f' data-colors="{_colors()}"' if maps else ""}>{"".join(body)}</main>
-{"".join(f"<script>{script}</script>" for script in scripts)}</html>
+<main{f' data-colors="{colors()}"' if maps else ""}>{"".join(body)}</main>
+{"".join(f"<script{'' if script == viewer() else ' type=module'}>{script}</script>" for script in scripts)}</html>
 """
 
 
@@ -56,15 +56,17 @@ def _file(name: str) -> str:
 
 def scripts(deep: bool = False) -> tuple[str, ...]:
     """What makes articles come alive; and what zooms into pictures, on a page that has nothing beside it."""
-    return (*[viewer()] * deep, _file("stage.js") + _file("page.js"))
+    return (*[viewer()] * deep, _file("painting.js") + _file("stage.js") + _file("page.js"))
 
 
+@cache
 def viewer() -> str:
+    """No module: it is known to all scripts by its name."""
     return f"/*!\n{_file('openseadragon/LICENSE.txt')}*/\n{_file(f'openseadragon/{VIEWER}')}"
 
 
 @cache
-def _colors() -> str:
+def colors() -> str:
     """Red, green, blue and opacity of 256 values, by which maps are painted as `drawing` does it."""
     shares = np.linspace(0, 1, 256)
     table = np.column_stack([drawing.color(shares), 255 * drawing.opacity(shares)])

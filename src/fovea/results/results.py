@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, ove
 
 from PIL import Image
 
+from fovea.basics import write_text
 from fovea.pictures import Shown, tell_skipped
 from fovea.results.drawing import Size
 from fovea.results.views import Panel, View
-from fovea.results.writing import Skipped, Writer, write_page, write_picture
+from fovea.results.writing import Skipped, Writer, page_text, write_picture
 
 
 @runtime_checkable
@@ -124,9 +125,14 @@ class Results(Sequence[T_co]):
         tell_skipped(True, writer.skipped[len(self.skipped) :])
         return writer.rows
 
+    def html(self) -> str:
+        """One page with the pictures inside."""
+        return page_text(self.what, self.settings, self.items, self.skipped)
+
     def page(self, file: str | Path) -> Path:
-        """One HTML file with the pictures inside, to open in a browser or to send on."""
-        return write_page(Path(file), self.what, self.settings, self.items, self.skipped)
+        """The same as a file, to open in a browser or to send on."""
+        write_text(Path(file), self.html())
+        return Path(file)
 
     def __repr__(self) -> str:
         left = f", {len(self.skipped)} skipped" if self.skipped else ""

@@ -1,10 +1,8 @@
-"use strict";
-// A picture with what was read of it closely: numbered boxes, a chart of the answer after each, each as it was read.
-function stage(article, content, make) {
+// A picture of a page of results with what was read of it closely, and how one zooms into it.
+function stage(article, content) {
   const [width, height] = content.size;
   const parts = content.parts ?? [];
   const id = `read-${[...document.querySelectorAll("article")].indexOf(article)}`;
-  const percent = (share) => `${100 * share}%`;
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   let viewer = null;
@@ -18,78 +16,12 @@ function stage(article, content, make) {
   photo.classList.add("stage");
   photo.append(picture, tools);
 
-  const boxes = parts.map((part, number) => {
-    const box = make("button", `part level${part.level}`, make("span", "tag", part.name));
-    Object.assign(box, { type: "button", tabIndex: -1, ariaHidden: "true", hidden: part.level < 2 });
-    box.style.setProperty("--hue", part.ink);
-    box.style.zIndex = part.level;
-    const alike = parts.slice(0, number).filter(({ box }) => String(box) === String(part.box)).length;
-    box.style.setProperty("--alike", alike); // its number stands beside those of the same place
-    return box;
-  });
-  function place() {
-    parts.forEach(({ box: [x0, y0, x1, y1] }, number) => {
-      const [left, top] = [percent(x0 / width), percent(y0 / height)];
-      Object.assign(boxes[number].style, { left, top, width: percent((x1 - x0) / width), height: percent((y1 - y0) / height) });
-    });
-    picture.append(...boxes);
-  }
-  place();
-
-  const view = make("img");
-  const words = make("p", "dim");
-  const closer = make("div", "closer", view, words);
-  Object.assign(closer, { id: `${id}-closer`, role: "tabpanel", tabIndex: 0 });
-  const tabs = parts.map((part, number) => {
-    const bar = make("i");
-    const value = part.share === null ? "" : part.share.toFixed(2);
-    bar.style.height = percent(part.share ?? 0);
-    const unseen = (words) => make("span", "unseen", words); // but heard
-    const around = part.level < 2 ? ["", ""] : part.share === null ? ["region ", ""] : ["glimpse ", `, level ${part.level}`];
-    const name = make("b", "", unseen(around[0]), part.name, unseen(around[1]));
-    const tab = make("button", "", make("span", "bar", make("small", "", value), bar), name);
-    if (part.ahead) tab.append(make("small", "ahead", unseen("ahead: "), part.ahead));
-    Object.assign(tab, { type: "button", role: "tab", id: `${id}-${number}`, title: part.ahead });
-    tab.setAttribute("aria-controls", closer.id);
-    tab.style.setProperty("--hue", part.ink);
-    return tab;
-  });
-  const steps = make("div", parts.some((part) => part.share !== null) ? "steps chart" : "steps", ...tabs);
-  steps.role = "tablist";
-
-  function choose(number, fly = true) {
-    tabs.forEach((tab, place) => {
-      tab.ariaSelected = String(place === number);
-      tab.tabIndex = place === number ? 0 : -1;
-      boxes[place].classList.toggle("chosen", place === number);
-    });
-    const { panel, box: [x0, y0, x1, y1] } = parts[number];
-    closer.setAttribute("aria-labelledby", tabs[number].id);
-    Object.assign(view, { src: content.panels[panel].src, alt: tabs[number].querySelector("b").textContent });
-    view.style.aspectRatio = `${x1 - x0} / ${y1 - y0}`;
-    view.style.setProperty("--proportion", (x1 - x0) / (y1 - y0));
-    words.textContent = content.panels[panel].caption;
-    raise?.(parts[number]); // as it was read, also where the picture is drawn finer
-    if (!fly) return;
-    steps.scrollLeft = tabs[number].offsetLeft - steps.clientWidth / 2;
-    article.fly?.([x0, y0, x1, y1]);
-  }
-  [...boxes.entries(), ...tabs.entries()].forEach(([number, element]) => {
-    const light = (on) => [boxes[number], tabs[number]].forEach((one) => one.classList.toggle("lit", on));
-    for (const kind of ["pointerenter", "focus"]) element.addEventListener(kind, () => light(true));
-    for (const kind of ["pointerleave", "blur"]) element.addEventListener(kind, () => light(false));
-    element.addEventListener("click", () => choose(number));
-  });
-  steps.addEventListener("keydown", (event) => {
-    const now = tabs.indexOf(document.activeElement);
-    const last = tabs.length - 1;
-    const next = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: last }[event.key];
-    if (next === undefined) return;
-    event.preventDefault();
-    const number = Math.min(Math.max(next, 0), last);
-    choose(number);
-    tabs[number].focus();
-  });
+  const chosen = (part, fly) => {
+    raise?.(part); // as it was read, also where the picture is drawn finer
+    if (fly) article.fly?.(part.box);
+  };
+  const { boxes, steps, closer, choose, place } = readings({ id, parts, panels: content.panels, size: content.size, chosen });
+  picture.append(...boxes);
 
   const seen = make("label", "", Object.assign(make("input"), { type: "checkbox", checked: true }), " boxes");
   seen.addEventListener("change", (event) => photo.classList.toggle("bare", !event.target.checked));
@@ -173,6 +105,7 @@ function stage(article, content, make) {
     picture.classList.remove("deep");
     for (const { placed } of article.maps) picture.append(Object.assign(placed, { style: "" }));
     place();
+    picture.append(...boxes);
   }
   if (content.viewer) {
     const button = (words, title, work) => {

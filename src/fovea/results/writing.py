@@ -409,10 +409,8 @@ def _key(row: Mapping[str, Any], run: str) -> str:
     return sha256(json.dumps([run, which], sort_keys=True).encode()).hexdigest()[:32]
 
 
-def write_page(
-    file: Path, what: str, settings: Mapping[str, Any], results: "Iterable[Result]", skipped: Skipped
-) -> Path:
-    """The same as one file with the pictures inside."""
+def page_text(what: str, settings: Mapping[str, Any], results: "Iterable[Result]", skipped: Skipped) -> str:
+    """The same as one page with the pictures inside."""
     drawn, left, maps, deep = list[str](), list(skipped), False, False
     for result in results:
         try:
@@ -421,10 +419,8 @@ def write_page(
             maps, deep = maps or bool(view.overlays), deep or view.deep
         except BadPicture as reason:
             left.append((result.name, str(reason)))
-    page = _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps, deep)
-    basics.write_text(file, page)
     tell_skipped(True, left[len(skipped) :], stacklevel=4)
-    return file
+    return _page([({"what": what, "settings": settings}, drawn)], [reason for _, reason in left], maps, deep)
 
 
 def article_of(result: "Result") -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from PIL import Image
 
-from fovea.basics import write_text
 from fovea.networks import Network
 from fovea.pictures import MAX_PIXELS, Picture
 from fovea.results import Result, Results, Saved, Shows, Skipped, Writer
@@ -111,6 +110,5 @@ class Searches(Results[Search]):
 
     writer = SearchWriter
 
-    def page(self, file: str | Path) -> Path:
-        write_text(Path(file), page.whole(self.items, self.settings))
-        return Path(file)
+    def html(self) -> str:
+        return page.whole(self.items, self.settings)

@@ -1,0 +1,4 @@
+from .asking import Question as Question
+from .client import Client as Client
+from .client import client as client
+from .neighbors import SearchAnswer as SearchAnswer

@@ -1,0 +1,326 @@
+"""The application: routes, and what they are answered with."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query
+from fastapi.exceptions import RequestValidationError
+from PIL import Image
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fovea import __version__
+from fovea.basics import shown
+from fovea.pictures import Picture
+from fovea.retrieval import Index
+from fovea.serve import asking
+from fovea.serve.answers import answer
+from fovea.serve.engine import Engine
+from fovea.serve.guard import Guard
+from fovea.serve.metrics import Metrics
+from fovea.serve.models import Networks
+from fovea.serve.options import ServeOptions
+from fovea.serve.pages import page_files
+from fovea.serve.refusing import Refused, as_refused, busy, described, found, refusal
+from fovea.serve.room import Share
+from fovea.serve.store import Held, Store
+from fovea.serve.verbs import VERBS, Asked, Verb
+
+TEXTS = "text"
+TYPES = {"png": "image/png", "npy": "application/octet-stream", "html": "text/html"}
+ABOUT = """Shows where a network looks. Send a picture as a part of a form (`multipart/form-data`) or in base64
+(`application/json`); `output` says what comes back. The page at `/` uses nothing else."""
+SHAPES = (400, 400), (500, 375), (375, 500), (500, 334), (640, 360), (900, 400)  # of most photographs
+EVER = (401, 403, 421)  # what any request may be refused with
+LOST = (404, 422, 503, *EVER)
+REFUSALS = (400, 404, 408, 413, 415, 422, 503, *EVER)
+SENT = {"key": "$response.body#/id"}
+LINKS = {  # what can be done with a picture that was sent
+    "preview": {"operationId": "preview_v1_pictures__key__preview_get", "parameters": SENT},
+    "tile": {
+        "operationId": "tile_v1_pictures__key__tiles__level___column___row__get",
+        "parameters": SENT | {"level": 0, "column": 0, "row": 0},
+    },
+    "drop": {"operationId": "drop_v1_pictures__key__delete", "parameters": SENT},
+}
+Key = Annotated[str, Path(max_length=64, description="The picture's id, or example:NAME.")]
+Place = Annotated[int, Path(ge=0, le=1 << 24)]
+
+
+class KeptPicture(BaseModel):
+    """A picture that stays for a while."""
+
+    id: str
+    name: str
+    width: int
+    height: int
+    bytes: int
+    deep: bool  # it is read window by window: show it by its tiles
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the routes share."""
+
+    options: ServeOptions
+    networks: Networks
+    store: Store
+    engine: Engine
+    metrics: Metrics
+    index: Index | None = None
+
+    async def ask(self, verb: Verb, fields: type[asking.Asking], request: Request) -> Response:
+        """Read, decode, run with others of its kind, answer."""
+        self.engine.demand_place()
+        with self.engine.room.share() as share:
+            asked, data = await asking.read(request, fields, self.options.limits, share)
+            self.engine.enter()
+            try:
+                return await self._answer(verb, asked, data, share, request)
+            finally:
+                self.engine.leave()
+
+    async def _answer(
+        self, verb: Verb, asked: asking.Asking, data: bytes | None, share: Share, request: Request
+    ) -> Response:
+        """The one who asks may go away meanwhile."""
+        start = time.perf_counter()
+        self.metrics.bytes.inc(len(data or b""))
+        network = self.networks.of(verb, asked)
+        text = getattr(asked, TEXTS, None)
+        if text is not None and (data is not None or asked.picture_id is not None):
+            raise Refused(422, "a text and a picture are both given: send one of them")
+        held = None if text is not None else self._held(asked, data)
+        gone = asyncio.ensure_future(_gone(request))
+        with ExitStack() as stack:
+            stack.callback(gone.cancel)
+            if held is not None:
+                stack.enter_context(held.telling())
+            if held is not None and data is not None:
+                stack.callback(held.close)
+            item = text if held is None else await self.ready(held, share)
+            of = Asked(network, asked, self.options.limits, self.index)
+            lane, kind = "slow" if verb.slow(asked) else "quick", (verb.name, network.name, asked.kind)
+            result = await self.engine.run(lane, kind, item, partial(verb.answers, of), gone)
+            ms = 1000 * (time.perf_counter() - start)
+            told = verb.name, verb.settings(of), result, asked.output, ms  # type: ignore[attr-defined]
+            body, media = await self.engine.beside(answer, *told)
+        return Response(body, media_type=media, headers={"Server-Timing": f"work;dur={ms:.1f}"})
+
+    async def warm(self) -> None:
+        """Before the first request, the usual network looks at batches of several proportions: what is made once is
+        made, and memory taken as will be needed."""
+        verb = VERBS["explain"]
+        names, words = self.networks.able(verb), asking.Explaining.model_validate({})
+        gone = asyncio.get_running_loop().create_future()
+        for size in SHAPES if names else ():
+            of = Asked(self.networks.found[names[0]], words, self.options.limits)
+            picture = Picture("gray", partial(Image.new, "RGB", size, "gray"))
+            count = self.options.limits.batch
+            runs = (self.engine.run("quick", size, picture, partial(verb.answers, of), gone) for _ in range(count))
+            await asyncio.gather(*runs)
+
+    async def ready(self, held: Held, share: Share) -> Any:
+        """The picture, decoded once there is room for it."""
+        await share.wait_for(await self.engine.beside(held.claims))
+        return await self.engine.beside(held.ready)
+
+    def _held(self, asked: asking.Asking, data: bytes | None) -> Held:
+        if data is not None and asked.picture_id is not None:
+            raise Refused(422, "picture and picture_id are both given: send one of them")
+        if data is not None:
+            return self.store.hold(asking.named(asked.name), data)
+        if asked.picture_id is None:
+            raise Refused(
+                422, "no picture: send 'picture' (a file, or base64 in JSON), or 'picture_id' of one that is here"
+            )
+        return self.store.get(asked.picture_id)
+
+
+async def _gone(request: Request) -> None:
+    """Ends when the one who asks is gone."""
+    while True:
+        if (await request.receive())["type"] == "http.disconnect":
+            return
+
+
+def application(options: ServeOptions, networks: Networks, index: Index | None = None) -> FastAPI:
+    """The service with these networks."""
+    metrics = Metrics()
+    service = Service(options, networks, Store(options.limits), Engine(options.limits, metrics), metrics, index)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.warm()
+        yield
+        await asyncio.to_thread(service.engine.stop)
+        service.store.close()
+
+    app = FastAPI(
+        title="fovea", version=__version__, description=ABOUT, docs_url=None, redoc_url=None, redirect_slashes=False,
+        lifespan=lifespan,
+    )  # fmt: skip
+    app.state.service = service
+    app.add_middleware(Guard, options=options, metrics=metrics)
+    app.add_exception_handler(HTTPException, _not_there)
+    app.add_exception_handler(RequestValidationError, _wrong)
+    for verb in VERBS.values():
+        _add_verb(app, service, verb)
+    _add_pictures(app, service)
+    _add_about(app, service)
+    for path, (body, media) in page_files().items():
+        app.add_api_route(path, _static(body, media), include_in_schema=False)
+    return app
+
+
+def _add_verb(app: FastAPI, service: Service, verb: Verb) -> None:
+    fields = asking.narrowed(verb.fields, verb.outputs, service.networks.able(verb))
+
+    async def ask(request: Request) -> Response:
+        return await service.ask(verb, fields, request)
+
+    body = {"required": True, "content": asking.schemas(fields, verb.name)}
+    app.add_api_route(
+        f"/v1/{verb.name}", told(ask), methods=["POST"], name=verb.name, summary=verb.about, response_class=Response,
+        openapi_extra={"requestBody": body},
+        responses=found(verb.about, _contents(verb)) | described(*REFUSALS),
+    )  # fmt: skip
+
+
+def _contents(verb: Verb) -> dict[str, Any]:
+    """Of what comes back, by type."""
+    types = {"application/json": {"schema": {"type": "object"}}}
+    return types | {TYPES[output]: {} for output in verb.outputs if output in TYPES}
+
+
+def _add_pictures(app: FastAPI, service: Service) -> None:
+    store, engine = service.store, service.engine
+
+    async def keep(request: Request) -> Response:
+        engine.demand_place()
+        with engine.room.share() as share:
+            asked, data = await asking.read(request, asking.Keeping, service.options.limits, share)
+            if data is None:
+                raise Refused(422, "no picture: send 'picture' (a file, or base64 in JSON)")
+            engine.enter()
+            held = store.hold(asking.named(asked.name), data)
+            try:
+                await service.ready(held, share)
+                width, height = await engine.beside(lambda: held.size)
+            except BaseException:
+                held.close()
+                raise
+            finally:
+                engine.leave()
+            facts = {
+                "name": held.name,
+                "width": width,
+                "height": height,
+                "bytes": len(data),
+                "deep": held.file is not None,
+            }
+            return JSONResponse({"id": store.keep(held), **facts}, 201)
+
+    async def preview(request: Request, key: Key) -> Response:
+        held = store.get(key)
+        with engine.room.share() as share:
+            await service.ready(held, share)
+            return Response(await engine.beside(held.preview), media_type="image/jpeg")
+
+    async def tile(request: Request, key: Key, level: Place, column: Place, row: Place) -> Response:
+        held = store.get(key)
+        with engine.room.share() as share:
+            await service.ready(held, share)
+            made = await engine.beside(held.tile, level, column, row)
+        return Response(made, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+
+    async def drop(request: Request, key: Key) -> Response:
+        store.drop(key)
+        return Response(status_code=204)
+
+    one, jpeg = "/v1/pictures/{key}", found("A JPEG.", {"image/jpeg": {}})
+    body = {"required": True, "content": asking.schemas(asking.Keeping, "pictures")}
+    here: dict[int | str, dict[str, Any]] = {201: {"description": "It is here.", "links": LINKS}}
+    app.add_api_route("/v1/pictures", told(keep), methods=["POST"], status_code=201, response_model=KeptPicture,
+                      summary="Send a picture once, and ask about it by its id.", openapi_extra={"requestBody": body},
+                      responses=here | described(*REFUSALS))  # fmt: skip
+    app.add_api_route(one, told(drop), methods=["DELETE"], status_code=204, response_class=Response,
+                      summary="Forget a picture.", responses=described(*LOST))  # fmt: skip
+    app.add_api_route(f"{one}/preview", told(preview), response_class=Response, summary="The picture, small.",
+                      responses=jpeg | described(*LOST))  # fmt: skip
+    app.add_api_route(f"{one}/tiles/{{level}}/{{column}}/{{row}}", told(tile), response_class=Response,
+                      summary="A tile of it; levels as of DZI.", responses=jpeg | described(*LOST))  # fmt: skip
+
+
+def _add_about(app: FastAPI, service: Service) -> None:
+    async def known(request: Request) -> dict[str, Any]:
+        return service.networks.about(service.options, service.index)
+
+    first = list(service.networks.found)[:1]
+
+    async def labels(request: Request, net: Annotated[str, Query(max_length=200, examples=first)]) -> dict[str, Any]:
+        return {"labels": list(service.networks.get(net).labels or ())}
+
+    async def healthy(request: Request) -> dict[str, str]:
+        return {"status": "ok"}
+
+    async def ready(request: Request) -> dict[str, str]:
+        if service.engine.stopping:
+            raise busy("the service is stopping")
+        return {"status": "ready"}
+
+    async def metrics(request: Request) -> Response:
+        service.metrics.kept.set(service.store.memory)
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    plain = found("Prometheus' text format.", {"text/plain": {}})
+    app.add_api_route("/v1/models", told(known), summary="Networks, methods, examples and limits.",
+                      responses=described(*EVER))  # fmt: skip
+    app.add_api_route("/v1/labels", told(labels), summary="The classes of a network.", responses=described(*LOST))
+    app.add_api_route("/healthz", told(healthy), summary="Whether it runs.", responses=described(*EVER[1:]))
+    app.add_api_route("/readyz", told(ready), summary="Whether it takes requests.", responses=described(*EVER[1:], 503))
+    app.add_api_route("/metrics", told(metrics), response_class=Response, summary="For Prometheus.",
+                      responses=plain | described(*EVER))  # fmt: skip
+
+
+def told(route: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """The route, refusing in words what is the request's fault."""
+
+    @wraps(route)
+    async def call(*args: Any, **given: Any) -> Any:
+        try:
+            return await route(*args, **given)
+        except Exception as error:
+            refused = as_refused(error)
+            if refused is None:
+                raise
+            return refusal(refused)
+
+    return call
+
+
+def _static(body: bytes, media: str) -> Callable[[], Awaitable[Response]]:
+    async def send() -> Response:
+        return Response(body, media_type=media, headers={"Cache-Control": "no-cache"})
+
+    return send
+
+
+async def _not_there(request: Request, error: Any) -> Response:
+    words = {
+        404: "there is nothing at this path; /openapi.json says what there is",
+        405: "this path takes another method",
+    }
+    return refusal(Refused(error.status_code, words.get(error.status_code, str(error.detail)), error.headers))
+
+
+async def _wrong(request: Request, error: Any) -> Response:
+    first = error.errors()[0]
+    return refusal(Refused(422, f"{first['loc'][-1]}: {first['msg']}; got {shown(first.get('input'))}"))

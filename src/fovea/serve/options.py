@@ -1,0 +1,56 @@
+"""What a service is given when it starts: its networks, who may ask, and how much."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fovea.basics import BadChoice
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take, and all together."""
+
+    bytes: int = 256 << 20  # of a request: a large tiled picture
+    pixels: int = 100_000_000  # of a picture that is decoded whole
+    seconds: float = 60.0  # from a whole request to its answer
+    queue: int = 64  # requests at work or waiting
+    batch: int = 16  # pictures that go through the network together
+    window: float = 0.004  # seconds that a request waits for others of its kind
+    body: float = 30.0  # seconds in which a request must have come
+    coming: int = 512 << 20  # bytes of all requests that are coming or at work
+    kept: int = 256 << 20  # bytes of pictures that stay between requests, decoded ones included
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """`hosts` and `origins` are accepted beside the service's own address."""
+
+    nets: Sequence[str] = ()  # the first is the usual one; all that come with fovea where none is named
+    index: Path | None = None
+    host: str = LOCAL[0]
+    port: int = 8000
+    token: str | None = None
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    device: str = "auto"
+    limits: Limits = Limits()
+
+    @property
+    def local(self) -> bool:
+        """Only this machine can reach it."""
+        return self.host in LOCAL
+
+    @property
+    def names(self) -> frozenset[str]:
+        """By which it may be called: what a Host header may say, without the port."""
+        own = {self.host} if self.host not in ("0.0.0.0", "::") else set()
+        return frozenset(name.lower().strip("[]") for name in (*LOCAL, *own, *self.hosts))
+
+
+def demand_token(options: ServeOptions) -> None:
+    """A token is what a header can carry."""
+    if options.token is not None and not (options.token.isascii() and options.token.isprintable() and options.token):
+        raise BadChoice("--token is letters, digits and signs of ASCII, and at least one of them")
