@@ -4,8 +4,9 @@ One picture at a time is exactly the same. Of several at once some may go throug
 batches than here, which changes the last bits of sums."""
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from PIL import Image
 
 import fovea
 from fovea.heatmaps import ByMethod, HeatMaps
-from fovea.remote import Client
+from fovea.remote import QUESTIONS, Client
+from fovea.remote.client import LocalizeWords, ZoomWords
+from fovea.remote.questions import Asking, Localizing, Zooming
 from fovea.results import View
 from remote.conftest import NETS, TOKEN
 
@@ -226,3 +229,12 @@ def test_the_token(url: str, client: Client, files: list[str], monkeypatch: pyte
     assert tuple(fovea.client(url).predict(files[0])) == wanted
     assert TOKEN not in repr(client)
     assert TOKEN not in repr(vars(client.service))
+
+
+def test_the_words_of_the_client_are_those_of_the_service() -> None:
+    shared = {*Asking.model_fields, "text"}
+    for question, words in ((Localizing, LocalizeWords), (Zooming, ZoomWords)):
+        assert set(get_type_hints(words)) == set(question.model_fields) - shared
+    for verb in ("explain", "look"):
+        taken = {*signature(getattr(Client, verb)).parameters} - {"self", "pictures", "net"}
+        assert taken == {*QUESTIONS[verb].model_fields} - shared - {"applicable"}

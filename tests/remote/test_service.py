@@ -21,6 +21,7 @@ from fovea.remote import service
 from fovea.results import pack
 from remote.conftest import StandIn
 
+pytestmark = pytest.mark.security
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8))
 
 

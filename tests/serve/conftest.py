@@ -22,6 +22,7 @@ class Running:
     url: str
     process: subprocess.Popen[str]
     log: Path
+    printed: str = ""  # the address that it said, with its token
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -37,7 +38,7 @@ def start(folder: Path, *options: str) -> Running:
     assert process.stdout is not None
     found = next((match for line in process.stdout if (match := LINE.search(line))), None)
     assert found is not None, log.read_text()
-    return Running(found[1].partition("#")[0].rstrip("/"), process, log)
+    return Running(found[1].partition("#")[0].rstrip("/"), process, log, found[1])
 
 
 @pytest.fixture(scope="session")

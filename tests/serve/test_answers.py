@@ -3,6 +3,8 @@
 import base64
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
@@ -14,7 +16,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import fovea
-from fovea.serve import Networks, ServeOptions, application, loaded
+from fovea.serve import Limits, Networks, ServeOptions, application, loaded
 from fovea.serve.verbs import VERBS
 
 NETS = ("efficientnet_lite0", "anchornet-imagenette", "tnet-imagenette", "anchornet_text-mr", "embedding-cub100")
@@ -112,6 +114,35 @@ def test_an_array_holds_the_maps(asking: TestClient, networks: Networks) -> None
     np.testing.assert_allclose(values, wanted, atol=1e-5)
     localized = np.load(BytesIO(ask(asking, "localize", output="npy").content))
     np.testing.assert_allclose(localized[0], fovea.localize(networks.found[NETS[0]], COFFEE)[0].heatmap, atol=1e-5)
+
+
+def test_maps_of_different_sizes_are_no_array(asking: TestClient) -> None:
+    words = {"picture_id": "example:coffee", "output": "npy", "method": ["l2caf", "input-x-gradient"]}
+    answer = asking.post("/v1/explain", json=words)
+    assert answer.status_code == 422
+    assert "6 x 9, 192 x 288 cells" in answer.json()["detail"]
+
+
+def test_networks_that_call_themselves_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """As those that 'fovea calibrate' makes of one another; also not when they are asked at the same moment."""
+    net = fovea.load("timm/test_resnet", pretrained=False, classes=3)
+    net.name = "mine"
+    for name, temperature in (("mine", None), ("mine-sure", 9.0)):
+        net.temperature = temperature
+        net.save(tmp_path / f"{name}.safetensors")
+    options = ServeOptions(tuple(str(tmp_path / f"{name}.safetensors") for name in ("mine", "mine-sure")))
+    options = replace(options, limits=Limits(window=0.3))
+    with TestClient(application(options, loaded(options)), base_url="http://127.0.0.1:8000") as client:
+
+        def predicted(name: str) -> Any:
+            return client.post("/v1/predict", json={"picture_id": "example:cat", "net": name}).json()
+
+        alone = [predicted(name) for name in ("mine", "mine-sure")]
+        assert [answer["settings"]["net"] for answer in alone] == ["mine", "mine-sure"]
+        assert alone[0]["results"] != alone[1]["results"]
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(predicted, ["mine", "mine-sure"] * 2))
+        same([answer["results"] for answer in together], [answer["results"] for answer in alone * 2])
 
 
 @pytest.mark.parametrize("verb", [name for name in VERBS if name != "search"])

@@ -1,17 +1,20 @@
 """Requests of one kind go together, none pays for another, and nobody waits forever."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from fovea.basics import BadPicture, tell
+from fovea.basics import BadPicture, GivenUp, go_on, tell
 from fovea.serve.engine import Engine
 from fovea.serve.metrics import Metrics
 from fovea.serve.options import Limits
+from fovea.serve.patience import Patience
 from fovea.serve.refusing import Refused
 
 LONG = Limits(window=0.3, seconds=30, batch=4)
@@ -30,12 +33,15 @@ def engine() -> Iterator[Callable[[Limits], Engine]]:
         one.stop()
 
 
+def patience(engine: Engine, gone: "asyncio.Future[None] | None" = None) -> Patience:
+    return Patience(engine.limits.seconds, gone or asyncio.get_running_loop().create_future())
+
+
 def asked(engine: Engine, items: Sequence[tuple[str, Any]], run: Any, lane: str = "quick") -> list[Any]:
     """The answers to items of kinds, all asked at once; what went wrong comes as it is."""
 
     async def all_of_them() -> list[Any]:
-        gone = asyncio.get_running_loop().create_future()
-        work = [engine.run(lane, kind, item, run, gone) for kind, item in items]
+        work = [engine.run(lane, kind, item, run, patience(engine)) for kind, item in items]
         return await asyncio.gather(*work, return_exceptions=True)
 
     return asyncio.run(all_of_them())
@@ -82,6 +88,92 @@ def test_work_that_takes_too_long_is_refused_and_given_up(engine: Callable[..., 
     assert ended.wait(20)  # and the lane is free for others
 
 
+def test_those_done_one_by_one_have_no_more_time_than_together(engine: Callable[..., Engine]) -> None:
+    begun = list[int]()
+
+    def run(items: Sequence[int]) -> list[int]:
+        begun.extend(items)
+        if len(items) > 1:
+            raise BadPicture("one of them cannot be read")
+        for _ in range(1000):
+            go_on()
+            time.sleep(0.01)
+        return list(items)
+
+    one = engine(Limits(seconds=0.4, window=0.1))
+    answers = asked(one, [("a", 1), ("a", 2), ("a", 3)], run)
+    assert all(isinstance(answer, Refused) and answer.status == 503 for answer in answers)
+    assert asked(one, [("b", 9)], list) == [9]  # the lane is free
+    assert begun[:3] == [1, 2, 3]
+
+
+def test_what_is_given_up_holds_nothing(engine: Callable[..., Engine]) -> None:
+    """The picture of one who left does not stay in memory until its turn would have come."""
+    one, free = engine(Limits(window=0)), threading.Event()
+
+    class Large:
+        pass
+
+    async def leave(gone: "asyncio.Future[None]") -> "weakref.ref[Large]":
+        item = Large()
+        work = asyncio.ensure_future(one.run("slow", "b", item, list, patience(one, gone)))
+        await asyncio.sleep(0.05)
+        assert len(one.lanes["slow"].waiting) == 1
+        gone.set_result(None)
+        with pytest.raises(Refused):
+            await work
+        return weakref.ref(item)
+
+    async def both() -> None:
+        loop = asyncio.get_running_loop()
+        first = asyncio.ensure_future(one.run("slow", "a", 1, lambda items: [free.wait(20)], patience(one)))
+        await asyncio.sleep(0.05)
+        held = await leave(loop.create_future())
+        await asyncio.sleep(0.01)  # the loop holds a task until it has gone on
+        gc.collect()
+        assert not one.lanes["slow"].waiting
+        assert held() is None
+        free.set()
+        await first
+
+    asyncio.run(both())
+
+
+def test_one_who_leaves_before_a_batch_begins_takes_nobody_along(engine: Callable[..., Engine]) -> None:
+    one = engine(Limits(window=0.2))
+
+    async def leave_and_ask() -> list[Any]:
+        gone = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.05, gone.set_result, None)
+        first = await asyncio.gather(one.run("quick", "a", 1, list, patience(one, gone)), return_exceptions=True)
+        return [*first, await one.run("quick", "a", 2, list, patience(one))]
+
+    left, answer = asyncio.run(leave_and_ask())
+    assert isinstance(left, Refused)
+    assert answer == 2
+
+
+def test_work_in_threads_is_ended_too(engine: Callable[..., Engine]) -> None:
+    one, ended = engine(Limits(seconds=0.2)), threading.Event()
+
+    def endless() -> None:
+        try:
+            while True:
+                go_on()
+                time.sleep(0.01)
+        except GivenUp:
+            ended.set()
+            raise
+
+    async def waiting() -> Any:
+        return await asyncio.gather(one.beside(patience(one), endless), return_exceptions=True)
+
+    (answer,) = asyncio.run(waiting())
+    assert isinstance(answer, Refused)
+    assert answer.status == 503
+    assert ended.wait(20)
+
+
 def test_what_waited_too_long_is_not_begun(engine: Callable[..., Engine]) -> None:
     begun = list[int]()
 
@@ -102,7 +194,7 @@ def test_nobody_waits_for_an_answer_to_one_who_is_gone(engine: Callable[..., Eng
     async def leaving() -> Any:
         gone = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(0.05, gone.set_result, None)
-        return await asyncio.gather(one.run("quick", "a", 1, _sleepy, gone), return_exceptions=True)
+        return await asyncio.gather(one.run("quick", "a", 1, _sleepy, patience(one, gone)), return_exceptions=True)
 
     (answer,) = asyncio.run(leaving())
     assert isinstance(answer, Refused)
@@ -118,9 +210,8 @@ def test_lanes_do_not_wait_for_each_other(engine: Callable[..., Engine]) -> None
     one, free = engine(Limits(window=0)), threading.Event()
 
     async def both() -> list[Any]:
-        gone = asyncio.get_running_loop().create_future()
-        slow = asyncio.ensure_future(one.run("slow", "a", 1, lambda items: [free.wait(20)], gone))
-        quick = await one.run("quick", "a", 2, list, gone)
+        slow = asyncio.ensure_future(one.run("slow", "a", 1, lambda items: [free.wait(20)], patience(one)))
+        quick = await one.run("quick", "a", 2, list, patience(one))
         free.set()
         return [quick, await slow]
 
@@ -129,13 +220,14 @@ def test_lanes_do_not_wait_for_each_other(engine: Callable[..., Engine]) -> None
 
 def test_no_more_than_the_queue_takes(engine: Callable[..., Engine]) -> None:
     one = engine(Limits(queue=2))
-    one.enter()
-    one.enter()
-    with pytest.raises(Refused, match="2 requests are at work") as refused:
-        one.enter()
-    assert refused.value.status == 503
-    one.leave()
-    one.enter()
+    with one.place():
+        with one.place():
+            with pytest.raises(Refused, match="2 requests are at work") as refused, one.place():
+                pass
+            assert refused.value.status == 503
+        with one.place():
+            assert one.at_work == 2
+    assert one.at_work == 0
 
 
 def test_what_waits_is_done_before_it_stops() -> None:
@@ -147,8 +239,7 @@ def test_what_waits_is_done_before_it_stops() -> None:
         return list(items)
 
     async def stopped_meanwhile() -> list[Any]:
-        gone = asyncio.get_running_loop().create_future()
-        work = [asyncio.ensure_future(one.run("quick", "a", item, run, gone)) for item in range(5)]
+        work = [asyncio.ensure_future(one.run("quick", "a", item, run, patience(one))) for item in range(5)]
         await asyncio.sleep(0.02)
         await asyncio.to_thread(one.stop)
         return await asyncio.gather(*work)

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import struct
 import time
+import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +31,7 @@ from serve.hostile_requests import (
     uploaded,
 )
 
+pytestmark = pytest.mark.security
 CAT = {"picture_id": "example:cat"}
 SLOW = CAT | {"method": ["scorecam"], "target": ["top5"]}
 WAIT = 120.0
@@ -148,7 +151,48 @@ def peak(running: Running, reset: bool = False) -> int:
     return int(found[1]) << 10
 
 
+def endless_tiff() -> bytes:
+    """Some kB that say 4,096 x 1,048,576 pixels: all of its tiles are the same one."""
+    tile, across, down = zlib.compress(bytes(2048 * 512 * 3)), 512, 8
+    tags = [
+        (256, 4, 1, 2048 * across), (257, 4, 1, 512 * down), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 2),
+        (277, 3, 1, 3), (322, 4, 1, 2048), (323, 4, 1, 512), (324, 4, across * down, 0), (325, 4, across * down, 0),
+    ]  # fmt: skip
+    offsets = 8 + 2 + 12 * len(tags) + 4
+    lengths = offsets + 4 * across * down
+    places = {324: offsets, 325: lengths}
+    found = struct.pack("<2sHIH", b"II", 42, 8, len(tags))
+    for tag, kind, count, value in tags:
+        found += struct.pack("<HHII", tag, kind, count, places.get(tag, value))
+    start = lengths + 4 * across * down
+    found += struct.pack("<I", 0) + struct.pack("<I", start) * (across * down)
+    return found + struct.pack("<I", len(tile)) * (across * down) + tile
+
+
 class TestTime:
+    def test_a_small_file_of_endless_pixels_ends_in_time_and_in_memory(self, small: str, together: Running) -> None:
+        """Wherever it is read: for a verb, a preview or a tile."""
+        raw = endless_tiff()
+        assert len(raw) < 60_000
+        kept = asked(small, uploaded("pictures", raw, "a.tif"))
+        assert kept.status == 201, kept.body
+        key = json.loads(kept.body)["id"]
+        for asking in (
+            request("GET", f"/v1/pictures/{key}/preview"),
+            request("GET", f"/v1/pictures/{key}/tiles/0/0/0"),
+            posted("localize", {"picture_id": key}),
+            posted("explain", {"picture_id": key}),
+        ):
+            answer = asked(small, asking)
+            assert again(answer), answer
+            until(lambda: asked(small, posted("predict", CAT)).status == 200)  # nothing is held up by it
+        before = peak(together, reset=True)
+        with connect(together.url) as connection:
+            connection.sendall(uploaded("explain", raw, "a.tif"))
+            time.sleep(4)
+        assert peak(together) - before < 900 * MB
+        until(lambda: metric(together.url, "fovea_requests_at_work") == 0)
+
     def test_what_takes_too_long_is_given_up(self, small: str) -> None:
         """And the service goes on with what comes next."""
         for body, verb in ((SLOW, "explain"), (CAT | {"forwards": 600}, "look")):
@@ -228,6 +272,23 @@ class TestMemory:
         assert statuses.count(200) >= 3
         assert asked(together.url, raw).status == 200
 
+    def test_json_takes_memory_in_proportion(self, together: Running) -> None:
+        """However many values it holds, each of which would take a hundred bytes."""
+        before = peak(together, reset=True)
+        for body in (b'{"method": [' + b"0," * 1_900_000 + b"0]}", b"{" + b'"a":0,' * 600_000 + b'"a":0}'):
+            answer = asked(together.url, posted("explain", body))
+            assert answer.status == 422
+            assert "more than 25,000 values" in answer.detail
+        assert peak(together) - before < 60 * MB
+
+    def test_what_is_decoded_has_a_bound_when_all_is_asked_for_at_once(self, together: Running) -> None:
+        keys = [json.loads(asked(together.url, uploaded("pictures", noise(300))).body)["id"] for _ in range(8)]
+        raws = [posted("predict", {"picture_id": key}) for key in keys]
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(partial(asked, together.url), raws))
+        assert {answer.status for answer in answers} <= {200, 404}
+        assert metric(together.url, "fovea_pictures_kept_bytes") <= TOGETHER["kept"]
+
     def test_many_big_ones_at_once(self, together: Running) -> None:
         assert asked(together.url, uploaded("pictures", noise(1000))).status == 201
         before = peak(together, reset=True)
@@ -240,7 +301,10 @@ class TestMemory:
 
     def test_pictures_that_stay_have_a_bound(self, together: Running) -> None:
         """The least recently used goes."""
-        url, one = together.url, uploaded("pictures", noise(500))  # 0.7 MB, and 1 MB more once decoded
+        url, one = (
+            together.url,
+            uploaded("pictures", noise(500)),
+        )  # 0.75 MB; what is decoded goes first
 
         def sent() -> str:
             return json.loads(asked(url, one).body)["id"]
@@ -250,7 +314,7 @@ class TestMemory:
 
         keys = [sent() for _ in range(3)]
         assert there(keys[0])  # so it is the second that goes first
-        keys += [sent(), sent()]
+        keys += [sent(), sent(), sent()]
         assert metric(url, "fovea_pictures_kept_bytes") <= TOGETHER["kept"]
         assert there(keys[0])
         assert there(keys[-1])

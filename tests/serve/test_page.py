@@ -162,7 +162,7 @@ def test_another_class_has_another_map_and_layers_change_without_a_request(opene
     shown.page.get_by_label("Boxes").uncheck()
     assert not shown.page.locator("#photo .box").is_visible()
     assert len(shown.asked) == asked
-    assert "opacity=30" in shown.page.url
+    shown.until(lambda: "opacity=30" in shown.page.url)
 
 
 def test_lips_sliders_change_the_patches_and_never_pile_up(opened: Any) -> None:
@@ -206,6 +206,21 @@ def test_on_a_phone_patches_are_seen_while_a_slider_moves(opened: Any) -> None:
     assert picture["y"] >= 0
     assert picture["y"] + picture["height"] < moved["y"]
     assert moved["y"] + moved["height"] <= PHONE["height"]
+
+
+def test_a_slider_that_is_moved_before_the_first_answer_stays_where_it_is(opened: Any) -> None:
+    shown, first = opened("?view=localize"), list[Any]()
+
+    def hold(route: Any) -> None:
+        first.append(route) if not first else route.continue_()
+
+    shown.page.route("**/v1/localize", hold)
+    shown.page.locator("select[name=example]").select_option("coffee")
+    shown.until(lambda: bool(first))
+    shown.slide("count", "2")
+    first[0].continue_()
+    shown.until(lambda: len(shown.boxes()) == 2)
+    assert shown.page.locator("input[name=count]").input_value() == "2"
 
 
 def test_patches_lie_where_the_service_says(opened: Any, service: str) -> None:
@@ -277,6 +292,13 @@ def test_two_maps_are_wiped_by_pointer_and_by_keys(opened: Any) -> None:
     line = shown.page.locator(".line").bounding_box()
     share = (line["x"] + line["width"] / 2 - frame["x"]) / frame["width"]
     assert share == pytest.approx(second.evaluate(clip) / 100, abs=0.005)
+    shown.page.get_by_label("Blend").select_option("multiply")
+    assert second.evaluate("layer => getComputedStyle(layer).mixBlendMode") == "multiply"
+    field = shown.page.get_by_role("combobox", name="Class", exact=True)
+    field.fill("top 5")
+    shown.page.keyboard.press("Enter")
+    shown.answered("l2caf: espresso")  # one of the five is wiped against the other class
+    assert "gradcam: candle" in shown.page.locator(".side-tag.right").inner_text()
 
 
 def test_a_bad_file_is_told_in_words_and_the_picture_stays(opened: Any, tmp_path: Path) -> None:
@@ -292,6 +314,82 @@ def test_a_bad_file_is_told_in_words_and_the_picture_stays(opened: Any, tmp_path
     shown.page.get_by_label("Method", exact=True).select_option("rollout")  # for transformers
     shown.until(lambda: "self-attention" in alert.inner_text())
     assert shown.page.locator("#photo canvas").count() == 0  # the map before is not of this method
+
+
+@pytest.mark.parametrize("view", ["compare", "sanity"])
+def test_what_went_wrong_leaves_no_older_result(opened: Any, view: str) -> None:
+    shown = opened(f"?view={view}&example=coffee&methods=gradcam")
+    shown.answered()
+    drawn = shown.page.locator("#photo figure")
+    assert drawn.count() >= 1
+    shown.refused = True
+    shown.page.route("**/v1/*", lambda route: route.fulfill(status=422, json={"detail": "it does not work"}))
+    if view == "sanity":
+        shown.page.get_by_label("Method", exact=True).select_option("gradcam")
+    else:
+        shown.page.get_by_label("layercam", exact=True).check()
+    shown.page.get_by_role("alert").filter(has_text="it does not work").wait_for()
+    assert drawn.count() == 0
+    assert shown.page.locator("#photo .picture").count() == 1
+
+
+def test_without_a_text_there_is_no_answer(opened: Any) -> None:
+    shown = opened("?view=text")
+    shown.answered("bland")
+    shown.page.get_by_label("A sentence of a film review").fill("")
+    shown.answered("Type a sentence")
+    assert not shown.page.locator("#answer").is_visible()
+    assert not shown.page.locator("#downloads").is_visible()
+    assert shown.page.locator(".sentence").inner_text() == ""
+
+
+def test_an_error_stays_until_one_does_something_else(opened: Any, tmp_path: Path) -> None:
+    """What was at work when it came does not take it away."""
+    shown, looking = opened(), list[Any]()
+    shown.page.route("**/v1/look", lambda route: looking.append(route))
+    shown.page.locator("select[name=example]").select_option("coffee")
+    shown.until(lambda: bool(looking))
+    shown.refused = True
+    (tmp_path / "notes.jpg").write_text("these are no pixels")
+    shown.page.set_input_files("#file", tmp_path / "notes.jpg")
+    alert = shown.page.get_by_role("alert").filter(has_text="notes.jpg")
+    alert.wait_for()
+    looking[0].continue_()
+    shown.answered("all of its evidence")
+    assert alert.is_visible()
+    shown.page.get_by_role("tab", name="Explain").click()
+    shown.answered("Heatmap of espresso")
+    assert not alert.is_visible()
+
+
+def test_a_slow_upload_holds_nothing_up(opened: Any, coffee: Path) -> None:
+    shown, coming = opened("?view=explain"), list[Any]()
+    shown.page.locator(".example").nth(3).wait_for()
+    shown.page.route("**/v1/pictures", lambda route: coming.append(route))
+    shown.page.set_input_files("#file", coffee)
+    shown.until(lambda: bool(coming))
+    shown.page.locator("select[name=example]").select_option("cat")
+    shown.answered("Heatmap of")
+    assert shown.page.locator("#photo img").get_attribute("alt") == "cat"
+    coming[0].abort()
+    shown.refused = True
+
+
+def test_what_took_too_long_is_not_asked_for_again(opened: Any) -> None:
+    shown, asked = opened("?view=explain"), list[str]()
+    shown.refused = True
+    shown.page.locator(".example").nth(3).wait_for()
+    shown.page.evaluate("() => { const now = performance.now.bind(performance); let more = 0;"
+                        " performance.now = () => now() + (more += 6000); }")  # fmt: skip
+
+    def late(route: Any) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=503, headers={"Retry-After": "1"}, json={"detail": "it took longer than 60 s"})
+
+    shown.page.route("**/v1/explain", late)
+    shown.page.locator("select[name=example]").select_option("cat")
+    shown.page.get_by_role("alert").filter(has_text="longer than 60 s").wait_for()
+    assert len(asked) == 1
 
 
 def test_methods_that_do_not_apply_leave_the_others(opened: Any) -> None:
@@ -338,34 +436,32 @@ def test_twelve_megapixels_of_a_phone(opened: Any, coffee: Path, tmp_path: Path)
     shown.answered()
 
 
+def within_reach(page: Any, view: str, scheme: str) -> None:
+    """By axe-core's rules; and a narrow page does not scroll sideways."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    shot(page, f"{view}-desktop-{scheme}")
+    found = axe.run(page).response["violations"]
+    bad = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in bad] == []
+    page.set_viewport_size(PHONE)
+    shot(page, f"{view}-phone-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_nothing_is_out_of_reach(opened: Any, view: str, scheme: str) -> None:
-    """By axe-core's rules; and a narrow page does not scroll sideways."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     shown = opened(f"?view={view}&example=coffee", color_scheme=scheme)
     shown.answered()
-    shot(shown.page, f"{view}-desktop-{scheme}")
-    found = axe.run(shown.page).response["violations"]
-    bad = [rule for rule in found if rule["impact"] in ("serious", "critical")]
-    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in bad] == []
-    shown.page.set_viewport_size(PHONE)
-    shot(shown.page, f"{view}-phone-{scheme}")
-    assert shown.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    within_reach(shown.page, view, scheme)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_empty_page(opened: Any, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     shown = opened("?view=explain&method=gradcam", color_scheme=scheme)
     shown.page.locator(".example").nth(3).wait_for()
-    shot(shown.page, f"empty-desktop-{scheme}")
     assert "drop the picture to see it" in shown.page.locator("#hint").inner_text()
-    found = axe.run(shown.page).response["violations"]
-    assert [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")] == []
-    shown.page.set_viewport_size(PHONE)
-    shot(shown.page, f"empty-phone-{scheme}")
-    assert shown.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    within_reach(shown.page, "empty", scheme)
 
 
 def test_by_keyboard_alone(opened: Any) -> None:
@@ -386,8 +482,9 @@ def test_by_keyboard_alone(opened: Any) -> None:
     tab_to("coffee")
     keys.press("Enter")
     shown.answered("all of its evidence")
-    page.evaluate("document.activeElement.blur()")
-    tab_to("Look")
+    assert page.evaluate("document.activeElement.id") == "panel"  # the examples are gone
+    keys.press("Shift+Tab")
+    assert page.evaluate(focused) == "Look"
     keys.press("ArrowRight")
     shown.answered("Heatmap of espresso")
     assert page.get_by_role("tab", selected=True).inner_text() == "Explain"
@@ -403,6 +500,10 @@ def test_by_keyboard_alone(opened: Any) -> None:
     keys.press("Escape")
     assert page.get_by_role("combobox", name="Class", exact=True).input_value() == "candle"
     assert page.get_by_role("listbox").count() == 0
+    page.locator("button.guess[title='show cup']").focus()  # a bar
+    keys.press("Enter")
+    shown.answered("Heatmap of cup")
+    assert page.evaluate("document.activeElement.title") == "show cup"
 
 
 def test_a_link_brings_the_settings_back(opened: Any) -> None:
@@ -459,14 +560,31 @@ def test_a_token_and_an_index(browser: Any, guarded: str, coffee: Path) -> None:
     shown.answered("neighbors")
     assert "cup of coffee" in shown.page.locator("#answer tbody tr").first.inner_text()
     shown.page.locator("#photo figure img").first.wait_for()
-    shot(shown.page, "search-desktop-light")
+    within_reach(shown.page, "search", "light")
+    shown.page.set_viewport_size(DESKTOP)
     shown.page.reload()
     shown.page.locator(".example").nth(3).wait_for()
     assert shown.said == []
     shown.context.close()
     locked = Opened(browser, guarded)
     locked.page.get_by_role("alert").filter(has_text="token").wait_for()
+    locked.page.evaluate("location.hash = 'token=secret'")  # the address that was printed, pasted into the same tab
+    locked.page.locator(".example").nth(3).wait_for()
+    assert not locked.page.get_by_role("alert").is_visible()
     locked.context.close()
+
+
+def test_texts_alone(browser: Any, started: Any, coffee: Path) -> None:
+    """A network that takes no pictures: whoever drops one is told so, and can go on."""
+    shown = Opened(browser, started("--net", "anchornet_text-mr").url)
+    shown.answered("bland")
+    shown.page.set_input_files("#file", coffee)
+    shown.page.get_by_role("alert").filter(has_text="No network here takes pictures").wait_for()
+    assert shown.page.get_by_role("tab", selected=True).inner_text() == "Text"
+    shown.page.get_by_label("A sentence of a film review").fill("a warm and funny film")
+    shown.until(lambda: shown.page.locator("#answer .words").inner_text().startswith("positive"))
+    assert shown.said == []
+    shown.context.close()
 
 
 def test_a_big_file_is_zoomed_into(browser: Any, guarded: str, coffee: Path, tmp_path: Path) -> None:
@@ -486,6 +604,10 @@ def test_a_big_file_is_zoomed_into(browser: Any, guarded: str, coffee: Path, tmp
     assert max(layer["width"] / frame["width"], layer["height"] / frame["height"]) == pytest.approx(1, abs=0.02)
     assert any("/tiles/" in url for url in shown.asked)
     shot(shown.page, "deep-desktop-light")
+    shown.page.get_by_label("Wipe against another map").check()
+    wipe = shown.page.locator("input.wipe")
+    wipe.press("ArrowRight")  # which the viewer around it would take for itself
+    assert wipe.input_value() == "51"
     shown.page.get_by_role("tab", name="Localize").click()
     shown.answered("patches for")
     assert len(shown.page.locator("#photo .part").all()) > 0

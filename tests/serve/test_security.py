@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
+from urllib.parse import quote
 
 import pytest
 
+import fovea
 from serve.conftest import Running
 from serve.hostile_requests import (
     PATHS,
@@ -28,7 +30,8 @@ from serve.hostile_requests import (
     uploaded,
 )
 
-TOKEN = "a-token-of-32-letters-or-so-00000"
+pytestmark = pytest.mark.security
+TOKEN = "a token+of&32%letters=or#so/00000"
 PAGE = "https://pictures.example"
 CAT = {"picture_id": "example:cat"}
 EVERY = {
@@ -46,10 +49,15 @@ def plain(started: Callable[..., Running]) -> str:
 
 
 @pytest.fixture(scope="module")
-def allowing(started: Callable[..., Running]) -> str:
+def allowed(started: Callable[..., Running]) -> Running:
     """Behind a proxy of that name, for a page of that origin, with a token."""
     names = ("--allow-host", "pictures.example", "--allow-origin", f"{PAGE}/", "--token", TOKEN)
-    return started("--net", "efficientnet_lite0", *names).url
+    return started("--net", "efficientnet_lite0", *names)
+
+
+@pytest.fixture(scope="module")
+def allowing(allowed: Running) -> str:
+    return allowed.url
 
 
 def own(url: str) -> str:
@@ -221,8 +229,16 @@ def test_the_token_guards_every_route(allowing: str) -> None:
         assert b'"models"' not in asked(allowing, request("GET", path)).body
 
 
+def test_the_address_that_is_printed_holds_the_token(allowed: Running) -> None:
+    """Whatever signs are in it."""
+    assert TOKEN not in allowed.printed
+    assert fovea.client(allowed.printed).models()["models"]
+    with pytest.raises(fovea.FoveaError, match=r"refuses \(401\)"):
+        fovea.client(allowed.url).models()
+
+
 def test_a_token_in_a_query_or_a_cookie_is_none(allowing: str) -> None:
-    assert asked(allowing, request("GET", f"/v1/models?token={TOKEN}")).status == 401
+    assert asked(allowing, request("GET", f"/v1/models?token={quote(TOKEN)}")).status == 401
     assert asked(allowing, request("GET", "/v1/models", Cookie=f"token={TOKEN}")).status == 401
 
 

@@ -29,6 +29,7 @@ from serve.hostile_requests import (
     uploaded,
 )
 
+pytestmark = pytest.mark.security
 CLIENTS = 16
 WAIT = 120.0  # seconds, at most, on a busy machine
 NET = ("--net", "efficientnet_lite0")

@@ -33,12 +33,19 @@ def test_the_least_recently_used_goes_first_and_what_is_decoded_before_it() -> N
     keys = [store.keep(one) for one in held]
     for one in held:
         one.image()
-    assert store.get(keys[0]) is held[0]  # two more are decoded than there is room for: the others' are let go of
+    assert store.get(keys[0]) is held[0]
+    store.shrink()  # two more are decoded than there is room for: the others' are let go of
     assert [one.decoded is None for one in held] == [False, True, True]
-    large = store.hold("large.png", png(900, 700, 9))
-    large.image()
+    buffer = BytesIO()
+    Image.new("L", (900, 700)).save(buffer, "png")  # of few bytes
+    large = store.hold("large.png", buffer.getvalue())
+    picture = large.ready()
     last = store.keep(large)
-    assert store.get(last) is large
+    assert large.decoded is None  # alone it is larger than all may be, and it goes rather than the others' files
+    assert picture.read().size == (900, 700)  # whoever asked has it
+    assert [store.get(key) for key in (*keys, last)] == [*held, large]
+    full = store.keep(store.hold("full.png", bytes(store.limits.kept - 100)))
+    assert store.get(full).name == "full.png"
     for key in keys:
         with pytest.raises(Refused, match="send it again"):
             store.get(key)
@@ -90,6 +97,17 @@ def test_a_tiled_file_is_read_window_by_window_and_its_file_goes_with_it(tmp_pat
     key, file = store.keep(held), held.file
     store.drop(key)
     assert not file.exists()
+
+
+def test_a_full_disk_keeps_no_part_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    held = Held("a.tif", b"II*\0" + bytes(100), 10**6, tmp_path)
+    assert held.file is None
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

@@ -55,10 +55,12 @@ from .numbers import bounded as bounded
 from .numbers import demand_bounds as demand_bounds
 from .numbers import demand_options as demand_options
 from .numbers import of_environment as of_environment
+from .progress import GivenUp as GivenUp
 from .progress import Listener as Listener
 from .progress import Progress as Progress
 from .progress import announce as announce
 from .progress import duration as duration
+from .progress import go_on as go_on
 from .progress import is_new as is_new
 from .progress import listening as listening
 from .progress import quiet as quiet

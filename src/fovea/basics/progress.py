@@ -3,12 +3,15 @@
 with listening(Listener(print, bar.describe)):
     announce("scorecam: 1,280 passes ...")  # a line that stays, once per listener
     tell("scorecam 320 of 1,280")  # what is being done now, until something else is
+    go_on()  # says nothing: whoever listens may end the work here
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+
+from fovea.basics.errors import FoveaError
 
 Progress = Callable[[int, int], None]  # told how much is done, of how much
 
@@ -17,12 +20,18 @@ def quiet(done: int, total: int) -> None:
     """No progress is shown."""
 
 
+class GivenUp(FoveaError):
+    """Whoever listens wants no more of it."""
+
+
 @dataclass(frozen=True)
 class Listener:
-    """`line` is called with what stays, `passing` with what is being done now ("" once it is done)."""
+    """`line` is called with what stays, `passing` with what is being done now ("" once it is done), `check` whenever
+    work may be ended, which it does by raising GivenUp."""
 
-    line: Callable[[str], None]
-    passing: Callable[[str], None]
+    line: Callable[[str], None] = lambda words: None
+    passing: Callable[[str], None] = lambda words: None
+    check: Callable[[], None] = lambda: None
     heard: set[str] = field(default_factory=set)
 
 
@@ -56,7 +65,14 @@ def announce(words: str) -> None:
 def tell(words: str) -> None:
     listener = _listener.get()
     if listener is not None:
+        listener.check()
         listener.passing(words)
+
+
+def go_on() -> None:
+    listener = _listener.get()
+    if listener is not None:
+        listener.check()
 
 
 def duration(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """fovea serve."""
 
 import os
+from urllib.parse import quote
 
 from fovea.basics import BadChoice
 from fovea.cli.commands import Asked, command
@@ -57,6 +58,7 @@ def serve(asked: Asked) -> None:
     app = application(options, networks, index)
 
     def ready(address: str) -> None:
-        say.print(f"fovea is at {address}/{f'#token={options.token}' if options.token else ''}  (Ctrl+C stops it)")
+        token = f"#token={quote(options.token, safe='')}" if options.token else ""
+        say.print(f"fovea is at {address}/{token}  (Ctrl+C stops it)")
 
     run(app, options, ready)

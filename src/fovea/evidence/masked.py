@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fovea.basics import go_on
 from fovea.networks import Network, filling
 from fovea.pictures import Placement, on_pixels
 
@@ -99,6 +100,7 @@ class Masked:
         new = [patches for patches in dict.fromkeys(sets) if (patches, background) not in self.known]
         size = AT_ONCE.get(self.picture.device.type, 64)
         for start in range(0, len(new), size):
+            go_on()
             some = new[start : start + size]
             masks = torch.stack([self.mask(patches) for patches in some])[:, None].to(self.picture.device)
             with torch.no_grad():

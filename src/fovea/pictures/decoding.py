@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from fovea.basics import BadPicture
+from fovea.basics import BadPicture, GivenUp
 
 MAX_PIXELS = 200_000_000  # 14,000 x 14,000; decoded, that is 800 MB
 # those that Pillow decodes itself: none starts a program, and none opens a picture of any format inside
@@ -85,7 +85,7 @@ def as_bad_picture(name: str, broken: str = "is damaged or cut short", remedy: s
     """Decoders fail in many ways on a damaged file; none of them may stop the pictures after it."""
     try:
         yield
-    except BadPicture:
+    except (BadPicture, GivenUp):
         raise
     except UnidentifiedImageError:
         raise BadPicture(f"{name} is not a picture in a format that can be read") from None

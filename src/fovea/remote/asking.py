@@ -6,57 +6,36 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from fovea.basics import BadChoice, BadPicture, BadText, Damaged, ahead
-from fovea.evidence import Evidence
-from fovea.glimpses import ZoomAnswer
 from fovea.heatmaps import Explained, HeatMap
-from fovea.networks import Prediction
-from fovea.patches import LocalizedPicture, LocalizedText
 from fovea.pictures import Picture
 from fovea.pictures.decoding import as_bad_picture, opened
 from fovea.remote.neighbors import neighbors_of
+from fovea.remote.questions import QUESTIONS
 from fovea.remote.service import Refusal, Service
 from fovea.results import Step, unpack
 
-TEXT, EXACT, VIEW = "text", "exact", "view"
+EXACT, VIEW = "exact", "view"
 
 
-@dataclass(frozen=True)
-class ExactParts:
-    """What travels of an explanation."""
+@dataclass(frozen=True, repr=False)
+class ExplainedPicture(Explained):
+    """Maps of a picture, which travel; those of a clip do not."""
 
     parts: tuple[HeatMap, ...]
 
 
-def _explained(data: Any, picture: Picture) -> Explained:
-    return Explained(_exactly(ExactParts)(data, picture).parts)
-
-
-def _exactly(kind: type) -> Callable[[Any, Any], Any]:
-    """Reads one result of that kind."""
-
-    def read(data: Any, item: Any) -> Any:
-        results = unpack(list[kind], data.get("results"), item if isinstance(item, Picture) else None)  # type: ignore[valid-type]
-        if len(results) != 1:
-            raise Damaged(f"{len(results)} results came for one question")
-        return results[0]
-
-    return read
-
-
-READ: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {  # what is asked for, and how it is read
-    "explain": (EXACT, _explained),
-    "look": (EXACT, _exactly(Evidence)),
-    "localize": (EXACT, _exactly(LocalizedPicture)),
-    "zoom": (EXACT, _exactly(ZoomAnswer)),
-    "predict": (EXACT, _exactly(Prediction)),
-    "search": (VIEW, neighbors_of),
-    TEXT: (EXACT, _exactly(LocalizedText)),
-}
+def exactly(kind: type, data: Any, item: Any) -> Any:
+    """The one result of that kind."""
+    results = unpack(list[kind], data.get("results"), item if isinstance(item, Picture) else None)  # type: ignore[valid-type]
+    if len(results) != 1:
+        raise Damaged(f"{len(results)} results came for one question")
+    return results[0]
 
 
 @dataclass
@@ -83,7 +62,8 @@ class Question:
     def _one(self, item: Picture | str) -> Any:
         """The result, or why there is none."""
         text, picture = (item, None) if isinstance(item, str) else (None, item)
-        output, read = READ[self.verb if text is None else TEXT]
+        kind = QUESTIONS[self.verb].gives if text is None else QUESTIONS[self.verb].gives_of_text
+        output, read = (VIEW, neighbors_of) if kind is None else (EXACT, partial(exactly, kind()))
         called = f"picture-{secrets.token_hex(8)}"  # by which what is said of it is known; paths are nobody's business
         if picture is not None and output == VIEW:  # which has it drawn
             called = os.path.basename(picture.name)

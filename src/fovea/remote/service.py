@@ -51,7 +51,6 @@ class Service:
         self._connections = httpx.Client(
             base_url=self.url,
             headers=headers | ({"Authorization": f"Bearer {token}"} if token else {}),
-            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT)),
             limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
         )
 
@@ -75,6 +74,8 @@ class Service:
         httpx, parts, size = library(), list[bytes](), 0
         how: dict[str, Any] = {"content": content, "headers": {"Content-Type": "application/json"}} if content else {}
         try:
+            left = max(end - time.monotonic(), 0.1)
+            how["timeout"] = httpx.Timeout(left, connect=min(left, CONNECT))
             with self._connections.stream("POST" if content else "GET", path, **how) as answer:
                 for part in answer.iter_bytes():
                     parts.append(part)

@@ -9,26 +9,25 @@ import numpy as np
 
 from fovea.pictures import PHOTOGRAPH, fitting
 from fovea.results import Results, View, inside, wire
-from fovea.serve.refusing import Refused
-from fovea.serve.verbs import Answered
+from fovea.serve.verbs import Answered, Verb
 
 PLAIN = "application/json"
 
 
-def answer(what: str, settings: Mapping[str, Any], answered: Answered, output: str, ms: float) -> tuple[bytes, str]:
+def answer(verb: Verb, settings: Mapping[str, Any], answered: Answered, output: str, ms: float) -> tuple[bytes, str]:
     """The body, and its type."""
     result, about = answered.result, {"refused": answered.refused} if answered.refused else {}
     if output == "png":
         buffer = BytesIO()
         result.draw().save(buffer, "png")
         return buffer.getvalue(), "image/png"
-    if output == "npy":
+    if output == "npy" and verb.values is not None:
         buffer = BytesIO()
-        np.save(buffer, _values(what, result))
+        np.save(buffer, verb.values(result))
         return buffer.getvalue(), "application/octet-stream"
     if output == "html":
-        return Results([result], (), what, settings).html().encode(), "text/html; charset=utf-8"
-    content = _content({"what": what, "settings": settings}, result, output, ms)
+        return Results([result], (), verb.name, settings).html().encode(), "text/html; charset=utf-8"
+    content = _content({"what": verb.name, "settings": settings}, result, output, ms)
     return json.dumps(content | about, allow_nan=False).encode(), PLAIN
 
 
@@ -50,15 +49,3 @@ def _view(view: View, drawn: bool) -> dict[str, Any]:
         places = {overlay.panel: fitting(overlay.placement.picture, PHOTOGRAPH) for overlay in view.overlays}
         sizes, sources = [places.get(panel, (0, 0)) for panel in range(len(view.panels))], [""] * len(view.panels)
     return view.to_dict(sizes, sources, [""] * len(view.panels))
-
-
-def _values(what: str, result: Any) -> np.ndarray:
-    """K,h,w: one map per method and class."""
-    if what == "explain":
-        return np.concatenate([part.values.detach().float().cpu().numpy() for part in result.parts])
-    if what == "look":
-        return result.heatmap.values.detach().float().cpu().numpy()
-    values = getattr(result, "heatmap", None)
-    if values is None:
-        raise Refused(422, "a text has no map; ask for json")
-    return np.asarray(values, np.float32)[None]

@@ -1,9 +1,10 @@
 """The application: routes, and what they are answered with."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from fovea import __version__
 from fovea.basics import shown
 from fovea.pictures import Picture
+from fovea.remote.questions import Asking, Explaining, Keeping
 from fovea.retrieval import Index
 from fovea.serve import asking
 from fovea.serve.answers import answer
@@ -28,6 +30,7 @@ from fovea.serve.metrics import Metrics
 from fovea.serve.models import Networks
 from fovea.serve.options import ServeOptions
 from fovea.serve.pages import page_files
+from fovea.serve.patience import Patience
 from fovea.serve.refusing import Refused, as_refused, busy, described, found, refusal
 from fovea.serve.room import Share
 from fovea.serve.store import Held, Store
@@ -76,21 +79,27 @@ class Service:
     metrics: Metrics
     index: Index | None = None
 
-    async def ask(self, verb: Verb, fields: type[asking.Asking], request: Request) -> Response:
+    async def ask(self, verb: Verb, fields: type[Asking], request: Request) -> Response:
         """Read, decode, run with others of its kind, answer."""
         self.engine.demand_place()
         with self.engine.room.share() as share:
             asked, data = await asking.read(request, fields, self.options.limits, share)
-            self.engine.enter()
+            with self.working(request) as patience:
+                return await self._answer(verb, asked, data, share, patience)
+
+    @contextmanager
+    def working(self, request: Request) -> Iterator[Patience]:
+        """On a request that has come, in its place; the one who asks may go away meanwhile."""
+        with self.engine.place():
+            gone = asyncio.ensure_future(_gone(request))
             try:
-                return await self._answer(verb, asked, data, share, request)
+                yield Patience(self.options.limits.seconds, gone)
             finally:
-                self.engine.leave()
+                gone.cancel()
 
     async def _answer(
-        self, verb: Verb, asked: asking.Asking, data: bytes | None, share: Share, request: Request
+        self, verb: Verb, asked: Asking, data: bytes | None, share: Share, patience: Patience
     ) -> Response:
-        """The one who asks may go away meanwhile."""
         start = time.perf_counter()
         self.metrics.bytes.inc(len(data or b""))
         network = self.networks.of(verb, asked)
@@ -98,41 +107,41 @@ class Service:
         if text is not None and (data is not None or asked.picture_id is not None):
             raise Refused(422, "a text and a picture are both given: send one of them")
         held = None if text is not None else self._held(asked, data)
-        gone = asyncio.ensure_future(_gone(request))
         with ExitStack() as stack:
-            stack.callback(gone.cancel)
             if held is not None:
                 stack.enter_context(held.telling())
             if held is not None and data is not None:
                 stack.callback(held.close)
-            item = text if held is None else await self.ready(held, share)
+            item = text if held is None else await self.ready(held, share, patience)
             of = Asked(network, asked, self.options.limits, self.index)
-            lane, kind = "slow" if verb.slow(asked) else "quick", (verb.name, network.name, asked.kind)
-            result = await self.engine.run(lane, kind, item, partial(verb.answers, of), gone)
+            lane, kind = "slow" if verb.slow(asked) else "quick", (verb.name, id(network), asked.kind)
+            result = await self.engine.run(lane, kind, item, partial(verb.answers, of), patience)
             ms = 1000 * (time.perf_counter() - start)
-            told = verb.name, verb.settings(of), result, asked.output, ms  # type: ignore[attr-defined]
-            body, media = await self.engine.beside(answer, *told)
+            output = asked.output  # type: ignore[attr-defined]
+            body, media = await self.engine.beside(patience, answer, verb, verb.settings(of), result, output, ms)
         return Response(body, media_type=media, headers={"Server-Timing": f"work;dur={ms:.1f}"})
 
     async def warm(self) -> None:
         """Before the first request, the usual network looks at batches of several proportions: what is made once is
-        made, and memory taken as will be needed."""
+        made, and memory taken as will be needed. Where it cannot, whoever asks is told why."""
         verb = VERBS["explain"]
-        names, words = self.networks.able(verb), asking.Explaining.model_validate({})
-        gone = asyncio.get_running_loop().create_future()
+        names, words = self.networks.able(verb), Explaining.model_validate({})
+        forever = Patience(math.inf, asyncio.get_running_loop().create_future())
         for size in SHAPES if names else ():
             of = Asked(self.networks.found[names[0]], words, self.options.limits)
             picture = Picture("gray", partial(Image.new, "RGB", size, "gray"))
             count = self.options.limits.batch
-            runs = (self.engine.run("quick", size, picture, partial(verb.answers, of), gone) for _ in range(count))
-            await asyncio.gather(*runs)
+            runs = (self.engine.run("quick", size, picture, partial(verb.answers, of), forever) for _ in range(count))
+            await asyncio.gather(*runs, return_exceptions=True)
 
-    async def ready(self, held: Held, share: Share) -> Any:
+    async def ready(self, held: Held, share: Share, patience: Patience) -> Any:
         """The picture, decoded once there is room for it."""
-        await share.wait_for(await self.engine.beside(held.claims))
-        return await self.engine.beside(held.ready)
+        await share.wait_for(await self.engine.beside(patience, held.claims), patience)
+        picture = await self.engine.beside(patience, held.ready)
+        self.store.shrink()
+        return picture
 
-    def _held(self, asked: asking.Asking, data: bytes | None) -> Held:
+    def _held(self, asked: Asking, data: bytes | None) -> Held:
         if data is not None and asked.picture_id is not None:
             raise Refused(422, "picture and picture_id are both given: send one of them")
         if data is not None:
@@ -206,19 +215,17 @@ def _add_pictures(app: FastAPI, service: Service) -> None:
     async def keep(request: Request) -> Response:
         engine.demand_place()
         with engine.room.share() as share:
-            asked, data = await asking.read(request, asking.Keeping, service.options.limits, share)
+            asked, data = await asking.read(request, Keeping, service.options.limits, share)
             if data is None:
                 raise Refused(422, "no picture: send 'picture' (a file, or base64 in JSON)")
-            engine.enter()
             held = store.hold(asking.named(asked.name), data)
             try:
-                await service.ready(held, share)
-                width, height = await engine.beside(lambda: held.size)
+                with service.working(request) as patience:
+                    await service.ready(held, share, patience)
+                    width, height = await engine.beside(patience, lambda: held.size)
             except BaseException:
                 held.close()
                 raise
-            finally:
-                engine.leave()
             facts = {
                 "name": held.name,
                 "width": width,
@@ -230,15 +237,15 @@ def _add_pictures(app: FastAPI, service: Service) -> None:
 
     async def preview(request: Request, key: Key) -> Response:
         held = store.get(key)
-        with engine.room.share() as share:
-            await service.ready(held, share)
-            return Response(await engine.beside(held.preview), media_type="image/jpeg")
+        with engine.room.share() as share, service.working(request) as patience:
+            await service.ready(held, share, patience)
+            return Response(await engine.beside(patience, held.preview), media_type="image/jpeg")
 
     async def tile(request: Request, key: Key, level: Place, column: Place, row: Place) -> Response:
         held = store.get(key)
-        with engine.room.share() as share:
-            await service.ready(held, share)
-            made = await engine.beside(held.tile, level, column, row)
+        with engine.room.share() as share, service.working(request) as patience:
+            await service.ready(held, share, patience)
+            made = await engine.beside(patience, held.tile, level, column, row)
         return Response(made, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     async def drop(request: Request, key: Key) -> Response:
@@ -246,7 +253,7 @@ def _add_pictures(app: FastAPI, service: Service) -> None:
         return Response(status_code=204)
 
     one, jpeg = "/v1/pictures/{key}", found("A JPEG.", {"image/jpeg": {}})
-    body = {"required": True, "content": asking.schemas(asking.Keeping, "pictures")}
+    body = {"required": True, "content": asking.schemas(Keeping, "pictures")}
     here: dict[int | str, dict[str, Any]] = {201: {"description": "It is here.", "links": LINKS}}
     app.add_api_route("/v1/pictures", told(keep), methods=["POST"], status_code=201, response_model=KeptPicture,
                       summary="Send a picture once, and ask about it by its id.", openapi_extra={"requestBody": body},

@@ -1,117 +1,29 @@
-"""What may be asked, field by field, with the words and bounds of the command line; and how a body becomes that."""
+"""How the body of a request becomes what is asked, and what OpenAPI says of it."""
 
 import asyncio
 import binascii
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from fovea.basics import BOUNDS, printable, shown
-from fovea.pictures.fits import FITS
+from fovea.basics import printable, shown
+from fovea.remote.questions import Asking, Keeping
 from fovea.serve.options import Limits
 from fovea.serve.refusing import Refused
 from fovea.serve.room import Share
 
-FIELDS, LETTERS, NAME = 40, 20_000, 120  # of a form, of a text, of a picture's name
+FIELDS, NAME = 40, 120  # of a form, of a picture's name
 BOUNDARY = re.compile(r""";\s*boundary=("?)([\w'()+,./:=?-]{1,70})\1\s*(?:;|$)""", re.IGNORECASE | re.ASCII)
 CLOSE = {"Connection": "close"}  # the rest of the body is not read
-PASSES = 600  # of one look, at most: a minute
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGNkYPjPwMDAwMDAxAADABAOAQPhKj1QAAAAAElFTkSuQmCC"
-SPOOL = 64 << 20  # bytes of a file that stay in memory while it comes
-
-Word: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Fit: TypeAlias = Literal[tuple(FITS)]  # type: ignore[valid-type]
-
-
-def _number(name: str, about: str, most: float | None = None) -> Any:
-    bound = BOUNDS[name]
-    return Field(None, ge=bound.least, le=bound.most if most is None else most, description=about)
-
-
-class Keeping(BaseModel):
-    """A picture."""
-
-    model_config = ConfigDict(extra="forbid")
-    lists: ClassVar[tuple[str, ...]] = ()  # fields that may be repeated in a form
-
-    picture: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        None, description="The file: as a part of a form, or in base64.", json_schema_extra={"format": "byte"}
-    )
-    name: Annotated[str, StringConstraints(max_length=1000)] | None = Field(None, description="What it is called.")
-
-
-class Asking(Keeping):
-    """What every verb takes."""
-
-    picture_id: Word | None = Field(None, description="Instead of the file: one sent before, or example:NAME.")
-    net: Word | None = Field(None, description="The network; the usual one of the verb if not given.")
-
-    @property
-    def kind(self) -> str:
-        """The same for requests that may go through the network together."""
-        return self.model_dump_json(exclude={"picture", "picture_id", "name", "net", "output", "text"})
-
-
-class Looking(Asking):
-    method: Word | None = Field(None, description="Of the maps; what each cell adds to a logit if not given.")
-    glimpses: int | None = _number("glimpses", "Parts of a large picture that are looked at closely.", 16)
-    forwards: int | None = _number("forwards", "Passes through the network, at most; more find smaller parts.", PASSES)
-    trust: bool = Field(True, description="Check the maps.")
-    fit: Fit | None = Field(None, description="How a picture of other proportions comes in.")
-
-
-class Explaining(Asking):
-    lists = ("method", "target")
-    method: list[Word] = Field([], max_length=30, description="Methods; all share one pass through the trunk.")
-    target: list[Word] = Field(
-        [], max_length=20, description="Classes by name or index, top1, top5, contrast, 'A vs B', output."
-    )
-    applicable: bool = Field(False, description="Leave out methods that do not apply, and say why.")
-    layer: Word | None = Field(None, description="Where to look; the last feature map if not given.")
-    fit: Fit | None = Field(None, description="How a picture of other proportions comes in.")
-
-
-class Localizing(Asking):
-    text: Annotated[str, StringConstraints(min_length=1, max_length=LETTERS)] | None = Field(
-        None, description="Instead of a picture, for a network that reads texts."
-    )
-    count: int | None = _number("count", "At most so many patches (K).", 1000)
-    overlap: float | None = _number("overlap", "Patches overlap by an IoU below this (T).")
-    share: float | None = _number("share", "Among this share of the best cells (P).")
-    branch: int | None = _number("branch", "By the branch of this side.")
-    target: Word | None = Field(None, description="A class by name or index; the answer if not given.")
-    method: Word | None = Field(None, description="Of the heatmap of a network without branches.")
-    side: int | None = _number("side", "Of the patches of a network without branches, in its own pixels.")
-    fit: Fit | None = Field(None, description="How a picture of other proportions comes in.")
-
-
-class Zooming(Asking):
-    glimpses: int | None = _number("glimpses", "Regions read; as the network usually does if not given.", 64)
-    until: float | None = _number("until", "Read no more once the answer is this certain.")
-    order: Literal["best", "levels"] | None = Field(None, description="What is read next.")
-    levels: int | None = _number("levels", "How deep.")
-    budget_ms: float | None = _number("budget_ms", "Read no more once so many milliseconds would be spent.")
-    budget_macs: float | None = _number("budget_macs", "Likewise of multiplications.")
-
-
-class Predicting(Asking):
-    top: int = Field(5, ge=1, le=1000, description="So many labels.")
-    fit: Fit | None = Field(None, description="How a picture of other proportions comes in.")
-
-
-class Searching(Asking):
-    count: int | None = _number("count", "Neighbors; 8 if not given.", 100)
-
-
-class Checking(Asking):
-    method: Word | None = Field(None, description="The method to check.")
-    fit: Fit | None = Field(None, description="How a picture of other proportions comes in.")
+COMMAS = 25_000  # of JSON, at most: what fields may hold is in a list or a text; base64 has none
 
 
 def schemas(kind: type[BaseModel], verb: str) -> dict[str, Any]:
@@ -144,14 +56,14 @@ def narrowed(kind: type[Asking], outputs: tuple[str, ...], nets: tuple[str, ...]
     """The same with the outputs of a verb, and the networks that can do it."""
     usual = {"output": (Literal[outputs], Field(outputs[0], description="What comes back."))}
     net = {"net": (Literal[nets] | None, Field(None, description="The first if not given."))} if nets else {}
-    return create_model(f"{kind.__name__}Request", __base__=kind, **usual, **net)  # type: ignore[call-overload]
+    return create_model(f"{kind.__name__}Request", __base__=kind, __doc__=kind.__doc__, **usual, **net)  # type: ignore[call-overload]
 
 
 Kind = TypeVar("Kind", bound=Keeping)
 
 
 class _InMemory(MultiPartParser):
-    spool_max_size = SPOOL
+    spool_max_size = sys.maxsize  # never on the disk: `limited` bounds it
 
 
 async def read(request: Request, kind: type[Kind], limits: Limits, share: Share) -> tuple[Kind, bytes | None]:
@@ -245,6 +157,8 @@ def _of_form(kind: type[Kind], form: Mapping[str, list[str]]) -> Kind:
 
 
 def _of_json(kind: type[Kind], text: bytes) -> Kind:
+    if text.count(b",") > COMMAS:  # each may take a hundred times its place in memory, once it is read
+        raise Refused(422, f"the body has more than {COMMAS:,} values; send fewer")
     return _checked(lambda: kind.model_validate_json(text, strict=True))
 
 

@@ -7,21 +7,22 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
-from fovea.basics import Listener, listening, processors
+from fovea.basics import GivenUp, Listener, listening, processors
 from fovea.serve.metrics import Metrics
 from fovea.serve.options import Limits
+from fovea.serve.patience import Patience
 from fovea.serve.refusing import Refused, busy
 from fovea.serve.room import Room
 
 T = TypeVar("T")
-Run = Callable[[Sequence[Any]], Sequence[Any]]  # one answer per item, or what went wrong with it
+Run = Callable[[Sequence[Any]], Sequence[Any]]  # one answer per item
+LATE = "too many requests were before this one: ask again later"
 
 
 @dataclass(eq=False)
@@ -31,14 +32,13 @@ class Job:
     kind: Hashable
     item: Any
     run: Run
-    deadline: float  # of time.monotonic
+    patience: Patience
     answer: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
-    given_up: bool = False  # nobody waits for it any more
 
     def end(self, result: Any) -> None:
         def finish() -> None:
-            if self.answer.done() or self.given_up:
+            if self.answer.done():
                 return
             if isinstance(result, Exception):
                 self.answer.set_exception(result)
@@ -69,6 +69,11 @@ class Lane:
             self.waiting.append(job)
             self.changed.notify()
 
+    def drop(self, job: Job) -> None:
+        """Nobody waits for it: what it holds is let go of, unless it is at work."""
+        with self.changed, suppress(ValueError):
+            self.waiting.remove(job)
+
     def stop(self) -> None:
         """Once all that waits is done."""
         with self.changed:
@@ -85,52 +90,52 @@ class Lane:
 
     def _next(self) -> list[Job]:
         """Those of the first one's kind, once no more came for a moment; nothing when all is over."""
+        jobs = list[Job]()
         with self.changed:
-            self.changed.wait_for(lambda: self.waiting or self.stopped)
-            if not self.waiting:
-                return []
-            first, until = self.waiting[0], time.monotonic() + self.limits.window
-            while self._alike(first) < self.limits.batch and (left := until - time.monotonic()) > 0:
-                self.changed.wait(left)
-            jobs = [job for job in self.waiting if job.kind == first.kind][: self.limits.batch]
+            while not jobs:  # those that were there may be dropped meanwhile
+                self.changed.wait_for(lambda: self.waiting or self.stopped)
+                if not self.waiting:
+                    break
+                first, until = self.waiting[0], time.monotonic() + self.limits.window
+                while self._alike(first) < self.limits.batch and (left := until - time.monotonic()) > 0:
+                    self.changed.wait(left)
+                jobs = [job for job in self.waiting if job.kind == first.kind][: self.limits.batch]
             chosen = set(map(id, jobs))
             self.waiting = deque(job for job in self.waiting if id(job) not in chosen)
-            return jobs
+        return jobs
 
     def _alike(self, first: Job) -> int:
         return sum(job.kind == first.kind for job in self.waiting)
 
     def _run(self, jobs: Sequence[Job]) -> list[Any]:
-        now = time.monotonic()
-        late = busy("too many requests were before this one: ask again later")
-        results: dict[int, Any] = {place: late for place, job in enumerate(jobs) if job.given_up or job.deadline < now}
-        left = [place for place in range(len(jobs)) if place not in results]
-        if left:
-            run, deadline = jobs[0].run, max(jobs[place].deadline for place in left)
+        """One answer per job, or what went wrong with it; what goes wrong with one picture is not told to those who
+        sent the others."""
+        waiting = [job for job in jobs if not job.patience.over]
+        results: dict[int, Any] = {}
+        try:
+            results = dict(zip(map(id, waiting), self._together(waiting), strict=True))
+        except (Refused, GivenUp) as error:
+            results = dict.fromkeys(map(id, waiting), error)
+        except Exception as error:
+            for job in waiting:
+                try:
+                    (results[id(job)],) = [error] if len(waiting) == 1 else self._together([job])
+                except Exception as reason:
+                    results[id(job)] = reason
+        return [results[id(job)] if id(job) in results else busy(LATE) for job in jobs]
 
-            def passing(words: str) -> None:
-                if time.monotonic() > deadline or all(jobs[place].given_up for place in left):
-                    raise busy(f"it took longer than {self.limits.seconds:g} s, and was given up at: {words or 'work'}")
+    def _together(self, jobs: Sequence[Job]) -> Sequence[Any]:
+        """Given up once nobody waits for any of them."""
 
-            try:
-                with listening(Listener(lambda words: None, passing)):
-                    found: Sequence[Any] = run([jobs[place].item for place in left])
-            except Exception as error:
-                found = self._one_by_one(run, [jobs[place].item for place in left], error)
-            results |= dict(zip(left, found, strict=True))
-        return [results[place] for place in range(len(jobs))]
+        def check() -> None:
+            if all(job.patience.over for job in jobs):
+                raise GivenUp("nobody waits for it any more")
 
-    def _one_by_one(self, run: Run, items: Sequence[Any], error: Exception) -> list[Any]:
-        """What goes wrong with one picture is not told to those who sent the others."""
-        if len(items) == 1 or isinstance(error, Refused):
-            return [error] * len(items)
-        found = list[Any]()
-        for item in items:
-            try:
-                found += run([item])
-            except Exception as reason:
-                found.append(reason)
-        return found
+        if not jobs:
+            return []
+        with listening(Listener(check=check)):
+            check()
+            return jobs[0].run([job.item for job in jobs])
 
 
 class Engine:
@@ -142,40 +147,44 @@ class Engine:
         self.lanes = {name: Lane(name, limits, metrics) for name in ("quick", "slow")}
         self.pool = ThreadPoolExecutor(processors(), "fovea_decode")
 
-    async def beside(self, make: Callable[..., T], *given: Any) -> T:
+    async def beside(self, patience: Patience, make: Callable[..., T], *given: Any) -> T:
         """What a function gives, run in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, partial(make, *given))
 
-    async def run(self, lane: str, kind: Hashable, item: Any, run: Run, gone: "asyncio.Future[Any]") -> Any:
-        """The answer to one item, in a batch with others of its kind; given up when the one who asks is gone."""
+        def work() -> T:
+            with listening(Listener(check=patience.check)):
+                patience.check()
+                return make(*given)
+
+        return await patience.wait(asyncio.get_running_loop().run_in_executor(self.pool, work))
+
+    async def run(self, lane: str, kind: Hashable, item: Any, run: Run, patience: Patience) -> Any:
+        """The answer to one item, in a batch with others of its kind."""
         loop = asyncio.get_running_loop()
-        deadline = time.monotonic() + self.limits.seconds
-        job = Job(kind, item, run, deadline, loop.create_future(), loop)
+        job = Job(kind, item, run, patience, loop.create_future(), loop)
         self.lanes[lane].add(job)
         try:
-            await asyncio.wait({job.answer, gone}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
-            if job.answer.done():
-                return job.answer.result()
-            if gone.done():
-                raise Refused(499, "nobody waits for the answer any more")
-            raise busy(f"it took longer than {self.limits.seconds:g} s: ask for less, or ask again later")
+            return await patience.wait(job.answer)
         finally:
-            job.given_up = True
+            self.lanes[lane].drop(job)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Counts a request in that has come, or refuses it: who is slow to send takes nobody's place."""
+        self.demand_place()
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        self.at_work += more
+        self.metrics.at_work.set(self.at_work)
 
     def demand_place(self) -> None:
         """There is one now; a body need not come where there is none."""
         if self.at_work >= self.limits.queue:
             raise busy(f"{self.at_work} requests are at work or waiting, and no more are taken: ask again later")
-
-    def enter(self) -> None:
-        """Counts a request in that has come, or refuses it: who is slow to send takes nobody's place."""
-        self.demand_place()
-        self.at_work += 1
-        self.metrics.at_work.set(self.at_work)
-
-    def leave(self) -> None:
-        self.at_work -= 1
-        self.metrics.at_work.set(self.at_work)
 
     def stop(self) -> None:
         for lane in self.lanes.values():

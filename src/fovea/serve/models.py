@@ -12,8 +12,8 @@ from fovea.data import PHOTOGRAPHS, SENTENCES
 from fovea.heatmaps import DEFAULT, method, names
 from fovea.networks import ABILITIES, OFFLINE, Network, described, device_of, load, ours, placed
 from fovea.patches import medium_of
+from fovea.remote.questions import Asking
 from fovea.retrieval import Index
-from fovea.serve.asking import Asking
 from fovea.serve.options import ServeOptions
 from fovea.serve.refusing import Refused
 from fovea.serve.store import EXAMPLE
@@ -38,6 +38,7 @@ def loaded(options: ServeOptions, index: Index | None = None, progress: Any = No
             raise BadChoice(f"two networks are called {called}, and requests name them: rename one of the files")
         with uncollected():
             found[called] = placed(load(name), device).fitted()
+            found[called].name = called  # two files may say that they hold the same
         if progress is not None:
             progress(number, len(wanted))
     able = {name: network for name, network in found.items() if any(verb.can(network) for verb in VERBS.values())}

@@ -52,5 +52,6 @@ class ServeOptions:
 
 def demand_token(options: ServeOptions) -> None:
     """A token is what a header can carry."""
-    if options.token is not None and not (options.token.isascii() and options.token.isprintable() and options.token):
-        raise BadChoice("--token is letters, digits and signs of ASCII, and at least one of them")
+    token = options.token
+    if token is not None and not (token.isascii() and token.isprintable() and token and token == token.strip()):
+        raise BadChoice("--token is letters, digits and signs of ASCII, at least one of them, without spaces around it")

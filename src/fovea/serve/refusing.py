@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from fovea.basics import BadNetwork, BadPicture, BadText, FoveaError
+from fovea.basics import BadPicture, FoveaError, GivenUp
 
 AGAIN = 2  # seconds after which a busy service may be asked again
 SAFE = {  # headers of every answer
@@ -38,9 +38,9 @@ def as_refused(error: Exception) -> Refused | None:
     """What went wrong in words, where it is the request's fault; None where it is ours."""
     if isinstance(error, Refused):
         return error
-    if isinstance(error, BadPicture) and error.passing:  # a full disk, no memory left
+    if isinstance(error, GivenUp) or (isinstance(error, BadPicture) and error.passing):  # a full disk, no memory left
         return busy(str(error))
-    if isinstance(error, (BadPicture, BadText, BadNetwork, FoveaError)):
+    if isinstance(error, FoveaError):
         return Refused(422, str(error))
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return busy("there is not enough memory for this now: send a smaller picture, or ask again later")

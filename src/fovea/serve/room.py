@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from fovea.pictures import MAX_PIXELS
 from fovea.serve.options import Limits
+from fovea.serve.patience import Patience
 from fovea.serve.refusing import busy
 
 FULL = "too much is being sent at once: ask again later"
-LATE = "other pictures are at work, and there was no room for this one within {:g} s: ask again later"
 
 
 class Room:
@@ -58,17 +58,13 @@ class Share:
         self.room.bytes += count
         self.bytes += count
 
-    async def wait_for(self, pixels: int) -> None:
+    async def wait_for(self, pixels: int, patience: Patience) -> None:
         """Of the picture, before it is decoded."""
         room, waits = self.room, asyncio.get_running_loop().create_future()
         room.waiting.append((pixels, waits))
         room.let_in()
         try:
-            await asyncio.wait_for(asyncio.shield(waits), room.limits.seconds)
-        except TimeoutError:
-            raise busy(LATE.format(room.limits.seconds)) from None
+            await patience.wait(waits)
         finally:
-            if waits.done():
+            if not waits.cancel() and not waits.cancelled():  # it was let in
                 self.pixels += pixels
-            else:
-                waits.cancel()

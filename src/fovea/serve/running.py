@@ -42,8 +42,8 @@ def serve(app: FastAPI, options: ServeOptions, ready: Any) -> None:
     limits = options.limits
     config = uvicorn.Config(
         app, http=PatientProtocol, loop="asyncio", ws="none", log_config=None, access_log=False, server_header=False,
-        date_header=False, h11_max_incomplete_event_size=HEADERS, timeout_keep_alive=30, proxy_headers=False,
-        timeout_graceful_shutdown=int(HEAD + limits.body + 2 * limits.seconds) + LAST, lifespan="on",
+        date_header=False, h11_max_incomplete_event_size=HEADERS, timeout_keep_alive=int(HEAD), proxy_headers=False,
+        timeout_graceful_shutdown=int(HEAD + limits.body + limits.seconds) + LAST, lifespan="on",
     )  # fmt: skip
     with listening_at(options) as listener:
         port = listener.getsockname()[1]

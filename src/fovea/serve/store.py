@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
@@ -41,6 +41,7 @@ class Held:
     lock: threading.Lock = field(default_factory=threading.Lock)
     decoded: Image.Image | None = None
     weight: int = 0  # bytes of the file, in memory or on the disk
+    closed: bool = False  # nobody asks about it any more
 
     def __post_init__(self) -> None:
         self.weight = len(self.data)
@@ -54,29 +55,36 @@ class Held:
         try:
             path.write_bytes(self.data)
         except OSError:  # no room, or no leave: it is decoded whole, if it can be
+            with suppress(OSError):
+                path.unlink(missing_ok=True)  # what there was room for
             return None
-        if is_big(path, self.pixels):
+        if is_big(path, self.pixels) and not self.closed:
             self.data = b""
             return path
         path.unlink()
         return None
 
     def claims(self) -> int:
-        """Pixels to be decoded, by its header alone; none where it is refused, or read window by window."""
+        """Pixels that will be in memory at once, by its header alone; none where it is refused, or decoded already."""
         if not self.weight:
             raise Refused(422, f"{self.name} is empty (0 bytes)")
-        if self.file is not None or self.decoded is not None:
+        if self.decoded is not None:
             return 0
-        with self.telling(), as_bad_picture(self.name), open_lazily(BytesIO(self.data)) as image:
-            pixels = image.width * image.height
-            return pixels if pixels <= self.pixels else 0
+        with self.telling(), as_bad_picture(self.name):
+            if self.file is not None and (big := self.picture.big(self.pixels)) is not None:
+                with big:
+                    return big.band
+            with open_lazily(BytesIO(self.data if self.file is None else self.file.read_bytes())) as image:
+                pixels = image.width * image.height
+                return pixels if pixels <= self.pixels else 0
 
     def ready(self) -> Picture:
-        """Decoded, so that what cannot be read is told to its sender alone."""
+        """Decoded, so that what cannot be read is told to its sender alone; it stays so for whoever asked, whatever the
+        store lets go of meanwhile."""
         if self.file is None:
-            self.image()
-        else:
-            _ = self.size
+            image = self.image()
+            return Picture(self.name, lambda: image, self.pixels)
+        _ = self.size
         return self.picture
 
     def image(self) -> Image.Image:
@@ -138,6 +146,7 @@ class Held:
             return _jpeg(source.read((0, 0, *source.size), fitting(source.size, (PREVIEW, PREVIEW))))
 
     def close(self) -> None:
+        self.closed = True
         if "file" in self.__dict__ and self.file is not None:
             self.file.unlink(missing_ok=True)
 
@@ -168,14 +177,13 @@ class Store:
         key = secrets.token_urlsafe(16)
         with self.lock:
             self.held[key] = held
-            self._shrink()
+        self.shrink()
         return key
 
     def get(self, key: str) -> Held:
         with self.lock:
             if key in self.held:
                 self.held.move_to_end(key)
-                self._shrink()
                 return self.held[key]
         if key.startswith(EXAMPLE):
             return self._example(key.removeprefix(EXAMPLE))
@@ -194,20 +202,21 @@ class Store:
         with self.lock:
             return sum(held.memory for held in self.held.values())
 
-    def _shrink(self) -> None:
-        """First what can be decoded again goes, then pictures; the last one used stays."""
-        held = list(self.held.items())
-        total = sum(one.memory for _, one in held)
-        for _, one in held[:-1]:
-            if total <= self.limits.kept:
-                return
-            before, one.decoded = one.memory, None
-            total -= before - one.memory
-        for key, one in held[:-1]:
-            if total <= self.limits.kept:
-                return
-            total -= one.memory
-            self.held.pop(key).close()
+    def shrink(self) -> None:
+        """Within bounds, after something was added or decoded: first what can be decoded again goes, then pictures, of
+        each the least recently used one first. The file of the last one stays."""
+        with self.lock:
+            total = sum(held.memory for held in self.held.values())
+            for held in self.held.values():
+                if total <= self.limits.kept:
+                    return
+                before, held.decoded = held.memory, None
+                total -= before - held.memory
+            for key in list(self.held)[:-1]:
+                if total <= self.limits.kept:
+                    return
+                total -= self.held[key].memory
+                self.held.pop(key).close()
 
     def _example(self, name: str) -> Held:
         if name not in PHOTOGRAPHS:

@@ -1,29 +1,45 @@
-"""What the service can be asked to do: fovea's verbs, each with its fields, who can do it, and how a batch is done."""
+"""What the service does: each of the questions, who can answer it, and how a batch is done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadPicture, BadText
+from fovea.basics import BadPicture, BadText, tell
 from fovea.evidence import LookOptions, look_steps
 from fovea.evidence import settings_of as look_settings
 from fovea.glimpses import Route, zoom_steps
 from fovea.glimpses import asked as route_settings
-from fovea.heatmaps import ALL, DEFAULT, ExplainStep, Sanity, chosen, explain_batches, method, names
+from fovea.heatmaps import ALL, DEFAULT, Explained, ExplainStep, HeatMap, Sanity, chosen, explain_batches, method, names
 from fovea.heatmaps.sanity import sanity
 from fovea.networks import Network, input_of, predict_steps
-from fovea.patches import LocalizeOptions, localize_steps, medium_of, refuse_unused, text_steps
+from fovea.patches import (
+    LocalizedPicture,
+    LocalizedText,
+    LocalizeOptions,
+    localize_steps,
+    medium_of,
+    refuse_unused,
+    text_steps,
+)
 from fovea.pictures import Picture
+from fovea.remote.questions import (
+    Asking,
+    Checking,
+    Explaining,
+    Localizing,
+    Looking,
+    Predicting,
+    Searching,
+    Zooming,
+)
 from fovea.results import Panel, Shows, Step, View
 from fovea.retrieval import Index
-from fovea.serve import asking
-from fovea.serve.asking import Asking
 from fovea.serve.options import Limits
 from fovea.serve.refusing import Refused
-
-JSON, PAGES, ARRAY, EXACT = "json", ("maps", "view", "png", "html"), "npy", "exact"
 
 
 @dataclass(frozen=True)
@@ -46,14 +62,26 @@ class Answered:
 
 @dataclass(frozen=True)
 class Verb:
-    name: str
-    about: str
-    fields: type[Asking]
+    fields: type[Asking]  # which name the verb, too
     run: Callable[[Asked, Sequence[Any]], Iterable[Step[Any]]]
     settings: Callable[[Asked], Mapping[str, Any]]
     can: Callable[[Network], bool]
-    outputs: tuple[str, ...] = (JSON, *PAGES, EXACT)
+    values: Callable[[Any], NDArray[Any]] | None = None  # K,h,w: one map per method and class
+    drawn: tuple[str, ...] = ("maps", "view", "png", "html")
     slow: Callable[[Any], bool] = lambda words: False
+
+    @property
+    def name(self) -> str:
+        return self.fields.verb
+
+    @property
+    def about(self) -> str:
+        return self.fields.__doc__ or ""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        array, exact = ("npy",) if self.values else (), ("exact",) if self.fields.gives else ()
+        return "json", *self.drawn, *array, *exact
 
     def answers(self, asked: Asked, items: Sequence[Any]) -> Sequence[Answered]:
         """One result per item, or why there is none."""
@@ -62,6 +90,8 @@ class Verb:
             found += step.results
             skipped += step.skipped
             refused |= step.refused if isinstance(step, ExplainStep) else {}
+        if refused and len(items) > 1:  # what applies may be a picture's affair: nobody else's
+            return [answer for item in items for answer in self.answers(asked, [item])]
         if not skipped:
             return [Answered(result, refused) for result in found]
         kind = BadText if isinstance(items[0], str) else BadPicture
@@ -201,7 +231,8 @@ def _sanity(asked: Asked, pictures: Sequence[Picture]) -> Iterable[Step[Any]]:
     _demand_method(name)
     network = _fitted(asked)
     for place, picture in enumerate(pictures, 1):
-        yield Step([SanityResult(sanity(network, [picture], name))], [], place, len(pictures))
+        checked = sanity(network, [picture], name, lambda done, total: tell(f"copy {done} of {total}"))
+        yield Step([SanityResult(checked)], [], place, len(pictures))
 
 
 def _plain(network: Network) -> bool:
@@ -221,37 +252,49 @@ def _settings(asked: Asked) -> Mapping[str, Any]:
     return asked.network.settings(input=input_of(_fitted(asked)))
 
 
+def _maps(heatmap: HeatMap) -> NDArray[Any]:
+    return heatmap.values.detach().float().cpu().numpy()
+
+
+def _by_method(result: Explained) -> NDArray[Any]:
+    maps = [_maps(part) for part in result.parts if isinstance(part, HeatMap)]
+    if len(grids := {each.shape[1:] for each in maps}) > 1:
+        sizes = ", ".join(f"{height} x {width}" for height, width in sorted(grids))
+        raise Refused(422, f"maps of {sizes} cells are no one array: ask for methods one by one, or for json")
+    return np.concatenate(maps)
+
+
+def _evidence(result: LocalizedPicture | LocalizedText) -> NDArray[Any]:
+    if isinstance(result, LocalizedText):
+        raise Refused(422, "a text has no map; ask for json")
+    return np.asarray(result.heatmap, np.float32)[None]
+
+
 VERBS = {
     verb.name: verb
     for verb in (
         Verb(
-            "look", "One answer with all of its evidence: where, what is enough, what is needed, in words.",
-            asking.Looking, _look, lambda asked: look_settings(_fitted(asked), _look_options(asked)), _classes,
-            (JSON, *PAGES, ARRAY, EXACT), lambda words: True,
+            Looking, _look, lambda asked: look_settings(_fitted(asked), _look_options(asked)), _classes,
+            lambda result: _maps(result.heatmap), slow=lambda words: True,
         ),
+        Verb(Explaining, _explain, _explain_settings, _whole, _by_method, slow=lambda words: _costly(words.method)),
         Verb(
-            "explain", "Where the network looks: a heatmap per method and class.",
-            asking.Explaining, _explain, _explain_settings, _whole,
-            (JSON, *PAGES, ARRAY, EXACT), lambda words: _costly(words.method),
-        ),
-        Verb(
-            "localize", "The patches of a picture, or the words of a text, that speak for a class.",
-            asking.Localizing, _localize, _localize_settings,
+            Localizing, _localize, _localize_settings,
             lambda network: network.can("spans") or (_whole(network) and _classes(network)),
-            (JSON, *PAGES, ARRAY, EXACT), lambda words: _costly([words.method or ""]),
+            _evidence, slow=lambda words: _costly([words.method or ""]),
         ),
         Verb(
-            "zoom", "The answer from a few regions read closely, and what reading them cost.", asking.Zooming, _zoom,
-            lambda asked: asked.network.settings(**route_settings(_route(asked.words))),
+            Zooming, _zoom, lambda asked: asked.network.settings(**route_settings(_route(asked.words))),
             lambda network: network.can("glimpses"),
         ),
-        Verb("predict", "The best labels, with their probabilities.", asking.Predicting, _predict, _settings, _classes,
-             (JSON, EXACT)),
-        Verb("search", "The nearest pictures of the index.", asking.Searching, _search,
-             lambda asked: asked.index.settings if asked.index is not None else {}, lambda network: False,
-             (JSON, "view", "png", "html")),
-        Verb("sanity", "Whether the map changes when the network's weights are random, as it must.", asking.Checking,
-             _sanity, lambda asked: {**_settings(asked), "method": asked.words.method or DEFAULT},
-             lambda network: _whole(network) and _classes(network), (JSON, "view", "png"), lambda words: True),
+        Verb(Predicting, _predict, _settings, _classes, drawn=()),
+        Verb(
+            Searching, _search, lambda asked: asked.index.settings if asked.index is not None else {},
+            lambda network: False, drawn=("view", "png", "html"),
+        ),
+        Verb(
+            Checking, _sanity, lambda asked: {**_settings(asked), "method": asked.words.method or DEFAULT},
+            lambda network: _whole(network) and _classes(network), drawn=("view", "png"), slow=lambda words: True,
+        ),
     )
 }  # fmt: skip

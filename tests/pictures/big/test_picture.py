@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fovea.basics import BadChoice, BadPicture
+from fovea.basics import BadChoice, BadPicture, GivenUp, Listener, listening
 from fovea.pictures import Counts, Picture, open_big
 from fovea.pictures.big.picture import BigPicture
 from fovea.pictures.big.source import Level
@@ -109,8 +109,8 @@ class Endless:
 
     bands, bits, orientation, bytes, passed, file_bytes = 3, 8, 1, 0, 0, 0
 
-    def __init__(self, side):
-        self.levels = (Level(side, side, 512, 512),)
+    def __init__(self, width, height=None):
+        self.levels = (Level(width, height or width, 512, 512),)
 
     def tile(self, level, column, row):
         y, x = np.mgrid[row * 512 : row * 512 + 512, column * 512 : column * 512 + 512]
@@ -126,3 +126,30 @@ def test_reading_in_bands_is_reading_at_once(monkeypatch, resample):
     y, x = np.mgrid[300:1301, 11:1511]
     whole = Image.fromarray(np.stack([x // 8, y // 8, (x + y) // 16], -1).astype(np.uint8))
     assert (once == np.asarray(whole.resize((171, 200), resample))).all()
+
+
+def test_a_long_row_of_tiles_is_read_some_lines_at_a_time(monkeypatch):
+    big = BigPicture("endless", Endless(1536), 1 << 24)
+    assert big.band == 1536 * 512
+    once = np.asarray(big.read((11, 300, 1511, 1301), (171, 200)))
+    monkeypatch.setattr("fovea.pictures.big.picture.WIDE", 1500 * 60)
+    assert big.band == 1500 * 60
+    tallest = max(len(band) for _, band in big._bands(0, (11, 1511), (300, 1301)))
+    assert tallest == 60
+    assert (once == np.asarray(big.read((11, 300, 1511, 1301), (171, 200)))).all()
+
+
+def test_a_side_that_could_not_be_shrunk_in_memory_is_refused():
+    with pytest.raises(BadPicture, match="33,554,432 x 10 pixels: a side has 16,777,216 at most"):
+        BigPicture("long.tif", Endless(1 << 25, 10), 1 << 20)
+
+
+def test_whoever_listens_may_end_it():
+    big = BigPicture("endless", Endless(1536), 1 << 20)
+
+    def end():
+        raise GivenUp("enough")
+
+    with pytest.raises(GivenUp), listening(Listener(check=end)):
+        big.read((0, 0, 1536, 1536), (10, 10))
+    assert big.read((0, 0, 1536, 1536), (10, 10)).size == (10, 10)

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from PIL import Image
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, BadPicture, go_on
 from fovea.pictures.big.source import Pixels, Source
 from fovea.pictures.decoding import MAX_PIXELS, SIDEWAYS, STRIP, TURNS, as_bad_picture
 
@@ -23,6 +23,8 @@ FLIPS = {T.FLIP_LEFT_RIGHT: (1, 0), T.ROTATE_180: (1, 1), T.FLIP_TOP_BOTTOM: (0,
 SUPPORT = {Image.Resampling.BOX: 0.5, Image.Resampling.BILINEAR: 1.0, Image.Resampling.HAMMING: 1.0,
            Image.Resampling.BICUBIC: 2.0, Image.Resampling.LANCZOS: 3.0}  # fmt: skip
 BAND = 1 << 23  # pixels, narrowed to a window's width, that are in memory before they are shrunk to its height
+WIDE = 1 << 26  # pixels of a row of tiles that are in memory at once
+SIDE = 1 << 24  # pixels of a side, at most: shrunk to one pixel, a longer one would not fit into memory
 Box = Sequence[float]
 Key = tuple[int, int, int]  # level, column, row
 
@@ -64,6 +66,7 @@ class Tiles:
         if waiting is not None:
             return waiting.result()
         try:
+            go_on()
             tile = np.ascontiguousarray(self.source.tile(*key))  # and nothing that it was cut out of
         except BaseException as error:
             with self._lock:
@@ -97,6 +100,8 @@ class BigPicture:
         self._tiles, self._turn = Tiles(source, cache), TURNS.get(source.orientation)
         self.bands, self.bits, self.file_bytes = source.bands, source.bits, source.file_bytes
         full = source.levels[0]
+        if max(full.width, full.height) > SIDE:
+            raise BadPicture(f"{name} is {full.width:,} x {full.height:,} pixels: a side has {SIDE:,} at most")
         self._scales = [
             level.scale or (_factor(full.width, level.width), _factor(full.height, level.height))
             for level in source.levels
@@ -114,6 +119,11 @@ class BigPicture:
     @property
     def counts(self) -> Counts:
         return self._tiles.counts()
+
+    @property
+    def band(self) -> int:
+        """Pixels that are in memory while a window is read, at most."""
+        return max(min(level.width * level.tile_height, WIDE) for level in self._source.levels)
 
     @property
     def crs(self) -> str | None:
@@ -200,18 +210,21 @@ class BigPicture:
         return narrow
 
     def _bands(self, level: int, columns: tuple[int, int], rows: tuple[int, int]) -> Iterator[tuple[int, Pixels]]:
-        """Pixels of a level, one row of tiles at a time."""
+        """Pixels of a level, one row of tiles at a time; of tall tiles in a long row, some lines of it."""
         stored = self._source.levels[level]
         wide, high = stored.tile_width, stored.tile_height
+        lines = min(max(WIDE // (columns[1] - columns[0]), 1), high)
         for row in range(rows[0] // high, -(-rows[1] // high)):
-            top, bottom = max(rows[0], row * high), min(rows[1], (row + 1) * high)
-            band = np.empty((bottom - top, columns[1] - columns[0], 3), np.uint8)
-            for column in range(columns[0] // wide, -(-columns[1] // wide)):
-                left, right = max(columns[0], column * wide), min(columns[1], (column + 1) * wide)
-                tile = self._tiles.get((level, column, row))
-                part = tile[top - row * high : bottom - row * high, left - column * wide : right - column * wide]
-                band[:, left - columns[0] : right - columns[0]] = part if part.ndim == 3 else part[..., None]
-            yield top, band
+            first, last = max(rows[0], row * high), min(rows[1], (row + 1) * high)
+            for top in range(first, last, lines):
+                bottom = min(top + lines, last)
+                band = np.empty((bottom - top, columns[1] - columns[0], 3), np.uint8)
+                for column in range(columns[0] // wide, -(-columns[1] // wide)):
+                    left, right = max(columns[0], column * wide), min(columns[1], (column + 1) * wide)
+                    tile = self._tiles.get((level, column, row))
+                    part = tile[top - row * high : bottom - row * high, left - column * wide : right - column * wide]
+                    band[:, left - columns[0] : right - columns[0]] = part if part.ndim == 3 else part[..., None]
+                yield top, band
 
     def close(self) -> None:
         self._closing.close()

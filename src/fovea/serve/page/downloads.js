@@ -1,6 +1,5 @@
 // What one may keep: the result drawn, as numbers, or as a page.
 import { button } from "./controls.js";
-import { post } from "./service.js";
 
 const WORDS = { png: "Picture (PNG)", json: "Numbers (JSON)", html: "Page (HTML)" };
 
@@ -10,14 +9,14 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// `asked` gives the last request and its answer; `work(words, job)` says what is done meanwhile.
+// `asked` gives the last answer, and `again` its request for another output; `work` says how that went.
 export function downloads(kinds, asked, work) {
   return kinds.map((kind) =>
     button(WORDS[kind], () => {
-      const { verb, body, answer, name } = asked();
+      const { verb, answer, again, name } = asked();
       const file = `${name.replace(/\.\w+$/, "")}-${verb}.${kind}`;
       if (kind === "json") return save(new Blob([JSON.stringify(answer.result, null, 1)], { type: "application/json" }), file);
-      return work(`Drawing ${file}`, async () => save(await (await post(`/v1/${verb}`, { ...body, output: kind })).blob(), file));
+      return work(async () => save(await (await again(kind)).blob(), file));
     }),
   );
 }

@@ -23,7 +23,8 @@ export const explain = {
   },
   async run(page, signal) {
     const { settings, about: { usual } } = page;
-    const first = [settings.method || usual.method, settings.class];
+    const one = settings.against && settings.class === "top5" ? "" : settings.class; // of which one is wiped
+    const first = [settings.method || usual.method, one];
     const second = settings.against ? [settings.method2 || usual.method, settings.class2] : first;
     const methods = [...new Set([first[0], second[0]])];
     const targets = [...new Set([first[1], second[1]])];

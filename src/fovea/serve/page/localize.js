@@ -39,7 +39,7 @@ export const localize = {
     if (!branches(page.model) && method) fields.method = method;
     const output = page.picture.deep ? "view" : "maps";
     const { result, view } = await page.ask("localize", fields, { doing: "Localizing", signal, output });
-    if (!count) page.boxes.count?.set(result.patches.length);
+    if (!page.settings.count) page.boxes.count?.set(result.patches.length); // it may have been moved meanwhile
     patches(page, result, view);
     offer(page.places.controls.elements.branch, result.branches ?? []);
     const square = (side) => `${side} x ${side}`;

@@ -21,6 +21,7 @@ const VIEWS = { look, explain, compare, localize, zoom, text, search, sanity };
 const KEPT = 60; // answers, so that going back asks nothing
 const BLENDS = [["normal", "over the picture"], ["multiply", "multiply"], ["screen", "screen"], ["alone", "the map alone"]];
 const at = (name) => document.querySelector(`#${name}`);
+const SOON = 300; // milliseconds after which settings are in the address: browsers bound how often it changes
 const PLACES = ["choice", "below", "photo", "controls", "answer", "tools", "downloads"];
 const places = Object.fromEntries(PLACES.map((name) => [name, at(name)]));
 
@@ -35,7 +36,7 @@ const page = {
   predictions: [], // of the picture, the best first
   boxes: {}, // controls that answers set
   get view() {
-    return VIEWS[this.settings.view];
+    return VIEWS[this.settings.view] ?? look; // an address may say anything
   },
   networks(view = this.view) {
     return this.about.models.filter(({ verbs, takes }) => verbs.includes(view.verb) && (takes === "texts") === Boolean(view.texts));
@@ -45,15 +46,25 @@ const page = {
     const usual = this.about.usual.net[this.view.texts ? "text" : this.view.verb];
     return all.find(({ name }) => name === this.settings.net) ?? all.find(({ name }) => name === usual) ?? all[0];
   },
-  labels() {
-    return (known[this.model.name] ??= get(`/v1/labels?net=${encodeURIComponent(this.model.name)}`));
+  async labels() {
+    const { name } = this.model;
+    known[name] ??= get(`/v1/labels?net=${encodeURIComponent(name)}`);
+    try {
+      return await known[name];
+    } catch (error) {
+      delete known[name]; // it is asked for again
+      status.failed(error.message);
+      return { labels: [] };
+    }
   },
   keep(settings) {
     Object.assign(this.settings, settings);
-    history.replaceState(null, "", written(this.settings));
+    clearTimeout(writing);
+    writing = setTimeout(() => history.replaceState(null, "", written(this.settings)), SOON);
   },
   // `hurry`: what is asked now is of no use any more; `rebuild`: the controls depend on it.
   change(settings, { hurry = true, rebuild = false } = {}) {
+    status.clear();
     this.keep(settings);
     if (rebuild) controls();
     run(hurry);
@@ -65,61 +76,78 @@ const page = {
     photo?.fly(box);
   },
   answer(...parts) {
+    const focused = places.answer.contains(document.activeElement) && document.activeElement.title;
     places.answer.replaceChildren(...parts);
     places.answer.hidden = false;
+    if (focused) [...places.answer.querySelectorAll("button")].find(({ title }) => title === focused)?.focus();
   },
+  empty: emptied,
   ask,
 };
 const known = {}; // labels of networks
 const nets = {}; // of each view, the network that was chosen
 const answers = new Map();
 const times = {}; // milliseconds that a verb took a network the last time
+let names = []; // of views that there are
+let writing = null;
 let opened = 0;
+let failure = ""; // why the page could not start
 let photo = null;
 let asked = null;
 
 async function ask(verb, fields, { doing, signal, output = "maps" }) {
-  const { picture, model } = page;
-  const body = { output, ...(model && { net: model.name }), ...fields };
+  const picture = "text" in fields ? null : page.picture;
+  const body = { output, ...(page.model && { net: page.model.name }), ...fields };
   const key = JSON.stringify([verb, body]);
   const about = times[verb + body.net];
-  let answer = answers.get(key);
-  for (let again = false; !answer; again = true) {
-    if (!("text" in fields)) {
-      if (await send(picture)) display();
-      body.picture_id = picture.id;
-    }
-    status.doing(about > 1500 ? `${doing} (about ${Math.round(about / 1000)} s)` : doing);
-    try {
-      answer = await (await post(`/v1/${verb}`, body, signal)).json();
-    } catch (error) {
-      if (error.status !== 404 || again || !picture?.file) throw error;
-      picture.id = null; // the service has let go of it
-    }
-  }
+  const words = about > 1500 ? `${doing} (about ${Math.round(about / 1000)} s)` : doing;
+  const answer = answers.get(key) ?? (await (await request(picture, verb, body, words, signal)).json());
   signal.throwIfAborted(); // it is of another picture, or another view
   times[verb + body.net] = answer.ms;
   answers.set(key, answer);
   if (answers.size > KEPT) answers.delete(answers.keys().next().value);
-  if (!("text" in fields)) body.picture_id = picture.id;
-  asked = { verb, body, answer, name: "text" in fields ? "text" : picture.name };
+  const again = (output) => request(picture, verb, { ...body, output }, `Drawing the ${output} file`);
+  asked = { verb, answer, again, name: picture?.name ?? "text" };
   return answer;
 }
 
+// The picture goes first where the service does not have it, or has let go of it.
+async function request(picture, verb, body, words, signal) {
+  for (let again = false; ; again = true) {
+    if (picture && (await sooner(send(picture), signal))) display();
+    status.doing(words);
+    try {
+      return await post(`/v1/${verb}`, { ...body, ...(picture && { picture_id: picture.id }) }, signal);
+    } catch (error) {
+      if (error.status !== 404 || again || !picture?.file) throw error;
+      picture.id = null;
+    }
+  }
+}
+
+// What is sent goes on when nobody waits for it here.
+const sooner = (work, signal) =>
+  new Promise((done, failed) => {
+    work.then(done, failed);
+    signal?.addEventListener("abort", () => failed(signal.reason));
+  });
+
 const run = newest(async (signal) => {
   const { view, picture } = page;
-  if (!page.about || (!view.texts && !picture)) return;
+  if (!page.about) return;
+  if (!view.texts && !picture) return status.done();
   try {
     places.photo.ariaBusy = "true";
     const words = await view.run(page, signal);
     if (signal.aborted) return;
-    status.clear();
+    status.clear(run);
     status.done(words);
-    places.downloads.hidden = false;
+    places.downloads.hidden = places.answer.hidden;
   } catch (error) {
     if (signal.aborted) return;
     emptied(); // what was there is not of these settings
-    status.failed(error.message);
+    display();
+    status.failed(error.message, run);
     if (!error.status && error.status !== 0) console.error(error);
   } finally {
     places.photo.ariaBusy = "false";
@@ -146,29 +174,35 @@ function display() {
 function emptied() {
   for (const place of [places.choice, places.below, places.answer]) place.replaceChildren();
   places.answer.hidden = places.downloads.hidden = true;
+  page.view.emptied?.();
   page.lay();
 }
 
 // `opening` gives the picture; the one before stays where that fails.
 async function open(opening, example = "") {
   const turn = ++opened;
+  const view = [page.settings.view, ...names].find((name) => names.includes(name) && !VIEWS[name].texts);
+  if (failure) return status.failed(failure);
+  if (page.about && !view) return status.failed("No network here takes pictures: type a text");
   status.clear();
   status.doing("Opening the picture");
   try {
     const picture = await opening();
     if (!picture.image) await send(picture);
-    if (turn !== opened) return;
-    if (page.picture?.file) URL.revokeObjectURL(page.picture.url);
+    if (turn !== opened) return URL.revokeObjectURL(picture.url);
+    if (page.picture) URL.revokeObjectURL(page.picture.url);
     answers.clear();
     Object.assign(page, { picture, predictions: [] });
     page.keep({ example });
     for (const chosen of document.querySelectorAll("[name=example]")) chosen.value = example;
-    if (page.view.texts) return show("look");
+    if (view && view !== page.settings.view) return show(view);
+    const focused = at("drop").contains(document.activeElement); // which is hidden now
     emptied();
     display();
+    if (focused) at("panel").focus();
     run(true);
   } catch (error) {
-    status.failed(error.message);
+    if (turn === opened) status.failed(error.message);
   }
 }
 
@@ -181,9 +215,8 @@ function controls() {
   places.downloads.replaceChildren(...downloads(page.view.keeps, () => asked, busy));
 }
 
-async function busy(words, job) {
+async function busy(job) {
   status.clear();
-  status.doing(words);
   try {
     await job();
     status.done();
@@ -297,8 +330,13 @@ function listen() {
   });
   at("controls").addEventListener("submit", (event) => event.preventDefault());
   at("link").addEventListener("click", async () => {
-    const copied = await navigator.clipboard.writeText(location.href).then(() => true, () => false);
-    status.done(copied ? "The link is copied: it holds the settings, not the picture" : "Copy the link from the address bar");
+    const link = new URL(written(page.settings), location.href).href;
+    try {
+      await navigator.clipboard.writeText(link); // which there is none of on a page of another machine without TLS
+      status.note("The link is copied: it holds the settings, not the picture");
+    } catch {
+      status.note("Copy the link from the address bar");
+    }
   });
 }
 
@@ -307,9 +345,10 @@ async function start() {
   try {
     [page.about, page.colors] = await Promise.all([get("/v1/models"), getBytes("/page/colors.bin")]);
   } catch (error) {
-    return status.failed(error.message);
+    failure = error.message;
+    return status.failed(failure);
   }
-  const names = Object.keys(VIEWS).filter((name) => (name === "search" ? page.about.index : page.networks(VIEWS[name]).length));
+  names = Object.keys(VIEWS).filter((name) => (name === "search" ? page.about.index : page.networks(VIEWS[name]).length));
   if (!names.includes(page.settings.view)) page.settings.view = names[0];
   page.text = page.about.texts[0] ?? "";
   tabs(names);
@@ -317,10 +356,10 @@ async function start() {
   offer();
   const example = page.about.examples.find(({ name }) => name === page.settings.example);
   const unusual = written({ ...page.settings, view: USUAL.view }) !== location.pathname;
-  if (example) page.picture ??= await ofExample(example);
-  else if (unusual) at("hint").textContent = "This link holds settings, not a picture: drop the picture to see it.";
+  if (!example && unusual) at("hint").textContent = "This link holds settings, not a picture: drop the picture to see it.";
   openView();
-  examples();
+  if (example && !page.picture && !page.view.texts) await open(() => ofExample(example), example.name);
+  await examples();
 }
 
 start();

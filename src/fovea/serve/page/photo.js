@@ -2,6 +2,7 @@
 import { button } from "./controls.js";
 import { bytes, layer, make, paint } from "./painting.js";
 import { headers } from "./service.js";
+import { failed } from "./status.js";
 
 const FINEST = 720; // pixels of the longer side of a painted map
 export const SMALL = 160; // of one beside others
@@ -60,8 +61,13 @@ export function described(map) {
 
 let library = null;
 const viewers = () =>
-  (library ??= new Promise((done, failed) => {
-    const script = Object.assign(make("script"), { src: "/page/openseadragon.js", onerror: failed });
+  (library ??= new Promise((done) => {
+    const script = make("script");
+    script.src = "/page/openseadragon.js";
+    script.onerror = () => {
+      library = null; // it is loaded again with the next picture
+      failed("The viewer of large pictures could not be loaded; see whether 'fovea serve' still runs");
+    };
     script.onload = () => done(window.OpenSeadragon);
     document.head.append(script);
   }));
@@ -90,6 +96,7 @@ function zoomable(picture, element, sheet) {
       showNavigationControl: false,
       maxZoomPixelRatio: 4,
       visibilityRatio: 0.6,
+      tileRetryMax: 3, // a busy service takes it later
       animationTime: still ? 0 : 0.8,
       gestureSettingsMouse: { clickToZoom: false, dblClickToZoom: true },
       gestureSettingsTouch: { clickToZoom: false, dblClickToZoom: true },

@@ -47,7 +47,11 @@ export async function send(picture) {
   const [w, h] = picture.size ?? [0, 1];
   const same = picture.image && !deep && Math.abs(w / h / (width / height) - 1) < ALIKE;
   Object.assign(picture, { size: [width, height], deep });
-  if (!same) shown(picture, await loaded(await getImage(`/v1/pictures/${id}/preview`)));
+  if (!same) {
+    const { url } = picture;
+    shown(picture, await loaded(await getImage(`/v1/pictures/${id}/preview`)));
+    URL.revokeObjectURL(url);
+  }
   picture.id = id;
   return !same;
 }

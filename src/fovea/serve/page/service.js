@@ -2,12 +2,14 @@
 import { doing } from "./status.js";
 
 const TRIES = 5; // of a service that is busy
+const LONG = 5000; // milliseconds after which a refusal is no matter of waiting: it was worked at
 
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
   sessionStorage.setItem("token", given);
   history.replaceState(null, "", location.pathname + location.search); // nobody reads it over a shoulder, or in a link
 }
+addEventListener("hashchange", () => location.hash.includes("token=") && location.reload()); // another address was pasted
 const token = sessionStorage.getItem("token");
 export const headers = token ? { Authorization: `Bearer ${token}` } : {};
 
@@ -34,6 +36,7 @@ const pause = (seconds, signal) =>
 // A busy service is asked again when it says so.
 async function send(path, options = {}) {
   for (let tries = 1; ; tries++) {
+    const start = performance.now();
     let answer;
     try {
       answer = await fetch(path, { ...options, headers: { ...headers, ...options.headers } });
@@ -42,7 +45,7 @@ async function send(path, options = {}) {
       throw new Refused(0, "the service cannot be reached; see whether 'fovea serve' still runs, then try again");
     }
     if (answer.ok) return answer;
-    if (answer.status !== 503 || tries === TRIES) throw await refusal(answer);
+    if (answer.status !== 503 || tries === TRIES || performance.now() - start > LONG) throw await refusal(answer);
     const seconds = Number(answer.headers.get("Retry-After")) || 2;
     doing(`The service is busy; trying again in ${seconds} s`);
     await pause(seconds, options.signal);

@@ -4,6 +4,7 @@ const line = document.querySelector("#status");
 const [words, time] = line.children;
 const alert = document.querySelector("#alert");
 let timer;
+let source = null; // of what went wrong
 
 export function doing(text) {
   const start = performance.now();
@@ -24,13 +25,21 @@ export function done(text = "") {
   time.textContent = "";
 }
 
-export function failed(text) {
+// Beside what is being done.
+export function note(text) {
+  words.textContent = text;
+}
+
+export function failed(text, by = null) {
   done();
+  source = by;
   alert.textContent = text;
   alert.hidden = false;
 }
 
-export function clear() {
+// What `by` said went wrong, or whatever did.
+export function clear(by = source) {
+  if (by !== source) return;
   alert.hidden = true;
   alert.textContent = "";
 }

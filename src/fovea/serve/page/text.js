@@ -28,9 +28,10 @@ export const text = {
     page.places.photo.replaceChildren(make("div", "typing", label, input, sentence, make("div", "texts", ...examples)));
     return [network(page)];
   },
+  emptied: () => sentence.replaceChildren(),
   async run(page, signal) {
     if (!page.text.trim()) {
-      sentence.replaceChildren();
+      page.empty();
       return "Type a sentence";
     }
     const { result, view } = await page.ask("localize", { text: page.text }, { doing: "Reading", signal });

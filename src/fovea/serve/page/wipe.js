@@ -14,6 +14,7 @@ export function wipe(first, second, names) {
     range.setAttribute("aria-valuetext", `${range.value} percent ${names[0]}`);
   }
   range.addEventListener("input", move);
+  for (const kind of ["pointerdown", "keydown"]) range.addEventListener(kind, (event) => event.stopPropagation()); // a viewer around it would move
   move();
   const tag = (words, side) => make("span", `side-tag ${side}`, words);
   return make("div", "wiping", first, second, line, tag(names[0], "left"), tag(names[1], "right"), range);

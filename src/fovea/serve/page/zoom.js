@@ -26,8 +26,9 @@ export const zoom = {
     const output = picture.deep ? "view" : "maps";
     const fields = glimpses ? { glimpses: Number(glimpses) } : {};
     const { result, view } = await page.ask("zoom", fields, { doing: "Zooming", signal, output });
-    if (!glimpses) page.boxes.glimpses?.set(result.glimpses.length);
-    const read = [null, result.overview, ...result.glimpses]; // the first panel is the picture itself
+    if (!page.settings.glimpses) page.boxes.glimpses?.set(result.glimpses.length); // it may have been moved meanwhile
+    const overview = result.overview ? [result.overview] : [];
+    const read = [null, ...overview, ...result.glimpses]; // the first panel is the picture itself
     const panels = view.panels.map(({ src, caption }, place) => ({ src: src || asRead(picture, read[place]), caption }));
     const ahead = view.parts.some((part) => part.ahead) ? "; in gray what was ahead" : "";
     const title = `Probability of ${spaced(result.label)} after each${ahead}`;
