@@ -18,7 +18,7 @@ test: $(READY)  ## everything that is checked: style, types, behaviour
 	$(BIN)/pytest
 
 lowest: $(LOWEST)/.ready  ## the tests of security with the lowest versions that are permitted; ABOVE= for torch as well
-	FOVEA_OLD_TIMM=$(abspath $(LOWEST))/old PYTHONPATH=src $(LOWEST)/bin/python -m pytest -m security -p no:cacheprovider
+	FOVEA_OLD_TIMM=$(abspath $(LOWEST))/old PYTHONPATH=$(abspath src) $(LOWEST)/bin/python -m pytest -m security -p no:cacheprovider
 
 bench: $(READY)  ## what explaining costs, beside others
 	$(BIN)/fovea bench explain --json out/bench-explain.json

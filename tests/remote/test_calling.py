@@ -16,7 +16,7 @@ from PIL import Image
 import fovea
 from fovea.heatmaps import ByMethod, HeatMaps
 from fovea.remote import QUESTIONS, Client
-from fovea.remote.client import LocalizeWords, ZoomWords
+from fovea.remote.calling import LocalizeWords, ZoomWords
 from fovea.remote.questions import Asking, Localizing, Zooming
 from fovea.results import View
 from remote.conftest import NETS, TOKEN
