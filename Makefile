@@ -4,6 +4,7 @@ READY = $(VENV)/.ready
 
 LOWEST = $(VENV)-lowest
 ABOVE = torch torchvision
+TWO = -n 2 --dist loadfile  # two processes of tests, each with one thread: a file's tests share what they start
 
 .PHONY: demo test lowest check bench clean
 
@@ -15,10 +16,10 @@ test: $(READY)  ## everything that is checked: style, types, behaviour
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO)
 
 lowest: $(LOWEST)/.ready  ## the tests of security with the lowest versions that are permitted; ABOVE= for torch as well
-	FOVEA_OLD_TIMM=$(abspath $(LOWEST))/old PYTHONPATH=$(abspath src) $(LOWEST)/bin/python -m pytest -m security -p no:cacheprovider
+	FOVEA_OLD_TIMM=$(abspath $(LOWEST))/old PYTHONPATH=$(abspath src) OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m security -p no:cacheprovider $(TWO)
 
 bench: $(READY)  ## what explaining costs, beside others
 	$(BIN)/fovea bench explain --json out/bench-explain.json

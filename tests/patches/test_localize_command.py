@@ -180,7 +180,7 @@ def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
         (("x y", "--overlap", 0), "above 0 and at most 1"),
         (("x y", "--share", 1.5), "--share is 0 to 1; got 1.5"),
         (("x y", "--side", 9), "side is for pictures"),
-        (("x y", "--data", "mr"), "go with --why"),
+        (("x y", "--data", "digits"), "go with --why"),
         ((), "nothing was given"),
         (("--why",), "--why asks about pictures"),
         (("x y", "--why"), "about pictures"),

@@ -31,7 +31,7 @@ class Running:
 
 def start(folder: Path, *options: str) -> Running:
     log = folder / "serve.log"
-    words = [sys.executable, "-m", "fovea", "serve", "--port", "0", *options]
+    words = [sys.executable, "-m", "fovea", "serve", "--port", "0", "--batch", "4", *options]  # it starts sooner
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with log.open("w") as errors:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)

@@ -48,7 +48,7 @@ import fovea.serve.protocol
 from fovea.serve import Limits, ServeOptions, application, loaded, serve
 
 fovea.serve.protocol.HEAD, fovea.serve.protocol.LINGER, fovea.serve.protocol.TAKEN = 3.0, 2.0, 3.0
-limits = Limits(body=4.0, **{SHORT})
+limits = Limits(body=4.0, batch=4, **{SHORT})
 options = ServeOptions(("efficientnet_lite0",), port=0, limits=limits)
 app = application(options, loaded(options))
 serve(app, options, lambda url: print("fovea is at " + url, flush=True))

@@ -10,6 +10,7 @@ from fovea.basics import GivenUp
 from fovea.serve.refusing import Refused, busy
 
 T = TypeVar("T")
+TOO_LONG = "it took longer than {:g} s: ask for less, or ask again later"
 
 
 @dataclass(eq=False)
@@ -29,7 +30,7 @@ class Patience:
 
     def check(self) -> None:
         if self.over:
-            raise GivenUp(f"it took longer than {self.seconds:g} s, and was given up")
+            raise GivenUp(TOO_LONG.format(self.seconds))
 
     async def wait(self, answer: "asyncio.Future[T]") -> T:
         """The answer, if it comes in time; what is asked for is given up otherwise."""
@@ -43,4 +44,4 @@ class Patience:
         answer.cancel()
         if self.gone.done():
             raise Refused(499, "nobody waits for the answer any more")
-        raise busy(f"it took longer than {self.seconds:g} s: ask for less, or ask again later")
+        raise busy(TOO_LONG.format(self.seconds))

@@ -29,6 +29,7 @@ class Stacked(nn.Module):
         return self.forward_head(self.forward_features(x))
 
 
+torch.manual_seed(0)
 HEADS = {
     "linear layers": nn.Sequential(
         nn.Conv2d(3, 4, 3, 2, 1),
