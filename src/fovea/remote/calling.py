@@ -114,8 +114,8 @@ class Client:
         by_method = ByMethod(asked.refused)
         for name in (name for name in found[0] if all(name in maps for maps in found)):
             whole = concat([maps[name].alone() for maps in found])
-            told = settings | {"method": name, "layer": whole.layer}
-            by_method[name] = replace(whole, skipped=tuple(skipped), settings=told)
+            how = settings | {"method": name, "layer": whole.layer}
+            by_method[name] = replace(whole, skipped=tuple(skipped), settings=how)
         return by_method if method == ALL or isinstance(method, (list, tuple)) else next(iter(by_method.values()))
 
     def look(

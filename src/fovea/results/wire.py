@@ -117,8 +117,8 @@ def _dataclass(kind: Any, data: Any, picture: Picture | None) -> Any:
             values[name] = _read(_hints(kind)[name], item, picture)
         except Damaged as reason:
             raise Damaged(f"{name}: {reason}") from None
-    if "name" in fields and isinstance(own := values.get("picture"), Picture):
-        values["name"] = own.name
+    if "name" in fields and isinstance(given := values.get("picture"), Picture):
+        values["name"] = given.name
     try:
         return kind(**values)
     except (TypeError, ValueError) as reason:  # a field is not there, or is out of range

@@ -31,13 +31,13 @@ def answer(verb: Verb, settings: Mapping[str, Any], answered: Answered, output: 
     return json.dumps(content | about, allow_nan=False).encode(), PLAIN
 
 
-def _content(told: dict[str, Any], result: Any, output: str, ms: float) -> dict[str, Any]:
+def _content(head: dict[str, Any], result: Any, output: str, ms: float) -> dict[str, Any]:
     if output == "exact":
-        return told | {"results": wire.pack([result])}
+        return head | {"results": wire.pack([result])}
     row = {"name": result.name, **result.to_dict()}
     if output == "json":
-        return told | {"results": [row], "skipped": []}
-    return told | {"result": row, "view": _view(result.view(), output == "view"), "ms": round(ms, 1)}
+        return head | {"results": [row], "skipped": []}
+    return head | {"result": row, "view": _view(result.view(), output == "view"), "ms": round(ms, 1)}
 
 
 def _view(view: View, drawn: bool) -> dict[str, Any]:

@@ -197,8 +197,8 @@ def _add_verb(app: FastAPI, service: Service, verb: Verb) -> None:
 
     body = {"required": True, "content": asking.schemas(fields, verb.name)}
     app.add_api_route(
-        f"/v1/{verb.name}", told(ask), methods=["POST"], name=verb.name, summary=verb.about, response_class=Response,
-        openapi_extra={"requestBody": body},
+        f"/v1/{verb.name}", in_words(ask), methods=["POST"], name=verb.name, summary=verb.about,
+        response_class=Response, openapi_extra={"requestBody": body},
         responses=found(verb.about, _contents(verb)) | described(*REFUSALS),
     )  # fmt: skip
 
@@ -252,17 +252,17 @@ def _add_pictures(app: FastAPI, service: Service) -> None:
         store.drop(key)
         return Response(status_code=204)
 
-    one, jpeg = "/v1/pictures/{key}", found("A JPEG.", {"image/jpeg": {}})
+    kept, jpeg = "/v1/pictures/{key}", found("A JPEG.", {"image/jpeg": {}})
     body = {"required": True, "content": asking.schemas(Keeping, "pictures")}
     here: dict[int | str, dict[str, Any]] = {201: {"description": "It is here.", "links": LINKS}}
-    app.add_api_route("/v1/pictures", told(keep), methods=["POST"], status_code=201, response_model=KeptPicture,
+    app.add_api_route("/v1/pictures", in_words(keep), methods=["POST"], status_code=201, response_model=KeptPicture,
                       summary="Send a picture once, and ask about it by its id.", openapi_extra={"requestBody": body},
                       responses=here | described(*REFUSALS))  # fmt: skip
-    app.add_api_route(one, told(drop), methods=["DELETE"], status_code=204, response_class=Response,
+    app.add_api_route(kept, in_words(drop), methods=["DELETE"], status_code=204, response_class=Response,
                       summary="Forget a picture.", responses=described(*LOST))  # fmt: skip
-    app.add_api_route(f"{one}/preview", told(preview), response_class=Response, summary="The picture, small.",
+    app.add_api_route(f"{kept}/preview", in_words(preview), response_class=Response, summary="The picture, small.",
                       responses=jpeg | described(*LOST))  # fmt: skip
-    app.add_api_route(f"{one}/tiles/{{level}}/{{column}}/{{row}}", told(tile), response_class=Response,
+    app.add_api_route(f"{kept}/tiles/{{level}}/{{column}}/{{row}}", in_words(tile), response_class=Response,
                       summary="A tile of it; levels as of DZI.", responses=jpeg | described(*LOST))  # fmt: skip
 
 
@@ -288,16 +288,18 @@ def _add_about(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     plain = found("Prometheus' text format.", {"text/plain": {}})
-    app.add_api_route("/v1/models", told(known), summary="Networks, methods, examples and limits.",
+    app.add_api_route("/v1/models", in_words(known), summary="Networks, methods, examples and limits.",
                       responses=described(*EVER))  # fmt: skip
-    app.add_api_route("/v1/labels", told(labels), summary="The classes of a network.", responses=described(*LOST))
-    app.add_api_route("/healthz", told(healthy), summary="Whether it runs.", responses=described(*EVER[1:]))
-    app.add_api_route("/readyz", told(ready), summary="Whether it takes requests.", responses=described(*EVER[1:], 503))
-    app.add_api_route("/metrics", told(metrics), response_class=Response, summary="For Prometheus.",
+    app.add_api_route("/v1/labels", in_words(labels), summary="The classes of a network.", responses=described(*LOST))
+    app.add_api_route("/healthz", in_words(healthy), summary="Whether it runs.", responses=described(*EVER[1:]))
+    app.add_api_route(
+        "/readyz", in_words(ready), summary="Whether it takes requests.", responses=described(*EVER[1:], 503)
+    )
+    app.add_api_route("/metrics", in_words(metrics), response_class=Response, summary="For Prometheus.",
                       responses=plain | described(*EVER))  # fmt: skip
 
 
-def told(route: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def in_words(route: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """The route, refusing in words what is the request's fault."""
 
     @wraps(route)

@@ -125,8 +125,11 @@ class Guard:
     def _demand_origin(self, request: Request) -> None:
         """A browser says where a page is from that asks; who says nothing of it is no browser, or our own page."""
         given, site = request.headers.getlist("origin"), request.headers.get("sec-fetch-site", "")
-        own = {f"{request.scope['scheme']}://{request.headers['host']}".lower(), *map(_origin, self.options.origins)}
-        if len(given) > 1 or any(_origin(origin) not in own for origin in given):
+        allowed = {
+            f"{request.scope['scheme']}://{request.headers['host']}".lower(),
+            *map(_origin, self.options.origins),
+        }
+        if len(given) > 1 or any(_origin(origin) not in allowed for origin in given):
             raise Refused(403, "requests of other origins are refused; 'fovea serve --allow-origin URL' accepts one")
         visit = (
             request.method == "GET"

@@ -1,4 +1,4 @@
-"""What Prometheus is told, and the lines of the log: never a picture, its name or what is in it."""
+"""What Prometheus is line, and the lines of the log: never a picture, its name or what is in it."""
 
 import json
 import logging
@@ -50,14 +50,14 @@ class Lines(logging.Formatter):
     """One JSON object per line. Of errors, and of what others log, only what is fixed: the rest may be a request's."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {"time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}Z"}
-        told |= {"level": record.levelname.lower(), "event": str(record.msg).partition("\n")[0]}
-        told |= getattr(record, "facts", {}) if record.name == log.name else {"logger": record.name}
+        line: dict[str, Any] = {"time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}Z"}
+        line |= {"level": record.levelname.lower(), "event": str(record.msg).partition("\n")[0]}
+        line |= getattr(record, "facts", {}) if record.name == log.name else {"logger": record.name}
         if record.exc_info and record.exc_info[0] is not None:
-            told["error"] = record.exc_info[0].__name__
-            told["at"] = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+            line["error"] = record.exc_info[0].__name__
+            line["at"] = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
                           for frame in traceback.extract_tb(record.exc_info[2])]  # fmt: skip
-        return json.dumps(told)
+        return json.dumps(line)
 
 
 log = logging.getLogger("fovea.serve")

@@ -46,8 +46,8 @@ class ServeOptions:
     @property
     def names(self) -> frozenset[str]:
         """By which it may be called: what a Host header may say, without the port."""
-        own = {self.host} if self.host not in ("0.0.0.0", "::") else set()
-        return frozenset(name.lower().strip("[]") for name in (*LOCAL, *own, *self.hosts))
+        named = {self.host} if self.host not in ("0.0.0.0", "::") else set()
+        return frozenset(name.lower().strip("[]") for name in (*LOCAL, *named, *self.hosts))
 
 
 def demand_token(options: ServeOptions) -> None:

@@ -16,9 +16,9 @@ SHARED = ("painting.js", "stage.js")  # of pages of results
 
 def page_files() -> dict[str, tuple[bytes, str]]:
     """Bodies and their types, by path."""
-    own = {file.name: file.read_bytes() for file in files("fovea.serve").joinpath("page").iterdir() if file.is_file()}
+    page = {file.name: file.read_bytes() for file in files("fovea.serve").joinpath("page").iterdir() if file.is_file()}
     shared = {name: files("fovea.results").joinpath(name).read_bytes() for name in SHARED}
-    found = {name: body for name, body in (shared | own).items() if _type(name)}
+    found = {name: body for name, body in (shared | page).items() if _type(name)}
     paths = {f"/page/{name}": (body, _type(name)) for name, body in found.items()}
     paths["/page/openseadragon.js"] = pages.viewer().encode(), TYPES[".js"]
     paths["/page/colors.bin"] = base64.b64decode(pages.colors()), "application/octet-stream"
