@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
+from io import BytesIO
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query
@@ -19,8 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from fovea import __version__
 from fovea.basics import shown
-from fovea.pictures import Picture
-from fovea.remote.questions import Asking, Explaining, Keeping
+from fovea.remote.questions import Asking, Keeping
 from fovea.retrieval import Index
 from fovea.serve import asking
 from fovea.serve.answers import answer
@@ -122,17 +122,19 @@ class Service:
         return Response(body, media_type=media, headers={"Server-Timing": f"work;dur={ms:.1f}"})
 
     async def warm(self) -> None:
-        """Before the first request, the usual network looks at batches of several proportions: what is made once is
-        made, and memory taken as will be needed. Where it cannot, whoever asks is told why."""
-        verb = VERBS["explain"]
-        names, words = self.networks.able(verb), Explaining.model_validate({})
+        """Before the first request, the usual network is asked about photographs of several proportions, of one and
+        mixed: what is made once is made, and memory taken as will be needed. Where it cannot, whoever asks is told."""
+        verb, count = VERBS["explain"], self.options.limits.batch
+        fields = asking.narrowed(verb.fields, verb.outputs, self.networks.able(verb))
         forever = Patience(math.inf, asyncio.get_running_loop().create_future())
-        for size in SHAPES if names else ():
-            of = Asked(self.networks.found[names[0]], words, self.options.limits)
-            picture = Picture("gray", partial(Image.new, "RGB", size, "gray"))
-            count = self.options.limits.batch
-            runs = (self.engine.run("quick", size, picture, partial(verb.answers, of), forever) for _ in range(count))
-            await asyncio.gather(*runs, return_exceptions=True)
+
+        async def ask(size: tuple[int, int]) -> None:
+            with self.engine.room.share() as share:
+                await self._answer(verb, fields.model_validate({}), _gray(size), share, forever)
+
+        mixed = [[SHAPES[turn * place % len(SHAPES)] for place in range(count)] for turn in (1, 2, 3, 5)]
+        for sizes in [*([shape] * count for shape in SHAPES), *mixed] if self.networks.able(verb) else ():
+            await asyncio.gather(*map(ask, sizes), return_exceptions=True)
 
     async def ready(self, held: Held, share: Share, patience: Patience) -> Any:
         """The picture, decoded once there is room for it."""
@@ -151,6 +153,12 @@ class Service:
                 422, "no picture: send 'picture' (a file, or base64 in JSON), or 'picture_id' of one that is here"
             )
         return self.store.get(asked.picture_id)
+
+
+def _gray(size: tuple[int, int]) -> bytes:
+    buffer = BytesIO()
+    Image.new("RGB", size, "gray").save(buffer, "jpeg")
+    return buffer.getvalue()
 
 
 async def _gone(request: Request) -> None:
