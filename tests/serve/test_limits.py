@@ -31,7 +31,6 @@ from serve.hostile_requests import (
     uploaded,
 )
 
-pytestmark = pytest.mark.security
 CAT = {"picture_id": "example:cat"}
 SLOW = CAT | {"method": ["scorecam"], "target": ["top5"]}
 WAIT = 120.0
