@@ -17,21 +17,17 @@ import pytest
 from fovea.basics import BadPicture
 from fovea.pictures import read_bytes
 from serve.conftest import Running
-from serve.hostile_requests import (
-    FAMILIES,
-    PATHS,
+from serve.hostile_requests import FAMILIES, PATHS, fields, pictures, slow
+from serve.sending import (
     Answer,
     Hostile,
     address,
     asked,
     connect,
-    fields,
     picture,
-    pictures,
     posted,
     request,
     said,
-    slow,
     start_short,
     uploaded,
 )

@@ -18,18 +18,7 @@ import pytest
 from PIL import Image
 
 from serve.conftest import Running
-from serve.hostile_requests import (
-    Answer,
-    Reader,
-    asked,
-    connect,
-    picture,
-    png_of,
-    posted,
-    request,
-    start_short,
-    uploaded,
-)
+from serve.sending import Answer, Reader, asked, connect, picture, png_of, posted, request, start_short, uploaded
 
 CAT = {"picture_id": "example:cat"}
 SLOW = CAT | {"method": ["scorecam"], "target": ["top5"]}

@@ -14,7 +14,7 @@ import pytest
 
 import fovea
 from serve.conftest import Running
-from serve.hostile_requests import asked, picture, request
+from serve.sending import asked, picture, request
 
 pytest.importorskip("schemathesis")
 ROOT = Path(__file__).parents[2]

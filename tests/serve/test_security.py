@@ -13,22 +13,8 @@ import pytest
 
 import fovea
 from serve.conftest import Running
-from serve.hostile_requests import (
-    PATHS,
-    Answer,
-    asked,
-    broken_json,
-    form,
-    names,
-    part,
-    picture,
-    pictures,
-    posted,
-    request,
-    start_short,
-    types,
-    uploaded,
-)
+from serve.hostile_requests import PATHS, broken_json, names, pictures, types
+from serve.sending import Answer, asked, form, part, picture, posted, request, start_short, uploaded
 
 pytestmark = pytest.mark.security
 TOKEN = "a token+of&32%letters=or#so/00000"

@@ -16,18 +16,7 @@ from pathlib import Path
 import pytest
 
 from serve.conftest import Running
-from serve.hostile_requests import (
-    Answer,
-    Reader,
-    address,
-    asked,
-    connect,
-    picture,
-    posted,
-    request,
-    start_short,
-    uploaded,
-)
+from serve.sending import Answer, Reader, address, asked, connect, picture, posted, request, start_short, uploaded
 
 pytestmark = pytest.mark.security
 CLIENTS = 16
