@@ -15,6 +15,7 @@ from .heatmaps.methods.gradcam import GradCAM as GradCAM
 from .heatmaps.methods.l2caf import L2CAF as L2CAF
 from .heatmaps.sanity import sanity as sanity
 from .heatmaps.targets import each as each
+from .jobs.job import bulk as bulk
 from .measures.runner import measure as measure
 from .networks.loading import load as load
 from .networks.network import Network as Network

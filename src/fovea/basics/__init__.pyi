@@ -14,6 +14,9 @@ from .boxes import whole_pixels as whole_pixels
 from .collecting import uncollected as uncollected
 from .database import Database as Database
 from .database import Format as Format
+from .engines import LOCAL as LOCAL
+from .engines import Engine as Engine
+from .engines import in_order as in_order
 from .errors import BadChoice as BadChoice
 from .errors import BadNetwork as BadNetwork
 from .errors import BadPicture as BadPicture

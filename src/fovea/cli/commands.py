@@ -95,7 +95,8 @@ class Asked:
         with bar(f"loading {chosen}"), uncollected():
             from fovea.networks import device_of, loading, placed
 
-            device = device_of(self.values.get("device") or "auto")  # refused before weights are read
+            here = self.values.get("engine") != "ray"  # a cluster's workers have their own
+            device = device_of((self.values.get("device") or "auto") if here else "cpu")  # before weights are read
             network = loading.load(chosen, self.values.get("weights"), pretrained=not untrained)
             return placed(network, device).fitted(self.fit_asked)
 

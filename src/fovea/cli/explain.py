@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fovea.basics import BadChoice, BadPicture
+from fovea.cli.bulk import BULK, in_bulk, is_bulk
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, refuse_full_size, say, show, warn, write
 from fovea.cli.glossary import drawable
 from fovea.cli.remote import ask_service
-from fovea.heatmaps import DEFAULT, in_words, names
+from fovea.heatmaps import DEFAULT, in_words
 
 if TYPE_CHECKING:
     from fovea.networks import Network
@@ -27,7 +28,7 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     arguments=("pictures",),
     options=(
         "net", "method", "target", "layer", "fit", "frames", "every", "truth", "batch", "max_pixels", "weights",
-        "untrained", "device", "out", "files", "full_size", "all", "resolution", "server", "token",
+        "untrained", "device", "out", "files", "full_size", "all", "resolution", "server", "token", *BULK,
     ),
     usual={"out": Path("out/explain")},
     help={
@@ -47,6 +48,11 @@ def explain(asked: Asked) -> None:
     an annotated mp4; of a two-stream network a strip, too."""
     if asked.frames is not None and asked.every is not None:
         raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
+    if is_bulk(asked):
+        words = {name: asked.values[name] for name in ("method", "target", "layer", "all", "resolution")}
+        words["method"] = words["method"] if "method" in asked.typed else DEFAULT
+        in_bulk(asked, "explain", asked.network(), **words)
+        return
     stills, clips = apart(asked.pictures)
     if (asked.frames or asked.every) and not clips:
         raise BadChoice(f"--{'frames' if asked.frames else 'every'} is of clips, and none was given")
@@ -64,29 +70,24 @@ def explain(asked: Asked) -> None:
 
 
 def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Path]) -> None:
-    from fovea.heatmaps import Closer, explain_batches
-    from fovea.heatmaps.methods import ALL, chosen
-    from fovea.networks import input_of
+    from fovea.heatmaps.methods import chosen
+    from fovea.jobs import Taking, task
     from fovea.pictures import gather
     from fovea.results import Step
     from fovea.video.watch import Watching, takes_clips, watch_batches
 
-    closer = Closer(asked.all, asked.resolution)
     methods = chosen(list(asked.method) if "method" in asked.typed else [DEFAULT])
-    if not methods:
-        raise BadChoice(f"no method was named (there are: {', '.join(names())})")
     target: Any = None if not asked.target else asked.target[0] if len(asked.target) == 1 else list(asked.target)
     net, layer = asked.one("net"), asked.layer
-    called = list(dict.fromkeys(ALL if found.optional else found.name for found in methods))
-    settings = network.settings(layer=layer, methods=called, target=asked.target)
-    settings |= {"net": net, "input": input_of(network), **closer.asked}  # the network as it was typed
+    taking = Taking(asked.batch if "batch" in asked.typed else None, asked.max_pixels, net)
+    closer = {"all": asked.all, "resolution": asked.resolution}
+    doing = task.get("explain")(network, taking, methods, asked.target, layer, **closer)
 
     def steps() -> "Sequence[Step[Any]] | Any":
         if takes_clips(network) and stills:
             yield Step([], [(name, f"{name}: {net} takes clips, not pictures") for name in stills], 0, len(clips))
         elif pictures:
-            batch = asked.batch if "batch" in asked.typed else None
-            yield from explain_batches(network, pictures, methods, target, layer, batch, asked.max_pixels, closer)
+            yield from doing.steps(pictures)
         if moving:
             how = Watching(asked.frames, asked.every, layer=layer, batch=asked.batch, max_pixels=asked.max_pixels)
             for step in watch_batches(network, moving, methods, target, how):
@@ -94,7 +95,7 @@ def _explain(asked: Asked, network: "Network", stills: list[str], clips: list[Pa
                     warn.print(f"note: {note}")
                 yield step
 
-    writer = asked.writer("explain", settings)
+    writer = asked.writer("explain", doing.settings)
     refuse_full_size(asked, stills)
     pictures, moving = asked.left(writer, [network], gather(stills), clips, by=2 if target == "pair" else 1)
     _show(steps(), writer, asked)

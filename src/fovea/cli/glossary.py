@@ -252,6 +252,18 @@ OPTIONS = {
     "max_bytes": number("Of one request.", 256 << 20),
     "timeout": Option("Seconds for one request, at most.", float, 60.0, "SECONDS"),
     "queue": number("Requests at work or waiting; more are refused for the moment.", 64),
+    # who does the work
+    "engine": Option(
+        "local: this machine's cores; ray: a Ray cluster ('--address'; one on this machine if none is named).",
+        usual="local",
+        choices=("local", "ray"),
+    ),
+    "address": Option("Of a Ray cluster, as auto or ray://HOST:10001."),
+    "workers": number("Of a Ray cluster that hold the network; as many as there is room for if not given."),
+    "parquet": flag(
+        "Rows and maps as Parquet instead of a page, for any number of pictures; usual with --engine ray. Pictures may "
+        "then lie in .tar or .parquet files, too, and at addresses as s3://bucket/folder."
+    ),
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),

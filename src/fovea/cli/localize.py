@@ -9,6 +9,7 @@ import typer
 
 from fovea import heatmaps, networks, patches
 from fovea.basics import BadChoice
+from fovea.cli.bulk import BULK, in_bulk, is_bulk
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import Lines, bar, finish, refuse_full_size, say, show, warn
 from fovea.cli.glossary import spelled
@@ -31,7 +32,7 @@ AROUND = 300  # characters shown on either side of the span of a long text
     arguments=("given?",),
     options=(
         "net", *CHOICES, "out", "files", "full_size", "json", "why", "data", "split", "class_", "limit", "batch", "fit",
-        "all", "resolution", "device", "max_pixels", "weights", "untrained", "server", "token",
+        "all", "resolution", "device", "max_pixels", "weights", "untrained", "server", "token", *BULK,
     ),
     usual={"net": None, "out": "out/localize"},
     help={
@@ -51,6 +52,12 @@ def localize(asked: Asked) -> None:
     """Find the patches, words or moments that speak for the answer: a line each, and a page to open."""
     single = {name: asked.one(name) if name in ("target", "method") else getattr(asked, name) for name in CHOICES}
     options = patches.LocalizeOptions(**single)  # which refuses what is out of range before any work
+    if is_bulk(asked):
+        if asked.why or not asked.given:
+            raise BadChoice("bulk work localizes in pictures: name folders, files, shards or addresses, without --why")
+        network = asked.network(asked.one("net") or PICTURES)
+        in_bulk(asked, "localize", network, **single, all=asked.all, resolution=asked.resolution)
+        return
     asked.folder()
     if not asked.why and (asked.data or asked.split or asked.class_ or asked.limit):
         raise BadChoice("--data, --split, --class and --limit go with --why; give pictures to localize in as paths")

@@ -8,7 +8,8 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from fovea.basics import REFERENCE, BadChoice
+from fovea.basics import LOCAL, REFERENCE, BadChoice
+from fovea.cli.bulk import ENGINE, engine_of
 from fovea.cli.commands import Asked, Command, Declaration, build
 from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
 from fovea.cli.glossary import DRAWN, OPTIONS, Option, drawable
@@ -69,7 +70,7 @@ def declaration(declared: Declared) -> Declaration:
     own = {name: _own(declared.name, name, value) for name, value in declared.options.items() if name not in OPTIONS}
     placed = declared.nets != "none" or {"source", "recipe"} & {*declared.options}
     options += [*declared.options, *(["device"] if placed else [])]
-    options += [*(["out"] if declared.figure else []), "json"]
+    options += [*(["out"] if declared.figure else []), "json", *(ENGINE if declared.spread else ())]
     help = {"out": "Draw the figures into this file."} if declared.figure else {}
     if declared.nets == "several":
         help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
@@ -117,7 +118,10 @@ def _given(declared: Declared, asked: Asked) -> "Given":
     simple = {name: values.get(name) for name in ("data", "split", "limit", "weights")}
     simple["data"] = list(values["pictures"]) if values.get("pictures") else simple["data"]
     fit = values["fit"] if "fit" in asked.typed else None
-    return Given(nets, fit=fit, device=values.get("device"), untrained=bool(values.get("untrained")), **simple)
+    engine = engine_of(asked) if declared.spread else LOCAL
+    return Given(
+        nets, fit=fit, device=values.get("device"), untrained=bool(values.get("untrained")), engine=engine, **simple
+    )
 
 
 def show(declared: Declared, found: "Figures") -> None:

@@ -1,11 +1,12 @@
 """fovea predict."""
 
-from collections.abc import Iterator
-from itertools import starmap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fovea.basics import BadChoice
+from fovea.cli.bulk import BULK, in_bulk, is_bulk
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, tell_note, tell_skipped, write
 from fovea.cli.remote import ask_service
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
 @command(
     "predict",
     arguments=("pictures",),
-    options=("net", "top", "fit", "batch", "max_pixels", "weights", "untrained", "device", "json", "server", "token"),
-    help={"top": "So many labels of each picture."},
+    options=(
+        "net", "top", "fit", "batch", "max_pixels", "weights", "untrained", "device", "json", "server", "token", "out",
+        *BULK,
+    ),
+    help={"top": "So many labels of each picture.", "out": "With --parquet or --engine ray: the folder for the rows."},
     epilog="Examples:  fovea predict photos/  |  fovea predict bird.jpg --net efficientnet_lite0-cub100 --top 3",
-)
+)  # fmt: skip
 def predict(asked: Asked) -> None:
     """Say what pictures are taken for: a line each, with the best labels and their probabilities."""
+    if is_bulk(asked):
+        in_bulk(asked, "predict", asked.network(), top=asked.top)
+        return
+    if asked.out is not None:
+        raise BadChoice("--out goes with --parquet or --engine ray; figures go to --json")
     from fovea.pictures import gather
 
     rows, skipped = [], list[tuple[str, str]]()
@@ -43,11 +52,10 @@ def predict(asked: Asked) -> None:
         raise typer.Exit(1)
 
 
-def _here(asked: Asked) -> "tuple[dict[str, Any], Iterator[Step[Any]]]":
+def _here(asked: Asked) -> "tuple[dict[str, Any], Iterable[Step[Any]]]":
     """Settings and steps, of a network that is loaded."""
     network = asked.network()
-    from fovea.networks import input_of, predict_steps
-    from fovea.results import Step
+    from fovea.jobs import Taking, task
 
-    steps = predict_steps(network, list(asked.pictures), asked.top, asked.batch, asked.max_pixels)
-    return network.settings(input=input_of(network)), starmap(Step, steps)
+    doing = task.get("predict")(network, Taking(asked.batch, asked.max_pixels), asked.top)
+    return dict(doing.settings), doing.steps(list(asked.pictures))

@@ -21,8 +21,10 @@ def refuse(values: Mapping[str, Any]) -> None:
     values = values if values.get("server") is None else {**values, "net": None}
     if "server" in values and values["server"] is None and values["token"] is not None:
         raise BadChoice("--token is a service's: name its address, --server URL")
+    bulk = values.get("parquet") or values.get("engine") == "ray"  # what lies afar is not looked for here
+    left = {"pictures", "given", "device"} if bulk else set()
     for name, check in CHECKS.items():
-        if (value := values.get(name)) is not None:
+        if (value := values.get(name)) is not None and name not in left:
             check(value)
     nets = values.get("net") or ()
     if values.get("weights") is not None and len(nets) > 1:

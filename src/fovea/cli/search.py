@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fovea.basics import write_json
+from fovea.cli.bulk import ENGINE, engine_of
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, say_page, warn, write
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @command(
     "index",
     arguments=("pictures",),
-    options=("net", "weights", "features", "out", "json", "batch", "fresh", "fit", "device", "max_pixels"),
+    options=("net", "weights", "features", "out", "json", "batch", "fresh", "fit", "device", "max_pixels", *ENGINE),
     usual={"out": Path("out/index.fovea")},
     help={"out": "The index: a file, or a folder for index.fovea."},
     epilog="Examples:  fovea index photos/ --out photos.fovea  |  fovea index birds/ --net efficientnet_lite0-cub100",
@@ -32,7 +33,7 @@ def index(asked: Asked) -> None:
         from fovea import retrieval
         from fovea.measures.figures import Figures
 
-        options = {key: asked.values[key] for key in keys} | {"fit": asked.fit_asked}
+        options = {key: asked.values[key] for key in keys} | {"fit": asked.fit_asked, "engine": engine_of(asked)}
         found = retrieval.index(asked.one("net"), asked.pictures, asked.out, **options, progress=advance)
     _tell(found.skipped, "cannot be read")
     counts = {name: getattr(found, name) for name in ("pictures", "added", "changed", "already", "dropped")}

@@ -1,6 +1,9 @@
 """fovea zoom."""
 
+from dataclasses import asdict
+
 from fovea.basics import BadChoice
+from fovea.cli.bulk import BULK, in_bulk, is_bulk
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import say, show, warn
 from fovea.cli.remote import ask_service
@@ -14,7 +17,7 @@ ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
     arguments=("pictures",),
     options=(
         "net", "glimpses", *ROUTE, "out", "files", "json", "weights", "untrained", "device", "max_pixels", "server",
-        "token",
+        "token", *BULK,
     ),
     usual={"net": (USUAL,), "out": "out/zoom"},
     help={
@@ -31,7 +34,9 @@ ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
 )  # fmt: skip
 def zoom(asked: Asked) -> None:
     """Classify pictures from a few regions read closely: a line per picture, and a page of the descents."""
-    asked.folder()
+    bulk = is_bulk(asked)
+    if not bulk:
+        asked.folder()
     from fovea.glimpses import Route, demand_route, zoom_steps
     from fovea.glimpses import asked as settings_of
     from fovea.networks import is_untrained, ours
@@ -57,6 +62,9 @@ def zoom(asked: Asked) -> None:
         say.print(f"by {name}")
     if asked.weights is None and not asked.untrained and is_untrained(name):
         warn.print(f"{name} comes untrained: its answers mean nothing before 'fovea train'")
+    if bulk:
+        in_bulk(asked, "zoom", network, **asdict(route))
+        return
     writer = asked.writer("zoom", network.settings(**settings_of(route)))
     (pictures,) = asked.left(writer, [network], gather(asked.pictures))
     show(zoom_steps(network, pictures, route, max_pixels=asked.max_pixels), writer, "zooming", asked)

@@ -27,7 +27,9 @@ from .options import numbers as numbers
 from .options import parsed as parsed
 from .options import typed as typed
 from .options import value_of as value_of
+from .packs import LARGEST as LARGEST
 from .packs import open_pack as open_pack
+from .packs import tar_entries as tar_entries
 from .places import find as find
 from .places import pictures as pictures
 from .places import plain as plain

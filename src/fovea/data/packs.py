@@ -93,7 +93,7 @@ def _members(shard: Path, wanted: set[str]) -> dict[str, Member | Unreadable] | 
     found: dict[str, Member | Unreadable] = {}
     try:
         with open(shard, "rb") as file:
-            for name, start, size in _entries(file, os.fstat(file.fileno()).st_size):
+            for name, start, size in tar_entries(file, os.fstat(file.fileno()).st_size):
                 if name in wanted:
                     whole = 0 <= size <= LARGEST
                     too_large = Unreadable(f"{name} in {shard.name} has {size:,} bytes, more than {LARGEST:,}")
@@ -104,7 +104,7 @@ def _members(shard: Path, wanted: set[str]) -> dict[str, Member | Unreadable] | 
     return found
 
 
-def _entries(file: IO[bytes], total: int) -> Iterator[tuple[str, int, int]]:
+def tar_entries(file: IO[bytes], total: int) -> Iterator[tuple[str, int, int]]:
     """Name, start and size of every ordinary file in a tar of `total` bytes. tarfile would read what a header claims,
     however much that is, and go round in circles where a size is negative."""
     start, name = 0, ""

@@ -96,6 +96,7 @@ class Confusion:
     needs=("labels",),
     fit="crop",
     any_size=True,
+    spread=True,
     columns=("net", "data", "images", "top1", "top5"),
     interval="top1",
     figure="draw",
@@ -106,7 +107,7 @@ def classify(run: Run, *, batch: int = 16, seed: int = 0) -> Figures:
     if not network.labels:
         raise BadChoice("without labels this network is taken for an embedding: measure retrieval, or give labels=")
     tally, matching, lost = Tally(), Matching({}, ""), 0
-    for samples, output in outputs(network, run.data, batch, run.skipped, run.progress):
+    for samples, output in outputs(network, run.data, batch, run.skipped, run.progress, engine=run.engine):
         matching = matching if tally.columns else match(network, run.data, width_of(output))
         labels = matching.of(samples)
         tally.answers("top", output, labels)

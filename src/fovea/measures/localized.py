@@ -4,7 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Protocol, TypeVar
 
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import THRESHOLD_RULE, BadChoice, Progress, quiet
-from fovea.data import Box, Sample
+from fovea.basics import THRESHOLD_RULE, BadChoice, Engine, Progress, in_order, quiet
+from fovea.data import Box, DataSet, Sample
 from fovea.heatmaps import HeatMaps, Method, Target, chosen, look_at, names
 from fovea.measures.boxes import Best, Localized, ious_of
-from fovea.measures.runner import Run
-from fovea.networks import Network
+from fovea.measures.runner import Input, Run
+from fovea.networks import Network, blank, device_of, groups_for, parts_of, placed
 from fovea.pictures import Placement
 
 Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
@@ -43,17 +43,78 @@ def look(run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], bat
     do not apply are told in `run.refused`. Every picture is looked at by all networks, then its boxes are drawn: half
     of the progress each."""
     maps: dict[Pair, list[Job]] = {}
-    methods = [replace(method, optional=True) for method in methods]
-    half = len(run.data)
-    for samples, inputs in run.inputs(batch, [looker.network for looker in lookers.values()], parts=2):
-        for (name, looker), (tensors, shown, places) in zip(lookers.items(), inputs, strict=True):
-            heatmaps, output = look_at(looker.network, tensors, shown, methods, looker.target(samples, tensors))
-            looker.keep(samples, output)
-            run.refused |= {f"{method} of {name}": why for method, why in heatmaps.refused.items()}
-            for method, heatmap in heatmaps.items():
-                own = maps.setdefault((name, method), [])
-                own += [(heatmap.smoothed(i), places[i], sample.boxes) for i, sample in enumerate(samples)]
+    looking = Looking(lookers, [replace(method, optional=True) for method in methods], batch)
+    half, some = len(run.data), False
+    run.progress(0, 2 * half)  # from here on it is timed
+    for part in looking.spread(run.data, run.engine):
+        run.skipped += part.skipped
+        run.progress(part.done, 2 * half)
+        for name, (output, by_method, refused) in part.looks.items():
+            some = True
+            lookers[name].keep(part.samples, output)
+            run.refused |= {f"{method} of {name}": why for method, why in refused.items()}
+            for method, jobs in by_method.items():
+                maps.setdefault((name, method), []).extend(jobs)
+    if not some:
+        run.refuse_empty()
     return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
+
+
+Seen = tuple[Tensor, dict[str, list[Job]], dict[str, str]]  # outputs, maps by method, methods that were refused
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some pictures, and what every looker makes of them."""
+
+    samples: list[Sample]
+    looks: dict[str, Seen]
+    skipped: list[tuple[str, str]]
+    done: int
+
+
+@dataclass(frozen=True)
+class Looking:
+    """What looks at pictures, here or wherever a worker is."""
+
+    lookers: Mapping[str, Looker]
+    methods: Sequence[Method]
+    batch: int
+
+    def spread(self, data: DataSet, engine: Engine) -> Iterator[Part]:
+        if engine.here:
+            yield from self.parts(data)
+            return
+        for looker in self.lookers.values():  # which then know the data's classes, and so do those of the workers
+            looker.target(data.samples[:1], blank(looker.network))
+        done = 0
+        for parts in in_order(engine.map(self.make, list(enumerate(parts_of(data))))):
+            yield from (replace(part, done=done + part.done) for part in parts)
+            done += parts[-1].done
+
+    def make(self) -> Callable[[tuple[int, DataSet]], tuple[int, list[Part]]]:
+        for looker in self.lookers.values():
+            placed(looker.network, device_of("auto"))
+        return lambda part: (part[0], list(self.parts(part[1])))
+
+    def parts(self, data: DataSet) -> Iterator[Part]:
+        networks = [looker.network for looker in self.lookers.values()]
+        for groups in groups_for(networks, data, self.batch):
+            first, looks = groups[0], dict[str, Seen]()
+            samples = first.of(data.samples)
+            for (name, looker), group in zip(self.lookers.items(), groups, strict=True):
+                if group.batch is not None:
+                    looks[name] = self._look(looker, Input.of(group), samples)
+            yield Part(samples, looks, first.skipped, first.done)
+
+    def _look(self, looker: Looker, given: Input, samples: Sequence[Sample]) -> Seen:
+        target = looker.target(samples, given.tensors)
+        heatmaps, output = look_at(looker.network, given.tensors, given.shown, self.methods, target)
+        maps = {
+            method: [(heatmap.smoothed(i), given.places[i], sample.boxes) for i, sample in enumerate(samples)]
+            for method, heatmap in heatmaps.items()
+        }
+        return output.detach().cpu(), maps, dict(heatmaps.refused)
 
 
 def cells_of(maps: HeatMaps) -> Tensor:

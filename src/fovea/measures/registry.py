@@ -18,6 +18,7 @@
 `columns`  what the table on the terminal shows of the rows: keys, or patterns of them; all if not given
 `interval` the key that `low` and `high` belong to; KEY_low and KEY_high are known by their names
 `figure`   the function of the file that draws the Figures for --out
+`spread`   True where its pictures may be looked at by a cluster's workers: `run.engine` says by whom
 `seed`     what is noted as the seed of a measure that takes none
 
 Keywords of the function are its options, on the command line and in Python; their defaults are literals."""
@@ -58,6 +59,7 @@ class Declared:
     columns: tuple[str, ...] = ()
     interval: str = ""
     figure: str = ""
+    spread: bool = False
     seed: int | None = None
 
     @property

@@ -21,6 +21,7 @@ NEIGHBORS = (1, 2, 4, 8)
     about="Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?",
     fit="crop",
     any_size=True,
+    spread=True,
     columns=("net", "images", "classes", "dimensions", "recall_at_*", "nmi"),
 )
 def retrieval(run: Run, *, features: str | None = None, raw: bool = False, batch: int = 16, seed: int = 0) -> Figures:
@@ -33,7 +34,7 @@ def retrieval(run: Run, *, features: str | None = None, raw: bool = False, batch
     own, features = embedding(run.network, features)
     vectors: list[NDArray[np.float64]] = []
     labels: list[int] = []
-    for samples, output in outputs(own, run.data, batch, run.skipped, run.progress):
+    for samples, output in outputs(own, run.data, batch, run.skipped, run.progress, engine=run.engine):
         vectors.append(output.flatten(1).double().cpu().numpy())
         labels += [sample.label for sample in samples]
     found, classes = lengths(np.concatenate(vectors), not raw), np.array(labels)  # N,D  N

@@ -30,6 +30,7 @@ SURE = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval
     nets="several",
     needs=("boxes",),
     fit="squash",
+    spread=True,
     columns=(
         "net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "loc_change", "gain", "gt_known", "threshold",
     ),

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fovea import networks
-from fovea.basics import BadChoice, BadPicture, Progress, demand_bounds, nearest, quiet, whole
+from fovea.basics import LOCAL, BadChoice, BadPicture, Engine, Progress, demand_bounds, nearest, quiet, whole
 from fovea.data import DataSet, Sample, open_clips, open_data, open_loosely, open_sounds, parsed, pictures_of
 from fovea.measures.figures import Figures, Row
 from fovea.measures.registry import BENCH, Declared
@@ -39,6 +39,7 @@ class Given:
     device: str | None = None  # auto where None; a Network stays where it is
     weights: Path | None = None
     untrained: bool = False
+    engine: Engine = LOCAL  # who looks at the pictures, of a measure that may be spread
 
 
 class Input(NamedTuple):
@@ -81,6 +82,10 @@ class Run:
         if not names or len(set(names)) < len(names):
             raise BadChoice(f"name one network or several, each by another name; got {names}")
         return dict(zip(names, found, strict=True))
+
+    @property
+    def engine(self) -> Engine:
+        return self.given.engine
 
     @property
     def network(self) -> Network:
@@ -218,20 +223,22 @@ def measure(
     device: str | None = None,
     progress: Progress = quiet,
     workers: int = 0,
+    engine: Engine = LOCAL,
     **options: Any,
 ) -> Figures:
     """The figures of a measure by its name, or `package.module:name` of your own: fovea.measure("wsol", net, "cub100").
 
     `net`: a name, a module or a Network, or several where the measure takes several; networks in other roles, and the
     measure's own options, by their names, as `method=["cam"]`. `fit` and `device` are of networks given by name unless
-    they are given. A script that asks for `workers` processes starts from `if __name__ == "__main__":`."""
+    they are given. `engine`, as fovea.jobs.Cluster(), looks at the pictures of a measure that may be spread. A script
+    that asks for `workers` processes starts from `if __name__ == "__main__":`."""
     declared = registry.get(name).declared
     nets: Any = () if net is None else net
     if declared.roles:
         nets = {role: net if role == "net" else options.pop(role, None) for role in declared.roles}
     elif isinstance(net, (str, Path, Network, torch.nn.Module)):
         nets = (net,)
-    return take(name, Given(nets, data, split, limit, fit, device), options, progress, workers)
+    return take(name, Given(nets, data, split, limit, fit, device, engine=engine), options, progress, workers)
 
 
 def take(
@@ -257,6 +264,8 @@ def take(
         raise BadChoice(f"measure {declared.name!r} needs a network as its {missing[0]}: {missing[0]}=NET")
     if declared.nets == "one" and len(given.nets) > 1:
         raise BadChoice(f"measure {declared.name!r} is of one network, and {len(given.nets)} are given")
+    if not given.engine.here and not declared.spread:
+        raise BadChoice(f"measure {declared.name!r} is not spread over workers: leave the engine out")
     if given.weights is not None and len(given.nets) > 1:
         raise BadChoice(f"--weights is for one network, and {len(given.nets)} are named: name the files by --net")
     usual = declared.usual or {}

@@ -26,6 +26,7 @@ SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over see
     needs=("boxes", "labels"),
     fit="squash",
     any_size=True,
+    spread=True,
     columns=("net", "seeds", "method", "images", "top*", "gt_known*", "max_box_acc_v2", "threshold"),
 )
 def wsol(run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), batch: int = 16) -> Figures:

@@ -63,6 +63,7 @@ from .registry import model as model
 from .registry import split as split
 from .running import ABILITIES as ABILITIES
 from .running import Origin as Origin
+from .running import at_once as at_once
 from .running import device_of as device_of
 from .running import placed as placed
 from .running import switched as switched
@@ -73,6 +74,7 @@ from .stream import input_of as input_of
 from .stream import match as match
 from .stream import match_by_trying as match_by_trying
 from .stream import outputs as outputs
+from .stream import parts_of as parts_of
 from .stream import rank_of as rank_of
 from .stream import width_of as width_of
 from .threads import alone as alone

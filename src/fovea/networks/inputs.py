@@ -44,6 +44,15 @@ class Group:
         """The items, one for each input given, that belong to this batch: the samples of a data set, say."""
         return [items[place] for place in self.places]
 
+    def without_inputs(self) -> "Group":
+        """What a worker sends back of it."""
+        return replace(self, batch=None, shown=())
+
+    def moved(self, start: int, total: int) -> "Group":
+        """Of a part that begins at this place of all."""
+        places = [start + place for place in self.places]
+        return replace(self, places=places, done=start + self.done, total=total)
+
 
 def groups(network: Runnable, given: "Inputs | DataSet", size: int, max_pixels: int = MAX_PIXELS) -> Iterator[Group]:
     """At most `size` inputs at a time, all of one shape after the transform; where shapes differ, those that are alike

@@ -71,6 +71,11 @@ class Runnable:
     _steps: dict[Any, int] = field(default_factory=dict, repr=False)  # of its input's size, once it was tried
     _parts: Parts | None = field(default=None, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: not what was worked out here, which it works out again."""
+        fresh = ("kept", "_cuts", "_placements", "_classes", "_steps")
+        return {**vars(self), **{name: {} for name in fresh}, "_parts": None}
+
     def __repr__(self) -> str:
         size = getattr(self.transform, "size", None)
         classes = "no labels" if self.labels is None else f"{len(self.labels)} classes"

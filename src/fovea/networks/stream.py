@@ -1,7 +1,7 @@
 """What a network gives for the pictures of a data set, and small questions about its input and output."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,12 +9,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, Progress, quiet
+from fovea.basics import LOCAL, BadChoice, BadPicture, Engine, Progress, quiet
+from fovea.basics import in_order as in_order_of
 from fovea.data import DataSet, Sample
 from fovea.networks.inputs import Group, groups, run_ahead
 from fovea.networks.network import Network, as_found
+from fovea.networks.running import device_of, placed
 
+PART = 64  # pictures that a worker is given at a time
 Skipped = list[tuple[str, str]]
+Answer = Callable[[Tensor], Tensor] | None
 Outputs = Iterator[tuple[list[Sample], Tensor]]
 
 
@@ -24,17 +28,13 @@ def outputs(
     size: int,
     skipped: Skipped,
     progress: Progress = quiet,
-    answer: Callable[[Tensor], Tensor] | None = None,
+    answer: Answer = None,
+    engine: Engine = LOCAL,
 ) -> Outputs:
     """What the network, or another `answer` of it, gives for every batch, in eval mode and without gradients; it is
-    left as found."""
-
-    def run(group: Group) -> torch.Tensor | None:
-        with as_found(network), torch.no_grad():
-            return None if group.batch is None else (answer or network)(group.batch)
-
+    left as found. An engine's workers each do some of the pictures, with the network as it is."""
     done = 0
-    for group, output in run_ahead(network, groups(network, data, size), run):
+    for group, output in _found(network, data, size, answer, engine):
         skipped += group.skipped
         if output is not None:
             done += len(output)
@@ -43,6 +43,43 @@ def outputs(
     if not done:
         reason = f"no picture of {data.name} could be read: {skipped[0][1]}" if skipped else f"{data.name} is empty"
         raise BadPicture(reason)
+
+
+def _found(
+    network: Network, data: DataSet, size: int, answer: Answer, engine: Engine
+) -> Iterator[tuple[Group, Tensor | None]]:
+    if engine.here:
+        yield from _run(network, data, size, answer)
+        return
+
+    def make() -> Callable[[tuple[int, DataSet]], tuple[int, list[tuple[Group, Tensor | None]]]]:
+        placed(network, device_of("auto"))
+
+        def work(part: tuple[int, DataSet]) -> tuple[int, list[tuple[Group, Tensor | None]]]:
+            found = _run(network, part[1], size, answer)
+            return part[0], [(group.without_inputs(), None if out is None else out.cpu()) for group, out in found]
+
+        return work
+
+    start = 0
+    for part in in_order_of(engine.map(make, list(enumerate(parts_of(data))))):
+        for group, output in part:
+            yield group.moved(start, len(data)), output
+        start += part[-1][0].total
+
+
+def parts_of(data: DataSet) -> Iterator[DataSet]:
+    """A data set as parts that workers are given."""
+    for start in range(0, len(data), PART):
+        yield replace(data, samples=data.samples[start : start + PART])
+
+
+def _run(network: Network, data: DataSet, size: int, answer: Answer) -> Iterator[tuple[Group, Tensor | None]]:
+    def run(group: Group) -> Tensor | None:
+        with as_found(network), torch.no_grad():
+            return None if group.batch is None else (answer or network)(group.batch)
+
+    return run_ahead(network, groups(network, data, size), run)
 
 
 def blank(network: Network) -> torch.Tensor:

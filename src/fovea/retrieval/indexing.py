@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,12 +13,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fovea import basics
-from fovea.basics import BadChoice, BadNetwork, BadPicture, Progress, demand_bounds, demand_kinds
-from fovea.networks import Network, NetworkLike, as_found, as_taken
+from fovea.basics import LOCAL, BadChoice, BadNetwork, BadPicture, Engine, Progress, demand_bounds, demand_kinds
+from fovea.networks import Network, NetworkLike, as_found, as_taken, device_of, placed
 from fovea.pictures import MAX_PIXELS, batched, decoded, expand, read
 from fovea.retrieval.knowing import Known, known, refuse_another
 from fovea.retrieval.store import About, Held, Row, Stamp, file_of, writing
 
+PART = 64  # pictures that a worker is given at a time
 AGAIN = (-2, 0)  # the stamp of no picture, so that it is tried again the next time
 Files = str | os.PathLike[str]
 
@@ -51,6 +52,7 @@ def index(
     max_pixels: int = MAX_PIXELS,
     fit: str | None = None,
     progress: Progress = basics.quiet,
+    engine: Engine = LOCAL,
 ) -> Indexed:
     """Embeddings of every picture of folders, globs and files, in one file that `open_index` opens.
 
@@ -58,7 +60,8 @@ def index(
     to unit length. `fit` is as for `explain`, with all inputs of one size; unless given, as before where the index is
     there. Run again, it adds new pictures, drops those that are gone or were not given, and looks again at those that
     changed; stopped at any moment, it goes on from the last finished batch. `out` may be a folder. `fresh` forgets what
-    the file holds. A picture that cannot be read is told in `.skipped`, and tried again when it changes, or the next
+    the file holds. `engine` says who looks at the pictures, as fovea.jobs.Cluster() does; they must be where its
+    workers find them. A picture that cannot be read is told in `.skipped`, and tried again when it changes, or the next
     time where the reason may have passed."""
     demand_bounds({"batch": batch, "max_pixels": max_pixels})
     demand_kinds(index, locals())
@@ -79,10 +82,11 @@ def index(
             store.write(about, after.rows if moved is not held else {}, dropped)
         done = len(names) - len(todo)
         progress(done, len(names))
-        for count, rows in _embedded(network, todo, batch):
+        for rows in _spread(network, todo, batch, engine):
             store.write(about, rows)
             after.rows |= rows
-            progress(done + count, len(names))
+            done += len(rows)
+            progress(done, len(names))
         if todo:
             store.write(_about(network, folder, path, None), {})
     before, kept = moved.kept.keys(), after.kept.keys()
@@ -165,9 +169,21 @@ class File:
         return row is None or row.stamp != self.stamped()[: len(row.stamp)]
 
 
-def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tuple[int, dict[str, Row]]]:
-    """The rows of every batch, and how many pictures are done."""
-    skipped, done, by_name = list[tuple[str, str]](), 0, {file.name: file for file in files}
+def _spread(network: Known, files: Sequence[File], batch: int, engine: Engine) -> Iterator[dict[str, Row]]:
+    """The rows of every batch, or of what a worker does at once."""
+    if engine.here:
+        return _embedded(network, files, batch)
+
+    def make() -> Callable[[list[File]], dict[str, Row]]:
+        placed(network.network, device_of("auto"))
+        return lambda part: {name: row for rows in _embedded(network, part, batch) for name, row in rows.items()}
+
+    return engine.map(make, list(batched(files, PART)))
+
+
+def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[dict[str, Row]]:
+    """The rows of every batch."""
+    skipped, by_name = list[tuple[str, str]](), {file.name: file for file in files}
     ready = decoded(files, lambda image: as_taken(network.network, image)[0], skipped, basics.processors())
     for group in chain(batched(ready, batch), [[]]):  # the last for those at the end that could not be read
         vectors = embeddings(network.network, [tensor for _, tensor in group])
@@ -184,9 +200,8 @@ def _embedded(network: Known, files: Sequence[File], batch: int) -> Iterator[tup
                 reason = f"{file.name}: the network gives values that are not numbers"
                 rows[file.name] = Row(file.stamp, reason=reason)
         skipped.clear()
-        done += len(rows)
         if rows:
-            yield done, rows
+            yield rows
 
 
 def embeddings(network: Network, pictures: Sequence[Tensor]) -> list[Tensor]:

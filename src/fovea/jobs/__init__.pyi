@@ -1,0 +1,11 @@
+from .chunks import is_address as is_address
+from .cluster import Cluster as Cluster
+from .cluster import joined as joined
+from .job import ENGINES as ENGINES
+from .job import Bulk as Bulk
+from .job import bulk as bulk
+from .parts import Folder as Folder
+from .parts import Row as Row
+from .tasks import Taking as Taking
+from .tasks import Task as Task
+from .tasks import task as task
