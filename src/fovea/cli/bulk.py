@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ENGINE = ("engine", "address", "workers")
 BULK = (*ENGINE, "parquet", "fresh")
-SHORT = re.compile(r"^([a-z][a-z0-9+.-]+):/(?!/)")  # of an address that was taken for a path
+SHORT = re.compile(r"^([a-z][a-z0-9+.-]+:)/(?!/)")  # of an address that was taken for a path
 
 
 def is_bulk(asked: Asked) -> bool:
@@ -23,6 +23,8 @@ def is_bulk(asked: Asked) -> bool:
     found = asked.engine == "ray" or asked.parquet
     if not found and "fresh" in asked.typed:
         raise BadChoice("--fresh goes with --parquet or --engine ray; other results are never dropped")
+    if found and asked.values.get("server") is not None:
+        raise BadChoice("a service answers one picture at a time: --parquet and --engine do not go with --server")
     return bool(found)
 
 
@@ -44,10 +46,10 @@ def in_bulk(asked: Asked, verb: str, network: "Network", **words: Any) -> None:
     for name in ("json", "full_size", "frames", "every", "truth"):
         if name in asked.typed and not (name == "full_size" and not asked.full_size):
             raise BadChoice(f"{spelled(name)} does not go with Parquet, whose rows hold all that is said of a picture")
-    out = SHORT.sub(r"\1://", str(asked.out)) if "out" in asked.typed else f"out/{verb}-parquet"
+    out = SHORT.sub(r"\1//", str(asked.out).removeprefix("file:")) if "out" in asked.typed else f"out/{verb}-parquet"
     how = {name: asked.values[name] for name in ("engine", "address", "workers", "fresh", "max_pixels")}
     how |= {name: asked.values[name] for name in ("batch", "fit", "device") if name in asked.typed}
-    how |= {"files": bool(asked.values.get("files")), "net": asked.one("net") or ""}
+    how |= {"files": bool(asked.values.get("files")), "called": asked.one("net") or ""}
     with bar(f"{verb}, {asked.engine} engine") as advance:
         from fovea.jobs import bulk
 

@@ -156,7 +156,7 @@ def chunked(given: Sequence[str], size: int) -> tuple[list["Chunk | Shard"], lis
     """What was given as chunks of about so many files, and shards, which are cut where they are read; and what leads
     nowhere."""
     files, shards, missing = dict[str, str](), dict[str, str](), list[tuple[str, str]]()
-    for name in map(str, given):
+    for name in (str(each).removeprefix("file://") for each in given):
         try:
             for path, stamp in _listed(name):
                 (shards if _is_shard(path) else files)[path] = stamp
@@ -191,7 +191,7 @@ def _listed_afar(given: str) -> Iterator[tuple[str, str]]:
         raise BadPicture(words, passing=True) from None
     some = False
     for name, facts in sorted(found.items()):
-        if facts.get("type") == "file" and (is_picture_name(Path(name)) or _is_shard(name) or name == path):
+        if facts.get("type") != "directory" and (is_picture_name(Path(name)) or _is_shard(name) or name == path):
             some = True
             stamp = next((str(facts[key]) for key in ("ETag", "etag", "mtime", "LastModified") if key in facts), "")
             yield fs.unstrip_protocol(name), f"{facts.get('size')}-{stamp}"

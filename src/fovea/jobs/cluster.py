@@ -3,6 +3,8 @@
 import logging
 import os
 import pickle
+import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from fovea.basics import BadChoice, FoveaError
 
 NEEDS = "--engine ray needs packages that are not installed: pip install 'fovea[cluster]'"
 MEMORY = 256 << 20  # bytes of the object store of a cluster that is started here: items are small
+PATIENCE = 10.0  # seconds for a cluster to be reached
 BLOCKS = 4096  # that items travel in, at most
 S = TypeVar("S")
 T = TypeVar("T")
@@ -39,13 +42,16 @@ class Cluster:
             size, needs = self._share(ray)
             done = data.map_batches(
                 Actor,
-                fn_constructor_args=(made,),
+                fn_constructor_args=(made, [os.path.abspath(path) for path in sys.path]),
                 batch_size=1,
                 compute=ray.data.ActorPoolStrategy(size=min(size, len(items)), max_tasks_in_flight_per_actor=2),
                 **needs,
             )
             for row in done.iter_rows():
-                yield pickle.loads(row["done"])
+                found = pickle.loads(row["done"])
+                if isinstance(found, FoveaError):  # what was refused there, in its words
+                    raise found
+                yield found
 
     def _share(self, ray: Any) -> tuple[int, dict[str, Any]]:
         """How many workers, and what each takes of the cluster. Some of it stays free: where workers hold every
@@ -62,15 +68,30 @@ class Cluster:
 class Actor:
     """One worker."""
 
-    def __init__(self, made: Any) -> None:
-        import ray
-
+    def __init__(self, made: Any, paths: Sequence[str]) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))  # Ray's word for its share of processors
-        make: Callable[[], Callable[[Any], Any]] = ray.get(made)
-        self.work: Callable[[Any], Any] = make()
+        sys.path += [path for path in paths if path not in sys.path]  # what is imported here is imported there
+        self.made = made
+        self.work: Callable[[Any], Any] | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return {"done": [pickle.dumps(self.work(pickle.loads(item))) for item in batch["item"]]}
+        return {"done": [pickle.dumps(self._done(item)) for item in batch["item"]]}
+
+    def _done(self, item: bytes) -> Any:
+        import ray
+
+        try:
+            self.work = self.work or ray.get(self.made)()
+            return self.work(pickle.loads(item))
+        except FoveaError as reason:
+            return reason
+
+
+def _knock(address: str) -> None:
+    """Ray itself tries for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
 
 
 @contextmanager
@@ -78,7 +99,6 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Any]:
     """Ray, connected; a cluster that was started for this ends with it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is done here
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what goes wrong is told in words
     try:
         import ray
         import ray.data
@@ -94,8 +114,9 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Any]:
                     address="local", num_cpus=here + 1, include_dashboard=False, object_store_memory=MEMORY, **quiet
                 )
             else:
+                _knock(address)
                 ray.init(address=address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise BadChoice(f"--address {address}: no Ray cluster answers there ({first})") from None
     context = ray.data.DataContext.get_current()
@@ -110,16 +131,11 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Any]:
 
 @contextmanager
 def _in_words(ray: Any) -> Iterator[None]:
-    """What went wrong in a worker, as it would be said here; a cluster that is gone is said to be."""
+    """A cluster that is gone is said to be."""
     try:
         yield
-    except ray.exceptions.RayTaskError as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, FoveaError):
-            cause = getattr(cause, "cause", None) or cause.__cause__
-        if cause is None:
-            raise
-        raise cause from None
+    except ray.exceptions.RayTaskError:  # a fault of fovea's own, with where it happened
+        raise
     except (ray.exceptions.RayError, ConnectionError) as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         again = "the same command goes on with what is left"

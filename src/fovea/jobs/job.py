@@ -6,6 +6,7 @@ there twice, whoever is killed when: what has its file is done, the rest is done
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
@@ -72,24 +73,27 @@ class How:
 
 @dataclass(frozen=True)
 class Done:
-    """A chunk whose part is written: of how many pictures, which could not be read, and what was said meanwhile."""
+    """A chunk whose part is written: of how many pictures, which could not be read, what was said meanwhile, and when
+    (by the clock on the wall, which machines share)."""
 
     id: str
     pictures: int
     skipped: Sequence[tuple[str, str]] = ()
-    already: bool = False
     said: Sequence[str] = ()
+    time: tuple[float, float] | None = None  # from, until
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """What a job left in its folder; `pictures` are those with rows, `already` how many were done before."""
+    """What a job left in its folder; `pictures` are those with rows, `already` how many were done before, `seconds` the
+    time from the first chunk's beginning to the last one's end, without what starting took."""
 
     folder: Folder
     what: str
     settings: Mapping[str, Any]
     pictures: int
     already: int
+    seconds: float
     skipped: tuple[tuple[str, str], ...] = field(repr=False)
 
     def rows(self) -> Iterator[Row]:
@@ -122,15 +126,17 @@ class Worker:
                 chunks = given.chunks() if isinstance(given, Shard) else [given]
             except BadPicture as reason:
                 return [Done("", 0, [(given.where, str(reason))])]
-            return [
-                Done(chunk.id, len(chunk), already=True) if chunk.id in done else self.do(doing, chunk)
-                for chunk in chunks
-            ]
+            return [self.before(chunk) if chunk.id in done else self.do(doing, chunk) for chunk in chunks]
 
         return work
 
+    def before(self, chunk: Chunk) -> Done:
+        """Of a chunk whose part is there."""
+        skipped = self.folder.skipped(chunk.id)
+        return Done(chunk.id, len(chunk) - len(skipped), skipped)
+
     def do(self, doing: Task, chunk: Chunk) -> Done:
-        rows, said, size = list[Row](), list[str](), self.taking.usual_batch * 4
+        rows, said, size, began = list[Row](), list[str](), self.taking.usual_batch * 4, time.time()
         with listening(Listener(said.append)):
             pictures = iter(chunk.pictures(self.taking.max_pixels))
             try:
@@ -140,7 +146,7 @@ class Worker:
                 rows.append(Row(chunk.where, reason=str(reason)))
         self.folder.write(f"{chunk.id}{END}", table_of(rows))
         skipped = [(row.name, row.reason) for row in rows if row.reason is not None]
-        return Done(chunk.id, len(rows) - len(skipped), skipped, said=said)
+        return Done(chunk.id, len(rows) - len(skipped), skipped, said, (began, time.time()))
 
     def _rows(self, doing: Task, pictures: Sequence[Picture], id: str, before: int) -> Iterator[Row]:
         for step in doing.steps(pictures):
@@ -207,7 +213,7 @@ def bulk(
     demand_parquet()
     how, taking, words = _sorted_out(options)
     network = as_network(net, how.device if how.engine == "local" else None).fitted(how.fit)
-    folder = Folder(str(out))
+    folder = Folder.at(out)
     device = how.device or "auto" if how.engine == "ray" else None
     worker = Worker(network, verb, taking, words, folder, how.files, device)
     doing = worker.task()
@@ -217,8 +223,8 @@ def bulk(
     few = len([item for item in items if isinstance(item, Shard)]) <= FEW
     todo = list(chain(*map(_cut, items))) if few else items
     with ExitStack() as held:
+        folder.make()
         if folder.local is not None:
-            folder.local.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(folder.local, wait=False))
         settings = json.loads(json.dumps(doing.settings, default=str))
         note = Note(what=doing.what, settings=settings, asked=_known_by(worker, settings), version=__version__)
@@ -243,13 +249,15 @@ def _done(
     progress: Progress,
 ) -> Bulk:
     total = sum(len(item) for item in todo if isinstance(item, Chunk))
-    ids, skipped, pictures, already = set[str](), list(missing), 0, 0
+    ids, skipped, pictures, already, before = set[str](), list(missing), 0, 0, worker.folder.parts()
+    times = list[tuple[float, float]]()
     progress(0, total)
     for done in chain.from_iterable(engine.map(worker, todo)):
         ids.add(done.id)
         pictures += done.pictures
-        already += done.pictures if done.already else 0
+        already += done.pictures if done.id in before else 0
         skipped += done.skipped
+        times += [] if done.time is None else [done.time]
         for words in done.said:
             announce(words)
         progress(pictures + len(skipped) - len(missing), max(total, pictures))
@@ -257,7 +265,8 @@ def _done(
         worker.folder.drop(f"{part}{END}")
     if not pictures:
         raise BadPicture("; ".join(reason for _, reason in skipped[:3]) or "no pictures were given")
-    return Bulk(worker.folder, doing.what, doing.settings, pictures, already, tuple(skipped))
+    seconds = max(until for _, until in times) - min(began for began, _ in times) if times else 0.0
+    return Bulk(worker.folder, doing.what, doing.settings, pictures, already, seconds, tuple(skipped))
 
 
 def _sorted_out(options: Mapping[str, Any]) -> tuple[How, Taking, dict[str, Any]]:

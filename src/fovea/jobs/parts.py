@@ -6,6 +6,7 @@ values of its maps; `reason`, why a picture could not be read, and nothing else 
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,11 @@ class Folder:
 
     place: str
 
+    @staticmethod
+    def at(given: str | Path) -> "Folder":
+        """file:///folder is a folder."""
+        return Folder(str(given).removeprefix("file://"))
+
     @property
     def local(self) -> Path | None:
         return None if is_address(self.place) else Path(self.place)
@@ -61,6 +67,15 @@ class Folder:
         else:
             fs, path = self._at(name)
             fs.pipe_file(path, data)
+
+    def make(self) -> None:
+        """The folder, where stores have such."""
+        if self.local is not None:
+            self.local.mkdir(parents=True, exist_ok=True)
+            return
+        fs, path = self._at("")
+        with suppress(OSError):  # of one whose keys need none, and which may not be asked to make one
+            fs.makedirs(path, exist_ok=True)
 
     def put(self, folder: Path, name: str) -> None:
         """Files that were made in a local folder."""
@@ -94,6 +109,16 @@ class Folder:
     def note(self) -> Note | None:
         data = self.read(NOTE)
         return None if data is None else Note.read(data, f"{self.place}/{NOTE}", "name another folder")
+
+    def skipped(self, part: str) -> list[tuple[str, str]]:
+        """The pictures of a chunk that could not be read, and why."""
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        fs, path = self._at(f"{part}{END}")
+        with fs.open(path, "rb") as file:
+            table = pq.read_table(file, columns=["name", "reason"], filters=pc.field("reason").is_valid())
+        return [(row["name"], row["reason"]) for row in table.to_pylist()]
 
     def rows(self) -> Iterator[Row]:
         """All rows, part after part."""

@@ -28,11 +28,11 @@ Steps = Callable[[Sequence[Picture]], Iterable[Step[Any]]]
 
 @dataclass(frozen=True)
 class Taking:
-    """How pictures are taken, whatever the verb; `net` is what the network was called by whoever asks."""
+    """How pictures are taken, whatever the verb; `called` is the network as whoever asks named it."""
 
     batch: int | None = None
     max_pixels: int = MAX_PIXELS
-    net: str = ""
+    called: str = ""
 
     @property
     def usual_batch(self) -> int:
@@ -76,7 +76,7 @@ def explain(
     called = list(dict.fromkeys(ALL if found.optional else found.name for found in methods))
     targets = target if target is None or isinstance(target, (list, tuple)) else (target,)
     settings = network.settings(layer=layer, methods=called, target=targets)
-    settings |= {"net": taking.net or network.name, "input": input_of(network), **closer.asked}
+    settings |= {"net": taking.called or network.name, "input": input_of(network), **closer.asked}
     wanted = None if not targets else targets[0] if len(targets) == 1 else list(targets)
 
     def steps(pictures: Sequence[Picture]) -> Iterable[Step[Explained]]:

@@ -65,9 +65,9 @@ def bench_folder(
     with tempfile.TemporaryDirectory() as place, as_found(network):
         files = expand(source) if source else list(made(Path(place)))
         sides = _sides(files)
-        Pass(network, _linked(files, Path(place, "first"), 2 * batch), methods, batch).everything()  # starts up
+        Pass(network, linked(files, Path(place, "first"), 2 * batch), methods, batch).everything()  # starts up
         for number, count in enumerate(counts):
-            one = Pass(network, _linked(files, Path(place, str(number)), count), methods, batch)
+            one = Pass(network, linked(files, Path(place, str(number)), count), methods, batch)
             run.tell(f"{count:,} pictures")
             rows += _rows(one, rounds if number == 0 else 1, number == 0)
             skipped |= {str(files[int(Path(link).stem) % len(files)]): reason for link, reason in one.skipped}
@@ -109,7 +109,7 @@ def _sides(files: Sequence[Path]) -> str:
     return f"{width:.0f} x {height:.0f} pixels in the median"
 
 
-def _linked(files: Sequence[Path], folder: Path, count: int) -> Path:
+def linked(files: Sequence[Path], folder: Path, count: int) -> Path:
     """So many pictures in a folder, each by a name of its own."""
     folder.mkdir()
     for number in range(count):

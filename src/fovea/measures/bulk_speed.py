@@ -1,0 +1,129 @@
+"""What an engine makes of a machine: pictures per second of bulk work, beside bare processes that share nothing."""
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from fovea.basics import BadChoice, processors
+from fovea.jobs import ENGINES, bulk
+from fovea.measures import Figures, Run, measure
+from fovea.measures.folder_speed import linked, made
+from fovea.networks import Network, input_of
+from fovea.pictures import expand, read
+
+AT_ONCE = (4, 16)  # pictures per forward of a bare process: the quicker counts
+
+
+@measure(
+    "bench bulk",
+    title="Time of bulk work",
+    about="Explain many pictures by each engine, into Parquet, beside as many bare processes as there are processors: "
+    "each decodes its share and runs the bare network on it, one thread each.",
+    data="none",
+    any_size=True,
+    usual={"device": "cpu"},
+    columns=("engine", "workers", "pictures", "per_second", "x_bare", "x_local", "start_s"),
+)
+def bench_bulk(
+    run: Run, *, data: str | None = None, count: int = 1000, engine: Sequence[str] = ENGINES, rounds: int = 3
+) -> Figures:
+    """One row per engine, medians over rounds in which all take turns. Of pictures below a folder, over and over where
+    more are asked for; or made ones. Starting, which is told beside it, does not count."""
+    if wrong := [each for each in engine if each not in ENGINES]:
+        raise BadChoice(f"an engine is {' or '.join(ENGINES)}; got {wrong[0]!r}")
+    network, workers, total = run.network.fitted(), processors(), rounds * (len(engine) + 1)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", *engine)}
+    with tempfile.TemporaryDirectory() as place:
+        files = expand(data) if data else list(made(Path(place)))
+        folder = linked(files, Path(place, "all"), count)
+        for turn in range(rounds):
+            for name, paces in found.items():
+                run.tell(f"{name}, {count:,} pictures")
+                if name == "bare":
+                    paces.append(_bare(network, folder, workers))
+                else:
+                    paces.append(_by(name, network, folder, Path(place, f"{name}-{turn}"), workers))
+                run.progress(sum(map(len, found.values())), total)
+    best = {name: median(each["per_second"] for each in paces) for name, paces in found.items()}
+    rows = [
+        {
+            "engine": name,
+            "net": network.name,
+            "workers": workers,
+            "pictures": count,
+            "per_second": round(best[name], 2),
+            "x_bare": round(_ratio(found, name, "bare"), 3),
+            "x_local": round(_ratio(found, name, "local"), 3) if "local" in found else None,
+            "start_s": round(median(each["start_s"] for each in found[name]), 1),
+        }
+        for name in found
+    ]
+    settings = {
+        "net": network.name,
+        "input": input_of(network),
+        "verb": "explain, l2caf",
+        "rounds": rounds,
+        "x_bare": "pictures per second in those of the bare processes of the same round, median over the rounds",
+        "per_second": "from the first chunk's beginning to the last one's end; start_s: what came before and after",
+        "torch": torch.__version__,
+    }
+    return Figures("bench bulk", settings, rows)
+
+
+def _ratio(found: dict[str, list[dict[str, float]]], name: str, other: str) -> float:
+    pairs = zip(found[name], found[other], strict=True)
+    return median(mine["per_second"] / theirs["per_second"] for mine, theirs in pairs)
+
+
+def _by(name: Any, network: Network, folder: Path, out: Path, workers: int) -> dict[str, float]:
+    start = time.perf_counter()
+    options: dict[str, Any] = {"workers": workers} if name == "ray" else {}
+    done = bulk(network, folder, out, engine=name, device="cpu", **options)
+    return {"per_second": done.pictures / done.seconds, "start_s": time.perf_counter() - start - done.seconds}
+
+
+def _bare(network: Network, folder: Path, workers: int) -> dict[str, float]:
+    """All begin together; the last one's end counts."""
+    context, start = multiprocessing.get_context("spawn"), time.perf_counter()
+    ready, told = context.Barrier(workers), context.SimpleQueue()
+    files = sorted(folder.iterdir())
+    each = [(network, files[number::workers], ready, told) for number in range(workers)]
+    started = [context.Process(target=_alone, args=given) for given in each]
+    for process in started:
+        process.start()
+    spent = [told.get() for _ in started]
+    for process in started:
+        process.join()
+    best = min(max(times) for times in zip(*spent, strict=True))
+    return {"per_second": len(files) / best, "start_s": time.perf_counter() - start - best}
+
+
+def _alone(network: Network, files: Sequence[Path], ready: Any, told: Any) -> None:
+    torch.set_num_threads(1)
+    module, times = network.module.eval(), list[float]()
+    with torch.no_grad():
+        for size in (AT_ONCE[0], *AT_ONCE):  # the first for warming up
+            ready.wait()
+            start = time.perf_counter()
+            for tensors in _batches(network, files[: 4 * size] if not times else files, size):
+                module(tensors)
+            times.append(time.perf_counter() - start)
+    told.put(times[1:])
+
+
+def _batches(network: Network, files: Sequence[Path], size: int) -> Iterator[torch.Tensor]:
+    """Those of one shape together."""
+    waiting: dict[torch.Size, list[torch.Tensor]] = {}
+    for path in files:
+        tensor, _ = network.prepare(read(path))
+        batch = waiting.setdefault(tensor.shape, [])
+        batch.append(tensor)
+        if len(batch) == size:
+            yield torch.stack(waiting.pop(tensor.shape))
+    yield from (torch.stack(batch) for batch in waiting.values())
