@@ -27,7 +27,7 @@ bench: $(READY)  ## what explaining costs, beside others
 $(READY): pyproject.toml constraints.txt
 	@echo 'setting up $(VENV): a few minutes, about 6 GB (PyTorch is most of it)'
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[offline,train,video,big,serve,dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[offline,train,video,big,serve,cluster,export,dev,bench]'
 	touch $(READY)
 
 $(LOWEST)/.ready: $(READY) .ci/lowest.py

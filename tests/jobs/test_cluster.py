@@ -18,7 +18,6 @@ import pytest
 
 import fovea
 import made_job
-from commands import ran
 from fovea.basics import BadChoice
 from fovea.jobs import Bulk, Cluster, Folder, joined
 from fovea.networks import Network
@@ -109,7 +108,8 @@ def start_head(folder: Path) -> tuple[subprocess.Popen[str], str]:
     words = f"start --head --block --port {port} --num-cpus 3 --include-dashboard false --disable-usage-stats"
     words += f" --object-store-memory 100000000 --temp-dir {folder} --min-worker-port 0 --max-worker-port 0"
     ray = Path(sys.executable).with_name("ray")
-    head = subprocess.Popen([ray, *words.split()], start_new_session=True, stdout=subprocess.PIPE, text=True)
+    token = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+    head = subprocess.Popen([ray, *words.split()], start_new_session=True, stdout=subprocess.PIPE, text=True, env=token)
     assert head.stdout is not None
     for line in head.stdout:
         if "runtime started" in line or "--block" in line:
@@ -129,11 +129,14 @@ def kill(head: subprocess.Popen[str]) -> None:
     head.wait()
 
 
-def test_the_head_killed_and_started_again(folder: Path, tmp_path: Path) -> None:
+def test_the_head_killed_and_started_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "a" * 64)
     out, short = tmp_path / "out", Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # Ray's sockets have short names
     head, address = start_head(short)
     try:
-        line = f"-m fovea explain {folder} --net smallnet --untrained --method gradcam --engine ray --out {out}"
+        fovea.load("smallnet", classes=3).save(file := tmp_path / "net.safetensors")
+        line = f"-m fovea explain {folder} --net {file} --method gradcam --engine ray --out {out}"
         work = subprocess.Popen(
             [sys.executable, *line.split(), "--address", address, "--workers", "2"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -149,7 +152,8 @@ def test_the_head_killed_and_started_again(folder: Path, tmp_path: Path) -> None
         before = len(list(out.glob("*.parquet")))
         assert before < 15
         head, address = start_head(short)
-        again = ran([*line.split()[2:], "--address", address, "--workers", "2"]).stdout
+        words = [sys.executable, *line.split(), "--address", address, "--workers", "2"]
+        again = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         assert "explain: 999 done, " in again
         assert "of them before, 1 skipped" in again
         assert len(list(Folder(str(out)).rows())) == 1000

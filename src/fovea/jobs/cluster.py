@@ -3,11 +3,15 @@
 import logging
 import os
 import pickle
+import secrets
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +21,8 @@ from fovea.basics import BadChoice, FoveaError
 NEEDS = "--engine ray needs packages that are not installed: pip install 'fovea[cluster]'"
 MEMORY = 256 << 20  # bytes of the object store of a cluster that is started here: items are small
 PATIENCE = 10.0  # seconds for a cluster to be reached
+WATCH = 3.0  # seconds without news after which it is asked whether the head is there
+WAITING = 64  # results that wait to be asked for
 BLOCKS = 4096  # that items travel in, at most
 S = TypeVar("S")
 T = TypeVar("T")
@@ -47,7 +53,7 @@ class Cluster:
                 compute=ray.data.ActorPoolStrategy(size=min(size, len(items)), max_tasks_in_flight_per_actor=2),
                 **needs,
             )
-            for row in done.iter_rows():
+            for row in _while_there(ray, done.iter_rows()):
                 found = pickle.loads(row["done"])
                 if isinstance(found, FoveaError):  # what was refused there, in its words
                     raise found
@@ -87,6 +93,21 @@ class Actor:
             return reason
 
 
+def before_ray(address: str | None) -> None:
+    """What Ray reads when it is imported. A cluster of our own listens on ports of this machine: nobody talks to it who
+    has not its token. One that is joined is told the user's, if there is one, and is not waited for a quarter of an
+    hour. Nothing is told to Ray's makers."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "20" if address is None else "1")
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    if address is None:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    elif {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & {*os.environ} or (Path.home() / ".ray/auth_token").is_file():
+        os.environ["RAY_AUTH_MODE"] = "token"
+
+
 def _knock(address: str) -> None:
     """Ray itself tries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
@@ -97,8 +118,7 @@ def _knock(address: str) -> None:
 @contextmanager
 def joined(address: str | None, workers: int | None = None) -> Iterator[Any]:
     """Ray, connected; a cluster that was started for this ends with it."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is done here
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    before_ray(address)
     try:
         import ray
         import ray.data
@@ -126,7 +146,36 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Any]:
         yield ray
     finally:
         if not before:
-            ray.shutdown()
+            with suppress(OSError):  # one that is gone cannot be left, and would be waited for
+                _knock(ray.get_runtime_context().gcs_address)
+                ray.shutdown()
+
+
+def _while_there(ray: Any, rows: Iterable[T]) -> Iterator[T]:
+    """What comes, for as long as the cluster is there: Ray would wait a minute for its head, and then end the process
+    without a word."""
+    head, came = ray.get_runtime_context().gcs_address, Queue[tuple[T | None, BaseException | None]](WAITING)
+
+    def listen() -> None:
+        try:
+            for row in rows:
+                came.put((row, None))
+            came.put((None, None))
+        except BaseException as error:
+            came.put((None, error))
+
+    Thread(target=listen, name="fovea_cluster", daemon=True).start()
+    while True:
+        try:
+            row, error = came.get(timeout=WATCH)
+        except Empty:
+            _knock(head)
+            continue
+        if error is not None:
+            raise error
+        if row is None:
+            return
+        yield row
 
 
 @contextmanager
@@ -136,7 +185,7 @@ def _in_words(ray: Any) -> Iterator[None]:
         yield
     except ray.exceptions.RayTaskError:  # a fault of fovea's own, with where it happened
         raise
-    except (ray.exceptions.RayError, ConnectionError) as error:
+    except (ray.exceptions.RayError, OSError) as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         again = "the same command goes on with what is left"
         raise FoveaError(f"the Ray cluster is gone, or lost its workers ({words}): {again}") from error
