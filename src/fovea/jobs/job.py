@@ -43,6 +43,7 @@ from fovea.results import Size
 
 CHUNK = 64  # pictures, about, that are done together and again after a stop
 FEW = 64  # shards that are cut before the work begins, so that all workers have some of each
+TURNS = 2  # chunks at a time of a network that is run by one thread at a time
 ENGINES = ("local", "ray")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -51,7 +52,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class How:
     """Who does the work: the cores of this machine, or so many workers of a Ray cluster; `files` asks for pictures
-    beside the rows, `fresh` forgets what the folder holds."""
+    beside the rows, `fresh` forgets what the folder holds; about `chunk` pictures are one file of rows."""
 
     engine: Literal["local", "ray"] = "local"
     address: str | None = None
@@ -60,9 +61,10 @@ class How:
     fresh: bool = False
     fit: str | None = None
     device: str | None = None
+    chunk: int = CHUNK
 
     def __post_init__(self) -> None:
-        demand_bounds({"workers": self.workers})
+        demand_bounds({"workers": self.workers, "count": self.chunk})
         if self.engine not in ENGINES:
             raise BadChoice(
                 f"engine is {' or '.join(ENGINES)}; got {self.engine!r}{nearest(str(self.engine), ENGINES)}"
@@ -173,9 +175,11 @@ class Worker:
 
 @dataclass(frozen=True)
 class Cores:
-    """This process: several chunks at a time, each by one thread, so that one is decoded while another is looked at."""
+    """This process: several chunks at a time, so that one is decoded while another is looked at. `apart`: each is
+    looked at by one thread by itself; otherwise they take turns, with all of torch's threads or on a GPU."""
 
     threads: int
+    apart: bool
     here: bool = True
 
     def map(self, make: Callable[[], Callable[[S], T]], items: Sequence[S]) -> Iterator[T]:
@@ -183,7 +187,7 @@ class Cores:
         if self.threads < 2 or len(items) < 2:
             yield from map(work, items)
             return
-        torch.set_num_threads(1)
+        torch.set_num_threads(1 if self.apart else before)
         try:
             yield from ahead(work, items, self.threads, self.threads)
         finally:
@@ -191,7 +195,10 @@ class Cores:
 
 
 def engine_of(how: How, network: Network) -> Engine:
-    return Cores(at_once(network)) if how.engine == "local" else Cluster(how.address, how.workers, how.device)
+    if how.engine == "ray":
+        return Cluster(how.address, how.workers, how.device)
+    threads = at_once(network)
+    return Cores(max(threads, TURNS), apart=threads > 0) if threads != 1 else Cores(1, apart=True)
 
 
 def bulk(
@@ -208,8 +215,9 @@ def bulk(
     `pictures`: folders, globs, files, tar shards (packs, WebDataset), Parquet files with pictures in a column, or
     addresses of all these in an object store (s3://…), as of `out`. `verb`: explain, localize, zoom, predict, or
     `package.module:name` of your own. `engine="ray"` asks a cluster, at `address`, or one that is started here, with
-    so many `workers`. Taking again after a stop, it does what is left; `fresh` forgets what the folder holds. `files`:
-    pictures, too. `fit`, `device`, `batch`, `max_pixels` and the verb's own options are as for the verb."""
+    so many `workers`. Asked again after a stop, it does what is left; `fresh` forgets what the folder holds. About
+    `chunk` pictures are one file, and done again after a stop. `files`: pictures, too. `fit`, `device`, `batch`,
+    `max_pixels` and the verb's own options are as for the verb."""
     demand_parquet()
     how, taking, words = _sorted_out(options)
     network = as_network(net, how.device if how.engine == "local" else None).fitted(how.fit)
@@ -218,7 +226,7 @@ def bulk(
     worker = Worker(network, verb, taking, words, folder, how.files, device)
     doing = worker.task()
     items, missing = chunked(
-        [str(given) for given in ([pictures] if isinstance(pictures, (str, Path)) else pictures)], CHUNK
+        [str(given) for given in ([pictures] if isinstance(pictures, (str, Path)) else pictures)], how.chunk
     )
     few = len([item for item in items if isinstance(item, Shard)]) <= FEW
     todo = list(chain(*map(_cut, items))) if few else items

@@ -32,13 +32,14 @@ AT_ONCE = (4, 16)  # pictures per forward of a bare process: the quicker counts
     columns=("engine", "workers", "pictures", "per_second", "x_bare", "x_local", "start_s"),
 )
 def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: int = 3) -> Figures:
-    """One row per engine that is there, medians over rounds in which all take turns. Of pictures below a folder, over and over where
-    more are asked for; or made ones. Starting, which is told beside it, does not count."""
+    """One row per engine that is there, medians over rounds in which all take turns. Of pictures below a folder, over
+    and over where more are asked for; or made ones. Starting, which is told beside it, does not count."""
     engines = ENGINES if find_spec("ray") else ENGINES[:1]
     network, workers, total = run.network.fitted(), processors(), rounds * (len(engines) + 1)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", *engines)}
     with tempfile.TemporaryDirectory() as place:
-        files = expand(data) if data else list(made(Path(place)))
+        source = data or run.given.data
+        files = expand(source) if source else list(made(Path(place)))
         folder = linked(files, Path(place, "all"), count)
         for turn in range(rounds):
             for name, paces in found.items():

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+import fovea
+import made_job
+
+
+def test_engines_beside_bare_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fovea.measures.bulk_speed.find_spec", lambda name: None)  # a cluster has tests of its own
+    folder = made_job.pictures(tmp_path / "photos", 3)
+    found = fovea.measure("bench bulk", made_job.network(), str(folder), count=5, rounds=1)
+    bare, local = found.rows
+    assert [bare["engine"], local["engine"]] == ["bare", "local"]
+    assert bare["x_bare"] == local["x_local"] == 1
+    assert bare["x_local"] == pytest.approx(1 / local["x_bare"], rel=0.01)
+    assert local["per_second"] > 0 < local["start_s"]
+    assert sorted(path.name for path in folder.iterdir()) == ["0000.png", "0001.png", "0002.png"]
