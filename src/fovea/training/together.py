@@ -190,6 +190,11 @@ def losing_others_is_said(fabric: Fabric, resume: str) -> Iterator[None]:
         if fabric.world_size > 1 and any(w in words for w in ("connection", "peer", "gloo", "nccl", "timed out")):
             why = f"one of them died (its own message is above or below). {resume}"
             raise FoveaError(f"process {fabric.global_rank} of {fabric.world_size} lost the others: {why}") from error
+        if "did not receive grad" in words or "unused parameter" in words:
+            mend = "freeze them, optimizer.groups = [{ match = 'NAME.*', lr = 0 }], or give a loss that reads them"
+            raise FoveaError(
+                f"the loss does not reach all of the weights, which several processes need: {mend}"
+            ) from error
         if "dataloader worker" in words:
             why = f"{str(error).splitlines()[0]} Fewer of them: --set data.workers=1. {resume}"
             raise FoveaError(f"a process that decodes pictures died, often for want of memory: {why}") from error
