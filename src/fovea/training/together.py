@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from fovea.basics import BadChoice, FoveaError, of_environment
 from fovea.networks import device_of
 from fovea.training.shards import sharded
+from fovea.training.sharing import everyones
 
 T = TypeVar("T")
 DATA = "data_parallel"  # what Fabric calls the processes that have batches of their own
@@ -155,9 +156,9 @@ def part_ways(fabric: Fabric) -> None:
 def agreed(fabric: Fabric, *numbers: int) -> None:
     """Processes that see other data, or another checkpoint, would wait for each other for ever: better said."""
     if fabric.world_size > 1:
-        everyone: Any = fabric.all_gather(torch.tensor(numbers, device=fabric.device))
-        if not bool((everyone == everyone[0]).all()):
-            why = f"{everyone.tolist()}; the recipe and its data must be the same for all of them"
+        everyone = everyones(list(numbers))
+        if any(others != everyone[0] for others in everyone):
+            why = f"{everyone}; the recipe and its data must be the same for all of them"
             raise FoveaError(f"the processes do not see the same run (step, pictures, steps, batch): {why}")
 
 
