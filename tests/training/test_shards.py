@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 import fovea
 from checks import refused
+from fovea.training.loop import train
 from fovea.training.recipe import check
 from made_recipes import HEAD, small
 from several_processes import losses, together
@@ -23,7 +24,7 @@ def test_half_of_the_weights_per_process_and_the_same_run(tmp_path: Path) -> Non
     """Twelve steps of AdamW with clipping, averaged weights, batch norm over both processes and accumulation. A
     checkpoint is whole: one kind of run goes on where the other stopped."""
     ddp, fsdp = {"recipe": HARD}, {"recipe": HARD | {"strategy": "fsdp"}}
-    a, b, c, d = (str(tmp_path / name) for name in "abcd")
+    a, b, c, d, e = (str(tmp_path / name) for name in "abcde")
     facts = together(
         2,
         tmp_path,
@@ -33,7 +34,11 @@ def test_half_of_the_weights_per_process_and_the_same_run(tmp_path: Path) -> Non
         fsdp | {"out": c, "resume": True},
         fsdp | {"out": d, "stop": 5},
         ddp | {"out": d, "resume": True},
+        fsdp | {"out": e, "stop": 5},
     )
+    train(check(HEAD | HARD), e, resume=True, device="cpu")
+    assert losses(e)[:5] == losses(b)[:5], "and by another number of processes"
+    assert len(losses(e)) == 12
     whole, half = ([rank["held"] for rank in facts[i]] for i in (0, 1))
     assert whole == [facts[0][0]["weights"]] * 2
     assert sum(half) == facts[1][0]["weights"], "every weight is somewhere, and nowhere twice"
@@ -51,8 +56,6 @@ def test_half_of_the_weights_per_process_and_the_same_run(tmp_path: Path) -> Non
 
 
 def test_alone_it_is_an_ordinary_run(tmp_path: Path) -> None:
-    from fovea.training.loop import train
-
     runs = [
         train(check(HEAD | HARD | more), tmp_path / str(i), device="cpu")
         for i, more in enumerate(({}, {"strategy": "fsdp"}))
