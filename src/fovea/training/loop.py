@@ -40,6 +40,7 @@ from fovea.training.sharing import everyones
 from fovea.training.step import Step, hits
 from fovea.training.together import (
     agreed,
+    as_the_first,
     attempt,
     fabric_of,
     from_first,
@@ -334,6 +335,8 @@ class Running:
 
     def _step(self, inputs: Any, target: Tensor) -> tuple[Tensor, Tensor]:
         """One process goes without the wrapper for many, which costs Python's time at every step."""
+        if self.divided:
+            as_the_first(self.stepper)
         if self.fabric.world_size > 1:
             return self.wrapped(inputs, target)
         with self.job.precision.forward_context():

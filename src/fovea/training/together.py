@@ -146,6 +146,13 @@ def synced(module: nn.Module, on_cuda: bool) -> nn.Module:
     return module
 
 
+def as_the_first(step: nn.Module) -> None:
+    """What a loss remembers, such as a baseline, is the first process's, as DDP has it; norms are synced anyway."""
+    for name, buffer in step.named_buffers():
+        if not name.startswith("module."):
+            dist.broadcast(buffer, 0)
+
+
 def part_ways(fabric: Fabric) -> None:
     """The processes end together: one that leaves while another still speaks to it can bring both down."""
     if fabric.world_size > 1:
