@@ -76,14 +76,14 @@ def test_measured_engines_take_the_place_of_their_parts() -> None:
 def test_what_a_driver_cannot_do_is_the_bottleneck() -> None:
     """10 GB hold the rows of ten million pictures and the names of fifty million."""
     loads = by(made().load(), "stage")
-    assert loads["one results.json in the driver"]["hundred_million"] == pytest.approx(10)
+    assert loads["one results.json, read into memory"]["hundred_million"] == pytest.approx(10)
     assert loads["processor"]["ten_billion"] == pytest.approx(1e10 / 1000 / 86_400)
     assert loads["listing loose files"]["ten_billion"] == pytest.approx(1e6 / 86_400)
     million, hundred, billions = made().bottlenecks()
     assert [million[way].split(" (")[0] for way in ("page", "loose", "tars")] == ["processor"] * 3
-    assert hundred["page"] == "one results.json in the driver (10 x)"
+    assert hundred["page"] == "one results.json, read into memory (10 x)"
     assert hundred["loose"] == "names of loose files in the driver (2 x)"
-    assert hundred["tars"] == "processor (1.2 x)"
+    assert hundred["tars"] == "processor (1.16 x)"
     assert (hundred["machines"], billions["machines"]) == (2, 116)
     assert billions["tars"].startswith("processor")
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from fovea.basics import BadChoice
 from fovea.data import open_data
 from fovea.data.samples import Member
 from fovea.heatmaps import HeatMap, explain_batches
@@ -31,10 +32,12 @@ T = TypeVar("T")
     usual={"device": "cpu"},
 )
 def bench_bytes(
-    run: Run, *, data: str = "imagenet-val-3k", count: int = 200, method: Sequence[str] = ("l2caf",), batch: int = 16
+    run: Run, *, pack: str = "imagenet-val-3k", count: int = 200, method: Sequence[str] = ("l2caf",), batch: int = 16
 ) -> Figures:
     """One row per thing, means over `count` pictures, spread over a pack; in memory, over all of it."""
-    opened, memory = _traced(lambda: open_data(data))
+    opened, memory = _traced(lambda: open_data(pack))
+    if not any(isinstance(sample.source, Member) for sample in opened.samples):
+        raise BadChoice(f"--pack is pictures in tar files beside a manifest.csv, and {opened.name} is none")
     network, methods, cells, some = run.network.fitted(), chosen(list(method)), list[int](), opened.first(count)
     with tempfile.TemporaryDirectory() as place, as_found(network):
         photos, out = Path(place, "photos"), Path(place, "out")
@@ -63,12 +66,10 @@ def _copied(sources: Sequence[Any], folder: Path) -> None:
     """The pictures as files, byte by byte."""
     folder.mkdir()
     for number, source in enumerate(sources):
-        where, start, size = (
-            (source.shard, source.offset, source.size) if isinstance(source, Member) else (source.path, 0, -1)
-        )
-        with open(where, "rb") as file:
-            file.seek(start)
-            (folder / f"{number:06}.jpg").write_bytes(file.read(size))
+        if isinstance(source, Member):
+            with open(source.shard, "rb") as file:
+                file.seek(source.offset)
+                (folder / f"{number:06}.jpg").write_bytes(file.read(source.size))
 
 
 def _size(folder: Path) -> int:

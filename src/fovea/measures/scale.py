@@ -17,7 +17,7 @@ SIZES = {"million": 10**6, "hundred_million": 10**8, "ten_billion": 10**10}
 DAY, HOUR = 86_400.0, 3_600.0
 SHARED = ("processor", "network in")  # stages that more machines make shorter
 WAYS = {  # of the driver: the stages of each way to work
-    "page": ("listing loose files", "one results.json in the driver"),
+    "page": ("listing loose files", "one results.json, read into memory"),
     "loose": (
         "listing loose files",
         "names of loose files in the driver",
@@ -138,7 +138,7 @@ class Scale:
             "network in": size * given.picture / (given.link * DAY),
             "listing loose files": size * listing / DAY,
             "names of loose files in the driver": size * path / given.memory,
-            "one results.json in the driver": size * self.bytes["row in results.json"] / given.memory,
+            "one results.json, read into memory": size * self.bytes["row in results.json"] / given.memory,
             "listing tar files": shards * listing / DAY,
             "names of tar files in the driver": shards * path / given.memory,
             "listing what is done, by every worker": size / given.part * listing / DAY,
@@ -157,7 +157,7 @@ class Scale:
             for way, driver in WAYS.items():
                 among = [stage for stage in driver if stages[stage] > 1] or SHARED
                 worst = max(among, key=lambda stage: stages[stage])
-                told[way] = f"{worst} ({stages[worst]:,.2g} x)"
+                told[way] = f"{worst} ({stages[worst]:,.3g} x)"
             machines, rate = -(-stages["processor"] // 1), size * self.assumed.picture / DAY / 1e9
             found.append({"name": name, "pictures": size, "machines": machines, "in_gb_s": rate, **told})
         return found
