@@ -1,6 +1,8 @@
 """Every measure of pictures that needs more than one network or option, by its command: figures, table and picture."""
 
+import io
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,13 @@ COMMANDS: dict[str, tuple[str, Check]] = {
         "--net tnet/test_efficientnet --against timm/test_resnet --size 96 --glimpses 2 --batches 1,2 --rounds 1",
         lambda content: [row["batch"] for row in content["rows"]] == [1, 2],
     ),
+    "bench bytes": (
+        "--net {judge} --pack {pack} --count 2 --method cam",
+        lambda content: (
+            {row["what"]: row["bytes"] for row in content["rows"]}["its file"] == 1000
+            and all(row["bytes"] > 0 and row["pictures"] == 2 for row in content["rows"])
+        ),
+    ),
     "bench train": (
         "--recipe {recipe} --batch 4 --steps 2 --rounds 1 --device cpu",
         lambda content: (
@@ -121,6 +130,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pixels = np.random.default_rng(int(label)).integers(0, 256, (20, 20, 3), dtype=np.uint8)
         Image.fromarray(pixels).resize((130, 120)).save(folder / "data" / label / "a.png")
     (folder / "data" / "boxes.csv").write_text("file,boxes\n0/a.png,5 5 100 90\n1/a.png,5 5 100 90\n")
+    (folder / "pack").mkdir()
+    small = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(small, "png")
+    with tarfile.open(folder / "pack" / "0.tar", "w") as tar:
+        for name in ("a.png", "b.png"):  # of a thousand bytes each
+            info = tarfile.TarInfo(name)
+            info.size = 1000
+            tar.addfile(info, io.BytesIO(small.getvalue().ljust(1000, b"\0")))
+    (folder / "pack" / "manifest.csv").write_text("file,shard,label\na.png,0.tar,0\nb.png,0.tar,1\n")
     two = {"side": 40, "size": 32, "patch": 32, "hidden": 6, "steps": 3, "source": "whole", "self_attention": True}
     video = {"channels": [8, 8, 16, 16], "stem_width": 8, "layer": "layer1", "size": 32, "hidden": 4}
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
@@ -136,7 +154,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         network = fovea.load(kind, pretrained=False, classes=classes, options=options)
         network.save(folder / f"{name}.safetensors")
     recipe = written(folder, {"network": SMALLNET, "data": {"train": "imagenette:split=train"}, "ema": 0.9})
-    return {"data": folder / "data", "recipe": recipe, **{name: folder / f"{name}.safetensors" for name in kinds}}
+    return {
+        "data": folder / "data",
+        "pack": folder / "pack",
+        "recipe": recipe,
+        **{name: folder / f"{name}.safetensors" for name in kinds},
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

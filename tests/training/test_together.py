@@ -1,4 +1,5 @@
-"""Two real processes, started by torchrun over gloo, against one."""
+"""Two and four real processes, started by torchrun over gloo on one machine, or by two torchruns as on two, against
+one."""
 
 import os
 import re
@@ -10,11 +11,17 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from torch import nn
 
+from checks import refused
+from fovea.basics import FoveaError
 from fovea.training.log import read
-from fovea.training.together import SyncedNorm, synced
-from made_recipes import small, written
+from fovea.training.loop import train
+from fovea.training.recipe import check
+from fovea.training.together import SyncedNorm, fabric_of, losing_others_is_said, synced
+from made_recipes import HEAD, small, written
+from several_processes import free_port, losses, together
 
 pytest.importorskip("sklearn")
 AUGMENT = {"area": [0.6, 1.0], "flip": True, "brightness": 0.2}
@@ -28,6 +35,24 @@ def start(
     words += [word for change in changes for word in ("--set", change)]
     own = os.environ | {"OMP_NUM_THREADS": "1"} | env
     return subprocess.run(words, capture_output=True, text=True, env=own, timeout=240, check=False)
+
+
+def on_two_machines(processes: int, recipe: Path, outs: Sequence[Path], *more: str, **env: str) -> list[str]:
+    """One torchrun per machine, each with so many processes and an --out of its own; what they say."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(processes), *more]
+    words += ["--rdzv-backend", "c10d", "--rdzv-id", "7", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    words += ["-m", "fovea", "train", str(recipe), "--device", "cpu", "--set", "precision=fp64", "--out"]
+    own = os.environ | {"OMP_NUM_THREADS": "1"} | env
+    started = [subprocess.Popen([*words, str(out)], stderr=subprocess.PIPE, text=True, env=own) for out in outs]
+    said = [process.communicate(timeout=240)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], "\n".join(said)[-4000:]
+    return said
+
+
+def alone(recipe: dict[str, Any], out: Path) -> list[float]:
+    """The losses of one process."""
+    train(check(HEAD | recipe), out, device="cpu")
+    return losses(out)
 
 
 def rows(out: Path, key: str) -> list[float]:
@@ -64,10 +89,71 @@ def test_and_only_rounding_is_between_them(tmp_path: Path) -> None:
     assert two == [pytest.approx(loss, abs=1e-6) for loss in one]
 
 
-def test_a_process_that_dies_is_said_and_the_restart_goes_on(tmp_path: Path) -> None:
-    """The second process kills itself at step 7 of the first attempt; torchrun starts both again, once."""
-    recipe = pair(tmp_path, save_every=0)
-    (tmp_path / "sitecustomize.py").write_text(
+EXACT = small(21) | {"epochs": 2, "ema": 0.9, "augment": AUGMENT, "precision": "fp64"}
+VIT = {"img_size": 32, "embed_dim": 24, "depth": 2, "num_heads": 2}
+NO_NORM = {"name": "timm/vit_tiny_patch16_224", "options": VIT, "size": 32, "pretrained": False}  # over the batch
+
+
+def test_four_processes_and_accumulation_give_the_losses_of_one(tmp_path: Path) -> None:
+    """A batch in four parts is four processes with one part each, two with two, or one with four. Batch norm sees what
+    is taken at once: synced, the parts of all processes, so that four are as one that does not accumulate."""
+    whole, vit, apart = EXACT, EXACT | {"network": NO_NORM}, EXACT | {"sync_norm": False}
+    four = [{"recipe": recipe, "out": str(tmp_path / f"4-{i}")} for i, recipe in enumerate((whole, vit, apart))]
+    two = [
+        {"recipe": recipe | {"accumulate": 2}, "out": str(tmp_path / f"2-{i}")} for i, recipe in enumerate((vit, apart))
+    ]
+    by_four, by_two = together(4, tmp_path, *four), together(2, tmp_path, *two)
+    one = alone(whole, tmp_path / "1")
+    assert len(one) == 8
+    assert losses(tmp_path / "4-0") == [pytest.approx(loss, abs=1e-6) for loss in one]
+    assert len({rank["hash"] for rank in by_four[0]}) == 1
+    for i, recipe in enumerate((vit, apart)):
+        one = alone(recipe | {"accumulate": 4}, tmp_path / f"1-{i}")
+        assert losses(tmp_path / f"4-{i + 1}") == [pytest.approx(loss, abs=1e-6) for loss in one]
+        assert losses(tmp_path / f"2-{i}") == [pytest.approx(loss, abs=1e-6) for loss in one]
+    assert by_four[1][0]["score"] == by_two[0][0]["score"]
+
+
+def test_two_machines_give_the_losses_of_one_process(tmp_path: Path) -> None:
+    """Each has a disk of its own: the first process's alone holds the run."""
+    recipe = written(tmp_path, EXACT)
+    outs = [tmp_path / "a", tmp_path / "b"]
+    on_two_machines(1, recipe, outs)
+    held = [out for out in outs if (out / "weights.safetensors").is_file()]
+    assert len(held) == 1, "one of them writes"
+    assert losses(held[0]) == [pytest.approx(loss, abs=1e-6) for loss in alone(EXACT, tmp_path / "one")]
+    assert not [path.name for out in outs if out not in held and out.is_dir() for path in out.iterdir()]
+
+
+@pytest.mark.slow
+def test_two_machines_with_two_processes_each_go_on_after_a_death(tmp_path: Path) -> None:
+    """Of a shared --out, since which machine comes first may change with a restart."""
+    recipe = written(tmp_path, EXACT | {"save_every": 0, "epochs": 3})
+    paths = f"{dying(tmp_path)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    cut = tmp_path / "cut"
+    said = on_two_machines(2, recipe, [cut, cut], "--max-restarts", "1", PYTHONPATH=paths)
+    assert any("going on at step" in each for each in said)
+    one = alone(EXACT | {"epochs": 3}, tmp_path / "one")
+    assert len(one) == 12
+    assert losses(cut) == [pytest.approx(loss, abs=1e-6) for loss in one]
+
+
+def test_as_many_processes_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    refused("3 processes in all, and 2 of them on this machine: .*--nproc-per-node", fabric_of, "cpu", "fp32")
+
+
+def test_weights_without_a_gradient_are_said() -> None:
+    """One process steps over them; several would wait for them for ever."""
+    said = pytest.raises(FoveaError, match=r"does not reach all of the weights.*lr = 0")
+    with said, losing_others_is_said(Fabric(accelerator="cpu", devices=1), ""):
+        raise RuntimeError("Parameter indices which did not receive grad for rank 0: 42 43")
+
+
+def dying(folder: Path) -> Path:
+    """A folder for PYTHONPATH with which the second process kills itself at step 7 of the first attempt."""
+    (folder / "sitecustomize.py").write_text(
         "import os, signal\n"
         "if os.environ.get('RANK') == '1' and os.environ.get('TORCHELASTIC_RESTART_COUNT') == '0':\n"
         "    import fovea.training.loop as loop\n"
@@ -78,7 +164,13 @@ def test_a_process_that_dies_is_said_and_the_restart_goes_on(tmp_path: Path) -> 
         "        real(*given)\n"
         "    loop.set_rates = dying\n"
     )
-    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return folder
+
+
+def test_a_process_that_dies_is_said_and_the_restart_goes_on(tmp_path: Path) -> None:
+    """The second process kills itself at step 7 of the first attempt; torchrun starts both again, once."""
+    recipe = pair(tmp_path, save_every=0)
+    paths = f"{dying(tmp_path)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = start(2, recipe, tmp_path / "cut", "--max-restarts", "1", PYTHONPATH=paths)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "going on at step" in done.stderr

@@ -209,6 +209,8 @@ OPTIONS = {
     "rounds": number("Measurements of each row; the median counts."),
     "batches": numbers("Pictures at a time.", int, (1, 16)),
     "counts": numbers("Pictures of a folder: memory is told for each number."),
+    "pack": Option("Pictures in tar files, as fovea.data opens them."),
+    "processes": numbers("Train by so many together, as torchrun starts them, and compare with one: 1,2,4."),
     "dtype": names("Precision of the network: fp32, bf16, fp16."),
     "adam": number("Also compare iterated L2-CAF with so many iterations of Adam on the head."),
     "sides": numbers("Of made pictures, in pixels: powers of two."),

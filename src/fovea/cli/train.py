@@ -138,7 +138,7 @@ def _restarted(where: Path) -> bool:
     from fovea.training.together import attempt
 
     begun = where / STARTED
-    return begun.is_file() and begun.read_bytes() == attempt().encode()
+    return begun.is_file() and attempt() in begun.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _against(expected: dict[str, float], score: dict[str, float]) -> str:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from fovea.basics import BadChoice, Entry, FoveaError, Record, Registry, nearest, write_text
 from fovea.measures.figures import markdown, read, read_toml
+from fovea.measures.scale import Scale
 from fovea.networks import ours
 
 FILE = "tables.toml"
@@ -121,12 +122,15 @@ class Tables:
         return found
 
     def _rows(self, source: str) -> Sequence[Row]:
-        """A result's rows by its file's name; `card NAME` is the card of weights that come with fovea."""
+        """A result's rows by its file's name; `card NAME` is the card of weights that come with fovea, `scale NAME`
+        what follows from results for more pictures."""
         if source.startswith("card "):
             name = source.removeprefix("card ")
             if name not in ours():
                 raise BadChoice(f"{self.folder / FILE}: no card {name!r}{nearest(name, ours())}")
             return [{**ours()[name], **ours()[name]["score"]}]
+        if source.startswith("scale "):
+            return Scale(self.rows).rows(source.removeprefix("scale "))
         return read(self.folder / f"{source}.json").rows
 
 

@@ -1,5 +1,6 @@
 """What training costs beside the network itself: the loop of a recipe against bare steps, in one run, turn by turn."""
 
+import json
 from collections.abc import Sequence
 from contextlib import chdir
 from itertools import chain, islice
@@ -7,18 +8,21 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fovea.basics import BadChoice
 from fovea.data import MOTIONS, DataSet, Pixels, Sample, held_by, layout, parsed
 from fovea.measures import Figures, Run, measure
-from fovea.measures.timing import timed
+from fovea.measures.timing import now, timed
 from fovea.networks import load
 from fovea.training.loop import Running, running
 from fovea.training.recipe import Recipe, check, read
+from fovea.training.together import part_ways
 
 CLASSES, WORDS, SIDE = 100, 2000, 256  # of made pictures, of made sentences, and a picture's side in pixels
 WARM = 4  # steps before any is timed
@@ -54,20 +58,23 @@ def bench_train(
     batch: int | None = None,
     steps: int = 10,
     rounds: int = 3,
+    processes: Sequence[int] = (),
 ) -> Figures:
     """One row per recipe; a folder stands for all in it. In every round the loop takes `steps` steps, and as many bare
     ones, on batches of the same shapes, are taken before and after. `batch` is the recipe's unless given, and at most 8
-    on a processor, where it does not matter."""
+    on a processor, where it does not matter. With `processes`, one row per number of them, each with such a batch of
+    its own, and no bare steps."""
     files = [sorted(given.glob("*.toml")) if given.is_dir() else [given] for given in map(Path, recipe)]
     recipes = [(path.stem, read(path)) for path in chain(*files)]
     if not recipes:
         raise BadChoice(f"name recipes, or a folder that holds some; got {', '.join(recipe) or 'none'}")
     rows: list[dict[str, Any]] = []
+    if processes:
+        return _together(run, recipes, batch, steps, rounds, processes)
     for name, each in recipes:
         run.tell(name)
         with TemporaryDirectory() as folder, chdir(folder):  # where patches of two streams are kept, too
-            usual = min(each.batch, 8) if run.device == "cpu" else each.batch
-            ready = _with_made_data(each, batch or usual, WARM + steps * rounds, Path(folder))
+            ready = _with_made_data(each, batch or _usual(each, run.device), WARM + steps * rounds, Path(folder))
             with running(ready, Path(folder) / "out", device=run.device) as loop:
                 rows.append({"recipe": name, **_row(loop, steps, rounds)})
         run.progress(len(rows), len(recipes))
@@ -81,6 +88,89 @@ def bench_train(
         "weights": "random",
     }
     return Figures("bench train", settings, rows)
+
+
+def _usual(recipe: Recipe, device: str) -> int:
+    return min(recipe.batch, 8) if device == "cpu" else recipe.batch
+
+
+def _together(
+    run: Run,
+    recipes: Sequence[tuple[str, Recipe]],
+    batch: int | None,
+    steps: int,
+    rounds: int,
+    processes: Sequence[int],
+) -> Figures:
+    """In every round each number of processes is started anew, so that a busy machine is so for all of them."""
+    if min(processes) < 1 or 1 not in processes:
+        raise BadChoice(f"several processes are compared with one: --processes 1,2,4; got {list(processes)}")
+    rows: list[dict[str, Any]] = []
+    for name, recipe in recipes:
+        run.tell(name)
+        share, speeds = batch or _usual(recipe, run.device), dict[int, list[float]]()
+        for _ in range(rounds):
+            for count in processes:
+                row = _launched(recipe, share, steps, count, run.device)
+                speeds.setdefault(count, []).append(row.pop("images_per_second"))
+                rows += [{"recipe": name, **row}] if len(speeds[count]) == 1 else []
+        for row in rows[-len(processes) :]:
+            ours = speeds[row["processes"]]
+            row["images_per_second"] = round(median(ours), 1)
+            row["per_process"] = round(median(ours) / row["processes"], 1)
+            row["x_one"] = round(median(many / one for many, one in zip(ours, speeds[1], strict=True)), 3)
+        run.progress(len(rows), len(recipes) * len(processes))
+    settings = {
+        "device": run.device,
+        "threads": 1,
+        "steps": steps,
+        "rounds": rounds,
+        "batch": "pictures of a step, the same for each process",
+        "x_one": "images per second of all processes in those of one, in the same round; median over the rounds",
+        "gradient_mb": "what is averaged over the processes at every step, in single precision",
+        "data": "made",
+        "weights": "random",
+    }
+    return Figures("bench train", settings, rows)
+
+
+def _launched(recipe: Recipe, batch: int, steps: int, count: int, device: str) -> dict[str, Any]:
+    """By what torchrun is made of; what the first process measured."""
+    config = LaunchConfig(
+        1, 1, count, run_id=str(uuid4()), rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
+    )
+    launched: dict[int, dict[str, Any]] = elastic_launch(config, _process)(
+        recipe.model_dump_json(exclude_unset=True), batch, steps, count, device
+    )
+    return launched[0]
+
+
+def _process(recipe: str, batch: int, steps: int, count: int, device: str) -> dict[str, Any]:
+    """What one of several processes does: all take their steps, and the last one's end counts."""
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder, chdir(folder):
+        ready = _with_made_data(check(json.loads(recipe)), batch * count, WARM + steps, Path(folder))
+        ready = ready.model_copy(update={"threads": 1, "log_every": 10**6})
+        with running(ready, Path(folder) / "out", device=device) as loop:
+            loop.go(WARM)
+            loop.fabric.barrier()
+            start = now(loop.fabric.device)
+            loop.go(steps)
+            loop.fabric.barrier()
+            seconds = now(loop.fabric.device) - start
+            trained = sum(weight.numel() for weight in loop.stepper.parameters() if weight.requires_grad)
+            row = {
+                "net": ready.network.name,
+                "strategy": ready.strategy,
+                "processes": count,
+                "batch": loop.order.batch,
+                "device": loop.fabric.device.type,
+                "precision": loop.job.precision.precision,
+                "gradient_mb": round(trained * 4 / 1e6, 2),
+                "images_per_second": loop.order.batch * steps / seconds,
+            }
+            part_ways(loop.fabric)
+    return row
 
 
 def _row(loop: Running, steps: int, rounds: int) -> dict[str, Any]:

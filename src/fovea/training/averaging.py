@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from fovea.models.twostream import Views
+from fovea.training.shards import local
 
 WARM_UP = 10  # steps: early averages forget faster, since the first weights are no use
 
@@ -20,9 +21,13 @@ class Averages(AveragedModel):
     def __init__(self, module: nn.Module, decay: float) -> None:
         super().__init__(module, use_buffers=True)
         self.decay = decay
+        self.pair(module)
+
+    def pair(self, module: nn.Module) -> None:
+        """Which tensor is the average of which; again after they were divided among processes."""
         pairs = list(zip(*(chain(each.parameters(), each.buffers()) for each in (self.module, module)), strict=True))
         self.kinds = [  # tensors of floats, which are averaged, and others, which are copied
-            [[each.detach() for each in side] for side in zip(*some, strict=True)]
+            [[local(each.detach()) for each in side] for side in zip(*some, strict=True)]
             for some in ([pair for pair in pairs if pair[0].is_floating_point() == kind] for kind in (True, False))
             if some
         ]

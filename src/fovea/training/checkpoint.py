@@ -18,10 +18,12 @@ from fovea.training.folder import CHECKPOINT
 from fovea.training.losses import Loss
 from fovea.training.parts import Part
 from fovea.training.recipe import Recipe
+from fovea.training.shards import like
 
 NAME = CHECKPOINT
 REMEDY = "start anew with --fresh, or name another --out"
-FREE = {"about", "command", "name", "expected", "took", "save_every", "log_every", "test_every"}  # keys that may change
+# keys that may change
+FREE = {"about", "command", "name", "expected", "took", "save_every", "log_every", "test_every", "strategy"}
 
 
 def _tensors(value: Any) -> Any:
@@ -136,10 +138,13 @@ def put_back(optimizer: torch.optim.Optimizer, known: Moments) -> None:
     optimizer.step()
     optimizer.zero_grad()
     wanted = optimizer.state_dict()
+    moments: dict[int, dict[str, Any]] = {}
     for number, state in known.state.items():
-        if _shapes(state) != _shapes(wanted["state"].get(number, {})):
+        fresh = wanted["state"].get(number, {})
+        if _shapes(state) != _shapes(fresh):
             raise ValueError(f"the optimizer's state of parameter {number} does not fit")
-    optimizer.load_state_dict({"state": known.state, "param_groups": wanted["param_groups"]})
+        moments[number] = {key: like(value, fresh[key]) for key, value in state.items()}
+    optimizer.load_state_dict({"state": moments, "param_groups": wanted["param_groups"]})
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:

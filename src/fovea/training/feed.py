@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fovea.basics import BadChoice, of_environment
+from fovea.basics import BadChoice
 from fovea.basics import ahead as made_ahead
 from fovea.data import Sample
 from fovea.models.twostream import Views
 from fovea.networks import Network
 from fovea.pictures import Prepare, sent
+from fovea.training.sharing import Skipped, filled
 
 Size = tuple[int, int]  # width, height
 Device = torch.device
-Skipped = list[tuple[str, str]]  # names, and why
 Progress = Callable[[int, int], None]
 Inputs = Tensor | Views
 Hold = bool | str  # in memory; "auto": where it fits
@@ -87,11 +87,15 @@ class Kept:
     def __init__(self, make: Make, count: int, hold: Hold, progress: Progress, together: int = 1) -> None:
         self.make, self.held, first = make, None, make([0])
         if hold is True or (hold == "auto" and count * first[0].nbytes <= room(first.device)):
-            self.held = first.new_empty(count, *first.shape[1:])
-            for start in range(0, count, together):
-                stop = min(start + together, count)
-                self.held[start:stop] = make(range(start, stop))
-                progress(stop, count)
+
+            def fill(rows: Tensor, mine: range) -> tuple[list[tuple[int, None]], Skipped]:
+                for start in range(mine.start, mine.stop, together):
+                    stop = min(start + together, mine.stop)
+                    rows[start:stop] = make(range(start, stop))
+                    progress(stop - mine.start, len(mine))
+                return [(number, None) for number in mine], []
+
+            self.held = filled((count, *first.shape[1:]), first.dtype, first.device, fill, together)[0]
 
     def __getitem__(self, numbers: Tensor) -> Tensor:
         """One row per number; of a table of numbers, one row per row."""
@@ -107,9 +111,8 @@ def preparing(network: Network) -> Prepare:
 
 
 def room(device: torch.device) -> int:
-    """Bytes to hold at most; processes of one machine share its memory."""
-    main = MOST_HELD // of_environment("LOCAL_WORLD_SIZE", 1, 1)
+    """Bytes to hold at most; processes of one machine hold them together."""
     if device.type != "cuda":
-        return main
+        return MOST_HELD
     free = torch.cuda.mem_get_info(device)[0]
-    return max(min(main, free // 2), free // 4)
+    return max(min(MOST_HELD, free // 2), free // 4)

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -34,8 +35,20 @@ from fovea.training.prototypes import place, principal, project
 from fovea.training.recipe import Recipe
 from fovea.training.repeatable import generator, mixed, repeatable, seed_all
 from fovea.training.scoring import Tested
+from fovea.training.shards import apart, local, put, whole
+from fovea.training.sharing import everyones
 from fovea.training.step import Step, hits
-from fovea.training.together import agreed, attempt, fabric_of, losing_others_is_said, part_ways, synced
+from fovea.training.together import (
+    agreed,
+    as_the_first,
+    attempt,
+    fabric_of,
+    from_first,
+    losing_others_is_said,
+    part_ways,
+    shard_too,
+    synced,
+)
 
 STARTED, WEIGHTS, CARD, CURVES = "started", "weights.safetensors", "card.json", "curves.png"
 LONG = 5000  # steps
@@ -122,7 +135,7 @@ def running(
     """A run whose steps are taken by whoever asked for it, as `train` does."""
     for part in ("fabric", "pytorch"):  # its advice on settings is not for those who run a recipe
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
-    fabric, precision = fabric_of(device, recipe.precision)
+    fabric, precision = fabric_of(device, recipe.precision, recipe.strategy)
     name = plain(name or recipe.name or Path(recipe.source or "network").stem)
     out, show = Path(out), show if show is not None and fabric.is_global_zero else Quiet()
     command = f"Go on with: fovea train … --out {out} --resume"
@@ -146,24 +159,29 @@ class Running:
         self.stepper: Step = job.precision.convert_module(Step(self.network, recipe.loss, fabric.device))
         if fabric.device.type == "cuda":  # on a CPU, batch norm's sums are less exact in this format
             self.stepper.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.stepper.to(fabric.device)
+        self.divided = recipe.strategy == "fsdp" and fabric.world_size > 1
+        self.undivided = deepcopy(self.stepper.module) if self.divided else None  # for the file and for use
+        if not self.divided:  # a whole network may not fit
+            self.stepper.to(fabric.device)
         # scaled gradients cannot be clipped before a fused step
         fused = fabric.device.type == "cuda" and recipe.precision != "fp16"
-        self.optimizer = optimizer_of(recipe.optimizer, self.stepper, fused)
+        self.optimizer = optimizer_of(recipe.optimizer, self.stepper, fused)  # which freezes what is not trained
         if known is None:
             self._begin()
         self.averaged = Averages(self.stepper.module, recipe.ema) if recipe.ema else None
         if recipe.compile:
             self.stepper.module.compile()
-        self.done, seconds = (0, 0.0) if known is None else self._restore(known)
+        self.done = 0 if known is None else known.step
         agreed(fabric, self.done, self.order.count, self.order.steps, self.order.batch)
-        if fabric.is_global_zero:
-            if fresh:  # only now that nothing is left to refuse
-                for name in (checkpoint.NAME, WEIGHTS, CARD, CURVES):
-                    (job.out / name).unlink(missing_ok=True)
-            write_text(job.out / STARTED, attempt())
-            write_json(job.out / "recipe.json", recipe.model_dump())
-        self.wrapped, self.tuner = fabric.setup(self.stepper, self.optimizer)
+        self.wrapped = fabric.setup_module(self.stepper)
+        if self.divided:
+            self.optimizer = optimizer_of(recipe.optimizer, self.stepper, fused)
+            if self.averaged is not None:
+                shard_too(fabric, self.averaged.module)
+                self.averaged.pair(self.stepper.module)
+        seconds = 0.0 if known is None else self._restore(known)
+        self.tuner: Any = fabric.setup_optimizers(self.optimizer)
+        self._note_begin(fresh)
         self.started = time.monotonic() - seconds
         self.loss: float | None = None  # the last that was looked at
         self.log = Log(job.out, self.done) if fabric.is_global_zero else None
@@ -175,9 +193,18 @@ class Running:
         stream = self.feed.batches(self.order.wanted(self.done))
         self.stream = ahead(stream) if fabric.device.type == "cuda" else stream
 
+    def _note_begin(self, fresh: bool) -> None:
+        attempts = everyones(attempt())  # any of which may be the first when torchrun starts them again
+        if self.fabric.is_global_zero:
+            if fresh:  # only now that nothing is left to refuse
+                for name in (checkpoint.NAME, WEIGHTS, CARD, CURVES):
+                    (self.job.out / name).unlink(missing_ok=True)
+            write_text(self.job.out / STARTED, "\n".join(dict.fromkeys(attempts)))
+            write_json(self.job.out / "recipe.json", self.recipe.model_dump())
+
     def _opened(self, resume: bool, fresh: bool) -> checkpoint.Checkpoint | None:
         """Network, data and order, and all that can be refused before the first step; the checkpoint to go on from."""
-        recipe, fabric, out, show = self.recipe, self.fabric, self.job.out, self.show
+        recipe, fabric, show = self.recipe, self.fabric, self.show
         shares = Shares(fabric.global_rank, fabric.world_size, recipe.accumulate)
         shares.check(recipe.batch)
         data = medium_of(recipe)
@@ -194,18 +221,8 @@ class Running:
                 raise BadChoice(f"{needs}, and {recipe.network.name} has no {ability}")
             if getattr(recipe, key) and self.pictures is None:
                 raise BadChoice(f"{key} is for sets of pictures, and {data.name} is none")
-        size = checkpoint.size_of(self.network.module, (recipe.ema > 0) + recipe.best)
-        checkpoint.room_for(out, size)
-        if fabric.is_global_zero:
-            self.job.held.enter_context(locked(out, wait=False))
-            for left in out.glob(".part-*"):  # by a run that was killed while it wrote
-                left.unlink(missing_ok=True)
         self.about_data = checkpoint.Data(labels=list(self.labels), pictures=len(data))
-        known = None if fresh else checkpoint.load(out, size)
-        if known is not None:
-            if not resume:
-                raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
-            checkpoint.same_run(known, recipe, self.about_data, out)
+        known = from_first(fabric, partial(self._known, resume, fresh))
         self.feed = data.feed(self.network, fabric.device, show.decoding)
         tested = partial(data.tested, self.network, device=fabric.device, progress=show.decoding)
         self.validated, self.tested = tested(data.validation), tested(data.test)
@@ -215,6 +232,21 @@ class Running:
         self.order = Order(recipe, self.feed, shares, data.name)
         for note in self.order.notes:
             show.line(note)
+        return known
+
+    def _known(self, resume: bool, fresh: bool) -> checkpoint.Checkpoint | None:
+        """The checkpoint to go on from; the folder has room, and is this run's alone."""
+        recipe, out = self.recipe, self.job.out
+        size = checkpoint.size_of(self.network.module, (recipe.ema > 0) + recipe.best)
+        checkpoint.room_for(out, size)
+        self.job.held.enter_context(locked(out, wait=False))
+        for left in out.glob(".part-*"):  # by a run that was killed while it wrote
+            left.unlink(missing_ok=True)
+        known = None if fresh else checkpoint.load(out, size)
+        if known is not None:
+            if not resume:
+                raise BadChoice(f"{out} holds a run: --resume goes on with it, --fresh throws it away")
+            checkpoint.same_run(known, recipe, self.about_data, out)
         return known
 
     def _report_skipped(self) -> None:
@@ -230,6 +262,7 @@ class Running:
         if tested is None:
             return {}
         score = tested.score(self.network, module, self.fabric, min(self.recipe.batch, 256))
+        apart(module)
         self._report_skipped()
         return score
 
@@ -244,19 +277,19 @@ class Running:
         if self.recipe.principal and pictures is not None:
             principal(network, pictures, min(self.recipe.batch, 64), progress)
 
-    def _restore(self, known: checkpoint.Checkpoint) -> tuple[int, float]:
-        """The step to go on at, and the seconds that the run has taken so far."""
+    def _restore(self, known: checkpoint.Checkpoint) -> float:
+        """The run as it was, and the seconds that it has taken so far."""
         with checkpoint.sound(self.job.out / checkpoint.NAME):
             if known.step > self.order.steps or (known.averaged is None) != (self.averaged is None):
                 raise ValueError(f"step {known.step} of {self.order.steps}")
             checkpoint.put_back(self.optimizer, known.optimizer)
-            self.stepper.load_state_dict(known.stepper)
+            put(self.stepper, known.stepper)
             self.job.precision.load_state_dict(known.precision)
             if self.averaged is not None and known.averaged is not None:
-                self.averaged.load_state_dict(known.averaged)
+                put(self.averaged, known.averaged)
             self.best = known.best
         self.show.line(f"going on at step {known.step} of {self.order.steps}")
-        return known.step, known.seconds
+        return known.seconds
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started
@@ -302,6 +335,8 @@ class Running:
 
     def _step(self, inputs: Any, target: Tensor) -> tuple[Tensor, Tensor]:
         """One process goes without the wrapper for many, which costs Python's time at every step."""
+        if self.divided:
+            as_the_first(self.stepper)
         if self.fabric.world_size > 1:
             return self.wrapped(inputs, target)
         with self.job.precision.forward_context():
@@ -314,6 +349,8 @@ class Running:
         look_due = self.fabric.device.type == "cpu" or row_due or last
         save_due = time.monotonic() - self.saved >= self.recipe.save_every or last
         look_due = look_due or (save_due and self.fabric.world_size == 1)
+        if look_due and self.divided:  # shards are gathered by all, whose clocks differ
+            save_due = self.fabric.broadcast(save_due)
         if look_due:
             facts = {"epoch": round(self._epoch(done), 4), "lr": self.optimizer.param_groups[0]["lr"]}
             facts |= self._figures()
@@ -349,8 +386,13 @@ class Running:
 
     def _check_weights(self, step: int) -> None:
         """A gradient may overflow while the loss does not: such weights are not saved."""
-        tensors = [value for value in self.stepper.state_dict().values() if value.is_floating_point()]
-        if not bool(torch.stack([value.isfinite().all() for value in tensors]).all()):
+        tensors = [local(value) for value in self.stepper.state_dict().values() if value.is_floating_point()]
+        finite = torch.stack([value.isfinite().all() for value in tensors]).all()
+        if not bool(
+            finite
+            if not self.divided
+            else self.fabric.all_reduce(finite.float(), reduce_op="sum") == self.fabric.world_size
+        ):
             raise self._diverged("weights are no longer finite after", step)
 
     def _diverged(self, what: str, step: int, files: str = "") -> FoveaError:
@@ -382,19 +424,22 @@ class Running:
         """Of epochs that do equally well, the last."""
         first = next(iter(score.values()))
         if self.recipe.best and (self.best is None or first >= self.best.score):
-            state = {key: value.detach().clone() for key, value in self._kept.state_dict().items()}
+            state = {key: value.detach().clone() for key, value in whole(self._kept.state_dict()).items()}
             self.best = checkpoint.Best(step=done, score=first, state=state)
 
     def _save(self, done: int) -> None:
+        modules: list[Any] = [self.stepper, self.optimizer, *filter(None, [self.averaged])]
+        if self.fabric.is_global_zero or self.divided:  # shards are gathered by all
+            stepper, optimizer, *averaged = (whole(each.state_dict()) for each in modules)
         if self.fabric.is_global_zero:
             state = {
                 "step": done,
                 "seconds": self._seconds(),
                 "recipe": self.recipe.model_dump_json(),
                 "data": self.about_data.model_dump(),
-                "stepper": self.stepper.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "averaged": None if self.averaged is None else self.averaged.state_dict(),
+                "stepper": stepper,
+                "optimizer": optimizer,
+                "averaged": averaged[0] if averaged else None,
                 "precision": self.job.precision.state_dict(),
                 "best": None if self.best is None else dict(self.best),
             }
@@ -405,26 +450,31 @@ class Running:
         recipe, fabric, out, network = self.recipe, self.fabric, self.job.out, self.network
         module, seconds = self._kept, self._seconds()
         if self.best is not None:
-            module.load_state_dict(self.best.state)
+            put(module, self.best.state)
             self.show.line(f"kept: the weights of epoch {self._epoch(self.best.step):.1f}, the best on validation")
         if recipe.settle:
             settled(module, (batch.inputs for batch in self.feed.batches(islice(self.order.wanted(0), recipe.settle))))
         state = _stored(module, recipe.half)
         if fabric.world_size > 1 and not recipe.sync_norm:
             state = fabric.broadcast(state)  # each process's norms have their own statistics
+        scored = network.module
+        if self.undivided is not None:  # what may not fit as a whole is tested as it is
+            put(module, state)
+            scored, network.module = module, self.undivided
         network.module.load_state_dict(state)
         network.module.eval()
         if recipe.project and self.pictures is not None:  # with the weights of the file, of which it must be true
             self.show.line(project(network, self.pictures, progress=self.show.decoding).line())
             state = _stored(network.module, recipe.half)
             network.module.load_state_dict(state)
-        self.validation, score = (self._score(network.module, part) for part in (self.validated, self.tested))
+        self.validation, score = (self._score(scored, part) for part in (self.validated, self.tested))
         self._report_skipped()
         trained = Trained(network, score, out / WEIGHTS, out / CARD, hash_of(state), round(seconds / 60, 2))
         if fabric.is_global_zero:
             network.save(trained.weights, recipe.half)
             self._write(trained)
-        network.module.to(fabric.device)
+        if not self.divided:
+            network.module.to(fabric.device)
         return trained
 
     def _write(self, trained: Trained) -> None:
@@ -460,6 +510,6 @@ class Running:
 
 def _stored(module: nn.Module, half: bool) -> dict[str, Tensor]:
     """Weights as the file has them."""
-    state = {key: value.detach().cpu() for key, value in module.state_dict().items()}
+    state = {key: value.detach().cpu() for key, value in whole(module.state_dict()).items()}
     another, ours = borrowed_of(module, state)
     return another | {key: fit_for_half(value) for key, value in ours.items()} if half else state

@@ -11,13 +11,14 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fovea.basics import BadPicture, of_environment, quiet
+from fovea.basics import BadPicture
 from fovea.data import DataSet, Sample
 from fovea.networks import Network
 from fovea.pictures import Prepare, batched, decoded
 from fovea.training.augment import crops, cut_out, recolor
-from fovea.training.feed import Batch, Device, Feed, Inputs, Progress, Size, Skipped, Wanted, preparing, room
+from fovea.training.feed import Batch, Device, Feed, Inputs, Progress, Size, Wanted, preparing, room
 from fovea.training.recipe import AugmentPart, DataPart
+from fovea.training.sharing import Skipped, Told, beside, filled
 
 T = TypeVar("T")
 MOST_WORKERS = 8  # processes that decode unless a recipe says how many: each holds some hundred megabytes
@@ -32,9 +33,13 @@ def feed(
     prepare = preparing(network)
     if part.hold is True or (part.hold == "auto" and held_bytes(prepare, data, part.side) <= room(device)):
         return Held(prepare, data, part.side, augment, device, progress)
-    cores = (os.cpu_count() or 1) // of_environment("LOCAL_WORLD_SIZE", 1, 1)
-    workers = min(max(cores, 2), MOST_WORKERS) if part.workers is None else part.workers
+    workers = min(max(_cores(), 2), MOST_WORKERS) if part.workers is None else part.workers
     return Streamed(prepare, data, workers, augment, device)
+
+
+def _cores() -> int:
+    """Of this machine, for each of its processes."""
+    return max((os.cpu_count() or 1) // beside(), 1)
 
 
 def side_of(prepare: Prepare, side: int | None) -> int:
@@ -147,13 +152,10 @@ class _Windows(Dataset[Cut]):
         return torch.from_numpy(np.array(small)).reshape(height, width, -1).permute(2, 0, 1)
 
 
-def _read(
-    data: DataSet, made: Callable[[Image.Image], T], skipped: Skipped, progress: Progress
-) -> Iterator[tuple[Sample, T]]:
+def _read(data: DataSet, made: Callable[[Image.Image], T], skipped: Skipped) -> Iterator[tuple[Sample, T]]:
     """Samples with what was made of their pictures; those that cannot be read are noted, unless none can."""
     count = 0
-    for place, result in decoded(data.samples, made, skipped, threads=os.cpu_count() or 1):
-        progress(place + 1, len(data))
+    for place, result in decoded(data.samples, made, skipped, threads=_cores()):
         count += 1
         yield data.samples[place], result
     if skipped and not count:
@@ -161,13 +163,23 @@ def _read(
 
 
 def _gathered(data: DataSet, prepare: Prepare, device: Device, skipped: Skipped, progress: Progress) -> Gathered:
-    """The bytes of every picture that can be read, as soon as it is read on the device that they are held on."""
-    pixels = torch.empty(len(data), len(prepare.mean), *prepare.size, dtype=torch.uint8, device=device)
-    rows: list[tuple[Sample, Size]] = []
-    for sample, (small, size) in _read(data, lambda image: (prepare.pixels(image), image.size), skipped, progress):
-        pixels[len(rows)] = small
-        rows.append((sample, size))
-    return pixels[: len(rows)], rows
+    """The bytes of every picture that can be read, on the device that they are held on."""
+
+    def fill(pixels: Tensor, mine: range) -> tuple[Told[tuple[int, Size]], Skipped]:
+        told, missing = Told[tuple[int, Size]](), Skipped()
+        samples = data.samples[mine.start : mine.stop]
+        made = decoded(samples, lambda image: (prepare.pixels(image), image.size), missing, threads=_cores())
+        for place, (small, size) in made:
+            pixels[mine[place]] = small
+            told.append((mine[place], (mine[place], size)))
+            progress(place + 1, len(mine))
+        return told, missing
+
+    pixels, known, missing = filled((len(data), len(prepare.mean), *prepare.size), torch.uint8, device, fill)
+    skipped += missing
+    if missing and not known:
+        raise BadPicture(f"no picture of {data.name} could be read: {missing[0][1]}")
+    return pixels, [(data.samples[number], size) for number, size in known]
 
 
 class HeldOut:
@@ -196,7 +208,7 @@ class HeldOut:
             return
         mine, start = replace(self.data, samples=self.data.samples[rank::world]), 0
         self.skipped.clear()
-        read = _read(mine, lambda image: (self.prepare.pixels(image), image.size), self.skipped, quiet)
+        read = _read(mine, lambda image: (self.prepare.pixels(image), image.size), self.skipped)
         for rows in batched(read, size):
             yield self._batch(*self._stacked(rows), start)
             start += len(rows)

@@ -130,6 +130,7 @@ class Recipe(Part):
     precision: Literal["auto", "fp64", "fp32", "bf16", "fp16"] = "auto"
     threads: Threads | None = None  # of the CPU; torch takes as many as there are cores
     sync_norm: bool = True  # batch norm over all processes
+    strategy: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each has the whole network, or a shard of it
     compile: bool = False  # by torch.compile: a minute at the start, faster steps on a GPU
     settle: Whole = 0  # batches by which batch norm's statistics are taken anew at the end
     place: bool = False  # at the start, prototypes are cells of training pictures
@@ -159,6 +160,16 @@ class Recipe(Part):
     def _chosen_by(self) -> "Recipe":
         if self.best and self.data.validation is None:
             raise ValueError("best = true chooses the epoch by the validation data: give data.validation")
+        return self
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "Recipe":
+        if self.strategy == "fsdp":
+            unfit = {"project": self.project, "compile": self.compile, "sync_norm": not self.sync_norm}
+            for key in (key for key, stray in unfit.items() if stray):
+                raise ValueError(
+                    f"strategy = 'fsdp' is not for {key} = {str(getattr(self, key)).lower()}: leave it out"
+                )
         return self
 
     @model_validator(mode="after")

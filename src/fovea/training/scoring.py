@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
@@ -15,6 +14,7 @@ from fovea.networks import Network, rank_of
 from fovea.pictures import inwards
 from fovea.retrieval import lengths, nmi, ranks
 from fovea.training.feed import Batch
+from fovea.training.sharing import everyones
 
 Counts = dict[str, tuple[int, int]]  # per figure: of how many samples it is true, and how many there are
 
@@ -45,8 +45,7 @@ class Tested:
                 true[name] += right
                 all_of_them[name] += count
         if fabric.world_size > 1:  # one without a picture takes part, too
-            everyone: list[Any] = [None] * fabric.world_size
-            dist.all_gather_object(everyone, (true, all_of_them))
+            everyone = everyones((true, all_of_them))
             true, all_of_them = (sum(counters, Counter[str]()) for counters in zip(*everyone, strict=True))
         return {name: true[name] / count for name, count in all_of_them.items() if count}
 

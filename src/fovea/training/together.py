@@ -1,26 +1,38 @@
 """What several processes do together: find each other, share batch norm, and say so when one of them is gone."""
 
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import timm
 import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.precision import DoublePrecision, MixedPrecision, Precision
+from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning.fabric.strategies.strategy import Strategy
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F
 
-from fovea.basics import FoveaError, of_environment
+from fovea.basics import BadChoice, FoveaError, of_environment
 from fovea.networks import device_of
+from fovea.training.shards import sharded
+from fovea.training.sharing import everyones
+
+T = TypeVar("T")
+DATA = "data_parallel"  # what Fabric calls the processes that have batches of their own
 
 
-def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
+def fabric_of(device: str, precision: str, strategy: str = "ddp") -> tuple[Fabric, Precision]:
     """One process, or as many as torchrun started; the precision's own state is needed for checkpoints."""
     world, local = of_environment("WORLD_SIZE", 1, 1), of_environment("LOCAL_WORLD_SIZE", 1, 1)
+    if world % local:
+        mend = "give every torchrun the same --nproc-per-node"
+        raise BadChoice(f"{world} processes in all, and {local} of them on this machine: {mend}")
     where = device_of(device)
     cuda = where.type == "cuda"
     if precision == "auto":
@@ -35,13 +47,28 @@ def fabric_of(device: str, precision: str) -> tuple[Fabric, Precision]:
         accelerator=where.type,
         devices=local if where.index is None else [where.index],
         num_nodes=max(world // local, 1),
-        strategy="ddp" if world > 1 else "auto",
+        strategy="auto" if world == 1 else _fsdp(world) if strategy == "fsdp" else "ddp",
         plugins=plugin,
     )
     if dist.is_torchelastic_launched() and world > 1 and not dist.is_initialized():
         _meet("nccl" if cuda else "gloo", world)
     fabric.launch()
     return fabric, plugin
+
+
+def _fsdp(world: int) -> Strategy:
+    """FSDP2, which also runs on CPUs; the first version takes GPUs alone."""
+
+    def divided(step: Any, mesh: Any) -> Any:
+        sharded(step.module, mesh[DATA])  # by itself, since it is tested without the loss
+        return fully_shard(step, mesh=mesh[DATA])
+
+    return ModelParallelStrategy(divided, data_parallel_size=world, tensor_parallel_size=1)
+
+
+def shard_too(fabric: Fabric, module: nn.Module) -> None:
+    """Another module beside the one that is trained."""
+    sharded(module, cast(ModelParallelStrategy, fabric.strategy).device_mesh[DATA])
 
 
 def _meet(backend: str, world: int) -> None:
@@ -119,6 +146,13 @@ def synced(module: nn.Module, on_cuda: bool) -> nn.Module:
     return module
 
 
+def as_the_first(step: nn.Module) -> None:
+    """What a loss remembers, such as a baseline, is the first process's, as DDP has it; norms are synced anyway."""
+    for name, buffer in step.named_buffers():
+        if not name.startswith("module."):
+            dist.broadcast(buffer, 0)
+
+
 def part_ways(fabric: Fabric) -> None:
     """The processes end together: one that leaves while another still speaks to it can bring both down."""
     if fabric.world_size > 1:
@@ -129,15 +163,29 @@ def part_ways(fabric: Fabric) -> None:
 def agreed(fabric: Fabric, *numbers: int) -> None:
     """Processes that see other data, or another checkpoint, would wait for each other for ever: better said."""
     if fabric.world_size > 1:
-        everyone: Any = fabric.all_gather(torch.tensor(numbers, device=fabric.device))
-        if not bool((everyone == everyone[0]).all()):
-            why = f"{everyone.tolist()}; data and --out must be the same for all of them"
+        everyone = everyones(list(numbers))
+        if any(others != everyone[0] for others in everyone):
+            why = f"{everyone}; the recipe and its data must be the same for all of them"
             raise FoveaError(f"the processes do not see the same run (step, pictures, steps, batch): {why}")
+
+
+def from_first(fabric: Fabric, find: Callable[[], T]) -> T:
+    """What the first process finds, or refuses, for all of them: only its disk needs to hold it."""
+    found: Any = None
+    if fabric.is_global_zero:
+        try:
+            found = find()
+        except FoveaError as error:
+            found = error
+    found = fabric.broadcast(found) if fabric.world_size > 1 else found
+    if isinstance(found, FoveaError):
+        raise found
+    return found  # type: ignore[no-any-return]
 
 
 def attempt() -> str:
     """Which torchrun this process was started by, the same for all its attempts."""
-    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}-{os.getppid()}"
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {socket.gethostname()} {os.getppid()}"
 
 
 @contextmanager
@@ -150,6 +198,11 @@ def losing_others_is_said(fabric: Fabric, resume: str) -> Iterator[None]:
         if fabric.world_size > 1 and any(w in words for w in ("connection", "peer", "gloo", "nccl", "timed out")):
             why = f"one of them died (its own message is above or below). {resume}"
             raise FoveaError(f"process {fabric.global_rank} of {fabric.world_size} lost the others: {why}") from error
+        if "did not receive grad" in words or "unused parameter" in words:
+            mend = "freeze them, optimizer.groups = [{ match = 'NAME.*', lr = 0 }], or give a loss that reads them"
+            raise FoveaError(
+                f"the loss does not reach all of the weights, which several processes need: {mend}"
+            ) from error
         if "dataloader worker" in words:
             why = f"{str(error).splitlines()[0]} Fewer of them: --set data.workers=1. {resume}"
             raise FoveaError(f"a process that decodes pictures died, often for want of memory: {why}") from error
