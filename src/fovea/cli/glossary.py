@@ -252,6 +252,13 @@ OPTIONS = {
     "max_bytes": number("Of one request.", 256 << 20),
     "timeout": Option("Seconds for one request, at most.", float, 60.0, "SECONDS"),
     "queue": number("Requests at work or waiting; more are refused for the moment.", 64),
+    "engine": Option(
+        "local: this machine's cores; ray: a Ray cluster ('--address'; one on this machine if none is named).",
+        usual="local",
+        choices=("local", "ray"),
+    ),
+    "address": Option("Of a Ray cluster, as auto or ray://HOST:10001."),
+    "replicas": Option("Copies of the networks on a Ray cluster: 2, or as many as are needed of 1-4.", usual="1-4"),
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),
