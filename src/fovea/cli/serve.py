@@ -57,7 +57,7 @@ def serve(asked: Asked) -> None:
         asked.allow_host or (), asked.allow_origin or (), asked.device, limits,
     )  # fmt: skip
     demand_token(options)
-    scale = Scale.of(asked.replicas)
+    scale = Scale.of(asked.replicas, gpus=float(asked.device.startswith("cuda")))
     if not options.local and options.token is None:
         warn.print(f"note: {options.host} may be reached by others, and there is no --token: whoever can, may ask")
     listening_at(options).close()  # refused before anything is started

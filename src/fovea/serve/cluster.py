@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from logging import ERROR, WARNING, getLogger
+from logging import CRITICAL, ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,7 @@ def deployed(options: ServeOptions, scale: Scale, address: str | None = None) ->
     name = f"fovea-{platform.node()}-{options.port or secrets.token_hex(4)}"
     _join(address, options.limits, scale)
     try:
+        _demand_room(scale)
         serve.start(proxy_location="Disabled", logging_config=QUIET)
         _log_as_we_do()
         try:
@@ -252,6 +253,7 @@ def deployed(options: ServeOptions, scale: Scale, address: str | None = None) ->
             with suppress(RayError, serve.exceptions.RayServeException, RuntimeError):
                 serve.delete(name)
     finally:
+        getLogger("ray").setLevel(CRITICAL)  # threads of Ray's log that it is gone
         ray.shutdown()
 
 
@@ -267,6 +269,16 @@ def _join(address: str | None, limits: Limits, scale: Scale) -> None:
         ray.init(address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         raise BadChoice(f"no Ray cluster at --address {address}: {_last_line(error)}") from None
+
+
+def _demand_room(scale: Scale) -> None:
+    """Replicas would wait for it for ever, without a word."""
+    needs, has = {"CPU": scale.least * scale.cpus, "GPU": scale.least * scale.gpus}, ray.cluster_resources()
+    if short := [name for name, need in needs.items() if has.get(name, 0) < need]:
+        words = " and ".join(f"{needs[name]:g} {name}, and it has {has.get(name, 0):g}" for name in short)
+        raise BadChoice(
+            f"{scale.least} replicas take of the cluster {words}: name fewer --replicas or another --device"
+        )
 
 
 def _index(options: ServeOptions, device: str) -> Index | None:
