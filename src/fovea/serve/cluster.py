@@ -273,7 +273,8 @@ def _join(address: str | None, limits: Limits, scale: Scale) -> None:
 
 def _demand_room(scale: Scale) -> None:
     """Replicas would wait for it for ever, without a word."""
-    needs, has = {"CPU": scale.least * scale.cpus, "GPU": scale.least * scale.gpus}, ray.cluster_resources()
+    needs = {"CPU": scale.least * scale.cpus, "GPU": scale.least * scale.gpus}
+    has = ray.cluster_resources()  # type: ignore[no-untyped-call]
     if short := [name for name, need in needs.items() if has.get(name, 0) < need]:
         words = " and ".join(f"{needs[name]:g} {name}, and it has {has.get(name, 0):g}" for name in short)
         raise BadChoice(
