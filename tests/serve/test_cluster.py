@@ -4,10 +4,12 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -183,7 +185,7 @@ def test_a_replica_that_is_killed_loses_no_answer(scaled: Running) -> None:
         os.kill(victim, signal.SIGKILL)
         answers = [look.result(WAIT) for look in looks]
     assert [answer.status for answer in answers] == [200] * 4, [answer.body[:200] for answer in answers]
-    assert len({timeless(answer) for answer in answers}) == 1
+    assert {json.loads(answer.body)["results"][0]["label"] for answer in answers} == {"espresso"}
     assert '"replica lost"' in scaled.log.read_text()
     assert victim not in replicas(scaled)
     until(lambda: asked(scaled.url, request("GET", "/readyz")).status == 200)
@@ -210,7 +212,7 @@ def test_nobody_talks_to_the_cluster_without_its_token(scaled: Running) -> None:
 @pytest.mark.slow
 def test_replicas_grow_with_the_load(scaled: Running) -> None:
     until(lambda: metric(scaled, "fovea_replicas") == 1)
-    raw, over = posted("explain", COFFEE | {"method": ["scorecam"]}), list[bool]()
+    raw, over = posted("explain", COFFEE), list[bool]()
 
     def load() -> set[int]:
         return {asked(scaled.url, raw).status for _ in iter(lambda: not over, False)}
@@ -236,7 +238,7 @@ def test_it_ends_once_all_is_answered_and_leaves_nothing(scaled: Running) -> Non
     assert scaled.process.wait(WAIT) == 0
     until(lambda: not {pid for pid in processes if Path(f"/proc/{pid}/exe").exists() and is_ours(pid, processes)})
     lines = [json.loads(line) for line in scaled.log.read_text().splitlines() if line.startswith("{")]
-    assert lines[-1]["event"] == "stopped"
+    assert lines[-1]["event"] == "stopped"  # and Ray has nothing to say after it
     assert not [line for line in lines if line["event"] == "fault"]
 
 
@@ -362,8 +364,8 @@ def head(tmp_path: Path) -> Iterator[dict[str, int]]:
     ports = {"port": free(), "ray-client-server-port": free(), "dashboard-port": free()}
     words = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=3",
              "--object-store-memory=200000000", *(f"--{name}={port}" for name, port in ports.items())]  # fmt: skip
-    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-    log = tmp_path / "head.log"
+    place, log = tempfile.mkdtemp(prefix="ray-", dir="/tmp"), tmp_path / "head.log"  # names of sockets are short
+    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": place}
     with log.open("w") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, env=os.environ | own)
     try:
@@ -372,6 +374,7 @@ def head(tmp_path: Path) -> Iterator[dict[str, int]]:
     finally:
         process.terminate()
         process.wait(60)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def applications(head: dict[str, int], command: str = "status", *more: str) -> str:

@@ -54,6 +54,7 @@ def before_ray(address: str | None) -> None:
     """What Ray reads when it is imported. A cluster of our own listens on ports of this machine: nobody talks to it who
     has not its token. One that is joined is not waited for a quarter of an hour. Nothing is told to Ray's makers."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that outlives our cluster would join anybody's
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "20" if address is None else "1")
     if address is None and "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
