@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from serve import sending
@@ -30,7 +31,7 @@ ray = pytest.importorskip("ray")
 cluster = pytest.importorskip("fovea.serve.cluster")
 
 from fovea.basics import BadChoice  # noqa: E402
-from fovea.serve import Scale  # noqa: E402
+from fovea.serve import Limits, Scale  # noqa: E402
 from fovea.serve.elsewhere import Question, Reply  # noqa: E402
 from fovea.serve.refusing import Refused  # noqa: E402
 
@@ -350,6 +351,35 @@ def test_without_ray_the_extra_is_named() -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert "pip install 'fovea[serve,cluster]'" in done.stderr
+
+
+def test_arguments_as_a_file_and_serve_run_give_them() -> None:
+    typed = cluster.Arguments.model_validate({"net": "a,b", "replicas": "2", "batch": "4", "max_bytes": "1000"})
+    filed = cluster.Arguments.model_validate({"net": ["a", "b"], "replicas": 2, "batch": 4, "max_bytes": 1000})
+    assert typed == filed
+    options = typed.options()
+    assert (options.nets, options.limits.batch, options.limits.bytes) == (["a", "b"], 4, 1000)
+    assert cluster.Arguments().options().limits == Limits()
+
+
+@pytest.mark.parametrize("wrong", [{"nets": "a"}, {"batch": 0}, {"timeout": -1}, {"queue": 10**9}, {"cpus": 0}])
+def test_other_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        cluster.Arguments.model_validate(wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--net", "no-such-net"), "no-such-net"), (("--device", "cuda"), "replicas take 1 GPU, and it has 0")],
+)
+def test_what_cannot_start_is_said(words: tuple[str, ...], said: str) -> None:
+    """Nothing waits for ever, and nothing stays."""
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    given = [sys.executable, "-m", "fovea", "serve", "--engine", "ray", "--port", "0", "--net", "efficientnet_lite0"]
+    done = subprocess.run([*given, *words], capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
 
 
 def free() -> int:

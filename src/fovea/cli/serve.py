@@ -1,19 +1,14 @@
 """fovea serve."""
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
 from fovea.basics import BadChoice, processors
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, warn
-
-if TYPE_CHECKING:
-    from fovea.serve import Scale, ServeOptions
-    from fovea.serve.cluster import Replicas
 
 NEEDS = "fovea serve needs packages that are not installed: pip install 'fovea[serve]'"
 NEEDS_RAY = "--engine ray needs packages that are not installed: pip install 'fovea[serve,cluster]'"
@@ -61,16 +56,21 @@ def serve(asked: Asked) -> None:
     if not options.local and options.token is None:
         warn.print(f"note: {options.host} may be reached by others, and there is no --token: whoever can, may ask")
     listening_at(options).close()  # refused before anything is started
-    with ExitStack() as stack:
-        elsewhere = stack.enter_context(_replicas(options, scale, asked.address)) if by_ray else None
-        device = "cpu" if by_ray else options.device  # they are asked here only what they can do
-        with bar("loading networks") as advance:
-            index = None
-            if options.index is not None:
-                from fovea.retrieval import open_index
+    deployed = _by_ray(asked.address) if by_ray else None
+    device = "cpu" if by_ray else options.device  # those here only say what they can do
+    with bar("loading networks") as advance:
+        index = None
+        if options.index is not None:
+            from fovea.retrieval import open_index
 
-                index = open_index(options.index, device=device)
-            networks = loaded(replace(options, device=device), index, advance)
+            index = open_index(options.index, device=device)
+        networks = loaded(replace(options, device=device), index, advance)
+    with ExitStack() as stack:
+        elsewhere = None
+        if deployed is not None:
+            with bar("starting replicas on the cluster"):
+                here = scale if asked.address else scale.sharing(processors())
+                elsewhere = stack.enter_context(deployed(options, here, asked.address))
         app = application(options, networks, index, elsewhere)
 
         def ready(address: str) -> None:
@@ -80,21 +80,16 @@ def serve(asked: Asked) -> None:
         run(app, options, ready)
 
 
-@contextmanager
-def _replicas(options: "ServeOptions", scale: "Scale", address: str | None) -> "Iterator[Replicas]":
-    """On the cluster, until the service has ended."""
-    with bar("starting replicas on the cluster"):
-        from fovea.serve import before_ray
+def _by_ray(address: str | None) -> Any:
+    """What puts replicas on a cluster, once Ray is there."""
+    from fovea.serve import before_ray
 
-        before_ray(address)
-        try:
-            from fovea.serve import deployed
-        except ImportError as error:
-            raise _missing(error, NEEDS_RAY) from None
-        stack = ExitStack()
-        found = stack.enter_context(deployed(options, scale if address else scale.sharing(processors()), address))
-    with stack:
-        yield found
+    before_ray(address)
+    try:
+        from fovea.serve import deployed
+    except ImportError as error:
+        raise _missing(error, NEEDS_RAY) from None
+    return deployed
 
 
 def _missing(error: ImportError, words: str) -> Exception:

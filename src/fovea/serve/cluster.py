@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from logging import CRITICAL, ERROR, WARNING, getLogger
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import ray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from ray import serve
 from ray.exceptions import ObjectLostError, RayActorError, RayError, WorkerCrashedError
 from ray.serve.exceptions import DeploymentUnavailableError
@@ -29,7 +29,7 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from fovea import __version__
-from fovea.basics import BadChoice, FoveaError, processors
+from fovea.basics import BOUNDS, BadChoice, FoveaError, processors
 from fovea.retrieval import Index, open_index
 from fovea.serve import asking
 from fovea.serve.application import Service, application
@@ -176,25 +176,37 @@ class Door:
             await self.life.__aexit__(None, None, None)
 
 
+def _listed(given: Any) -> Any:
+    """As `serve run` has it: a,b."""
+    return given.split(",") if isinstance(given, str) else given
+
+
+def _number(name: str, usual: float) -> Any:
+    return Field(usual, ge=BOUNDS[name].least, le=BOUNDS[name].most)
+
+
+Words: TypeAlias = Annotated[list[str], BeforeValidator(_listed)]
+
+
 class Arguments(BaseModel):
     """Of `app`, in the words of `fovea serve`; `token` is better left to $FOVEA_TOKEN."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
-    net: list[str] = []
+    net: Words = []
     index: Path | None = None
     token: str | None = None
-    allow_host: list[str] = []
-    allow_origin: list[str] = []
-    max_bytes: int = Limits.bytes
-    max_pixels: int = Limits.pixels
-    timeout: float = Limits.seconds
-    queue: int = Limits.queue
-    batch: int = Limits.batch
+    allow_host: Words = []
+    allow_origin: Words = []
+    max_bytes: int = _number("max_bytes", Limits.bytes)
+    max_pixels: int = _number("max_pixels", Limits.pixels)
+    timeout: float = _number("timeout", Limits.seconds)
+    queue: int = _number("queue", Limits.queue)
+    batch: int = _number("batch", Limits.batch)
     device: str = "auto"
     replicas: str = "1-4"
-    cpus: float = 1.0  # of each replica
-    gpus: float = 0.0
+    cpus: float = Field(1.0, gt=0, le=1024)  # of each replica
+    gpus: float = Field(0.0, ge=0, le=64)
 
     def options(self) -> ServeOptions:
         limits = Limits(self.max_bytes, self.max_pixels, self.timeout, self.queue, self.batch)
@@ -245,16 +257,20 @@ def deployed(options: ServeOptions, scale: Scale, address: str | None = None) ->
         serve.start(proxy_location="Disabled", logging_config=QUIET)
         _log_as_we_do()
         try:
-            handle = serve.run(networks(options, scale), name=name, route_prefix=None, logging_config=QUIET)
-            yield Replicas(handle, name)
-        except RuntimeError as error:
-            raise FoveaError(f"the replicas do not start: {_last_line(error)}") from None
+            yield Replicas(_run(networks(options, scale), name), name)
         finally:
             with suppress(RayError, serve.exceptions.RayServeException, RuntimeError):
                 serve.delete(name)
     finally:
         getLogger("ray").setLevel(CRITICAL)  # threads of Ray's log that it is gone
         ray.shutdown()
+
+
+def _run(replicas: serve.Application, name: str) -> "DeploymentHandle[Any]":
+    try:
+        return serve.run(replicas, name=name, route_prefix=None, logging_config=QUIET)
+    except RuntimeError as error:
+        raise FoveaError(f"the replicas do not start: {_last_line(error)}") from None
 
 
 def _join(address: str | None, limits: Limits, scale: Scale) -> None:
