@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from serve import sending
@@ -368,18 +368,23 @@ def test_other_arguments_are_refused(wrong: dict[str, Any]) -> None:
         cluster.Arguments.model_validate(wrong)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(("--net", "no-such-net"), "no-such-net"), (("--device", "cuda"), "replicas take 1 GPU, and it has 0")],
-)
-def test_what_cannot_start_is_said(words: tuple[str, ...], said: str) -> None:
-    """Nothing waits for ever, and nothing stays."""
-    if "cuda" in words and torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    given = [sys.executable, "-m", "fovea", "serve", "--engine", "ray", "--port", "0", "--net", "efficientnet_lite0"]
-    done = subprocess.run([*given, *words], capture_output=True, text=True, timeout=WAIT)
+def test_a_network_that_is_not_there_is_said_before_a_cluster_is_started() -> None:
+    given = [sys.executable, "-m", "fovea", "serve", "--engine", "ray", "--port", "0", "--net", "no-such-net"]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=WAIT)
     assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
+    assert "no-such-net" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [(Scale(3, 4), "take 3 CPU, and it has 2"), (Scale(1, 4, 1.0, 1.0), "take 1 GPU, and it has 0"), (Scale(2, 9), "")],
+)
+def test_a_cluster_that_is_too_small_is_said(monkeypatch: pytest.MonkeyPatch, scale: Scale, said: str) -> None:
+    """Replicas would wait for room for ever."""
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    with pytest.raises(BadChoice, match=said) if said else nullcontext():
+        cluster.demand_room(scale)
 
 
 def free() -> int:

@@ -253,7 +253,7 @@ def deployed(options: ServeOptions, scale: Scale, address: str | None = None) ->
     name = f"fovea-{platform.node()}-{options.port or secrets.token_hex(4)}"
     _join(address, options.limits, scale)
     try:
-        _demand_room(scale)
+        demand_room(scale)
         serve.start(proxy_location="Disabled", logging_config=QUIET)
         _log_as_we_do()
         try:
@@ -287,7 +287,7 @@ def _join(address: str | None, limits: Limits, scale: Scale) -> None:
         raise BadChoice(f"no Ray cluster at --address {address}: {_last_line(error)}") from None
 
 
-def _demand_room(scale: Scale) -> None:
+def demand_room(scale: Scale) -> None:
     """Replicas would wait for it for ever, without a word."""
     needs = {"CPU": scale.least * scale.cpus, "GPU": scale.least * scale.gpus}
     has = ray.cluster_resources()  # type: ignore[no-untyped-call]
