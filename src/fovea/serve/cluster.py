@@ -293,9 +293,7 @@ def demand_room(scale: Scale) -> None:
     has = ray.cluster_resources()  # type: ignore[no-untyped-call]
     if short := [name for name, need in needs.items() if has.get(name, 0) < need]:
         words = " and ".join(f"{needs[name]:g} {name}, and it has {has.get(name, 0):g}" for name in short)
-        raise BadChoice(
-            f"{scale.least} replicas take of the cluster {words}: name fewer --replicas or another --device"
-        )
+        raise BadChoice(f"the cluster is too small: replicas take {words}; name fewer --replicas or another --device")
 
 
 def _index(options: ServeOptions, device: str) -> Index | None:
