@@ -266,6 +266,7 @@ OPTIONS = {
         "Rows and maps as Parquet instead of a page, for any number of pictures; usual with --engine ray. Pictures may "
         "then lie in .tar or .parquet files, too, and at addresses as s3://bucket/folder."
     ),
+    "replicas": Option("Copies of the networks on a Ray cluster: 2, or as many as are needed of 1-4.", usual="1-4"),
     # what is written
     "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
     "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),

@@ -1,13 +1,17 @@
 """fovea serve."""
 
 import os
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, processors
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, warn
 
 NEEDS = "fovea serve needs packages that are not installed: pip install 'fovea[serve]'"
+NEEDS_RAY = "--engine ray needs packages that are not installed: pip install 'fovea[serve,cluster]'"
 TOKEN = "FOVEA_TOKEN"
 
 
@@ -15,7 +19,7 @@ TOKEN = "FOVEA_TOKEN"
     "serve",
     options=(
         "net", "index", "host", "port", "token", "allow_host", "allow_origin", "max_bytes", "max_pixels", "timeout",
-        "queue", "batch", "device",
+        "queue", "batch", "device", "engine", "address", "replicas",
     ),
     usual={"net": (), "index": None, "max_pixels": 100_000_000},
     help={
@@ -25,40 +29,68 @@ TOKEN = "FOVEA_TOKEN"
         "batch": "Pictures that go through the network together.",
     },
     epilog="Examples:  fovea serve  |  fovea serve --net efficientnet_lite0 --port 8080  |  "
-    "fovea serve --host 0.0.0.0 --allow-host pictures.example --token SECRET",
+    "fovea serve --host 0.0.0.0 --allow-host pictures.example --token SECRET  |  "
+    "fovea serve --engine ray --replicas 1-4",
 )  # fmt: skip
 def serve(asked: Asked) -> None:
     """Serve a page to look through, and a service to call, on this machine: open the address that is printed."""
+    by_ray = asked.engine == "ray"
+    if unused := [name for name in ("address", "replicas") if name in asked.typed and not by_ray]:
+        raise BadChoice(f"--{unused[0]} is of a Ray cluster: add --engine ray")
     with bar("starting"):
         try:
             from fovea.serve import keep_flat
 
             keep_flat()
-            from fovea.serve import Limits, ServeOptions, application, demand_token, loaded
+            from fovea.serve import Limits, Scale, ServeOptions, application, demand_token, listening_at, loaded
             from fovea.serve import serve as run
         except ImportError as error:
-            if (error.name or "").partition(".")[0] == "fovea":
-                raise
-            raise BadChoice(NEEDS) from None
+            raise _missing(error, NEEDS) from None
     limits = Limits(asked.max_bytes, asked.max_pixels, asked.timeout, asked.queue, asked.batch)
     options = ServeOptions(
         asked.net or (), asked.index, asked.host, asked.port, asked.token or os.environ.get(TOKEN) or None,
         asked.allow_host or (), asked.allow_origin or (), asked.device, limits,
     )  # fmt: skip
     demand_token(options)
+    scale = Scale.of(asked.replicas, gpus=float(asked.device.startswith("cuda")))
     if not options.local and options.token is None:
         warn.print(f"note: {options.host} may be reached by others, and there is no --token: whoever can, may ask")
+    listening_at(options).close()  # refused before anything is started
+    deployed = _by_ray(asked.address) if by_ray else None
+    device = "cpu" if by_ray else options.device  # those here only say what they can do
     with bar("loading networks") as advance:
         index = None
         if options.index is not None:
             from fovea.retrieval import open_index
 
-            index = open_index(options.index, device=options.device)
-        networks = loaded(options, index, advance)
-    app = application(options, networks, index)
+            index = open_index(options.index, device=device)
+        networks = loaded(replace(options, device=device), index, advance)
+    with ExitStack() as stack:
+        elsewhere = None
+        if deployed is not None:
+            with bar("starting replicas on the cluster"):
+                here = scale if asked.address else scale.sharing(processors())
+                elsewhere = stack.enter_context(deployed(options, here, asked.address))
+        app = application(options, networks, index, elsewhere)
 
-    def ready(address: str) -> None:
-        token = f"#token={quote(options.token, safe='')}" if options.token else ""
-        say.print(f"fovea is at {address}/{token}  (Ctrl+C stops it)")
+        def ready(address: str) -> None:
+            token = f"#token={quote(options.token, safe='')}" if options.token else ""
+            say.print(f"fovea is at {address}/{token}  (Ctrl+C stops it)")
 
-    run(app, options, ready)
+        run(app, options, ready)
+
+
+def _by_ray(address: str | None) -> Any:
+    """What puts replicas on a cluster, once Ray is there."""
+    from fovea.jobs import before_ray
+
+    before_ray(address)
+    try:
+        from fovea.serve import deployed
+    except ImportError as error:
+        raise _missing(error, NEEDS_RAY) from None
+    return deployed
+
+
+def _missing(error: ImportError, words: str) -> Exception:
+    return error if (error.name or "").partition(".")[0] == "fovea" else BadChoice(words)

@@ -1,5 +1,6 @@
 from .chunks import is_address as is_address
 from .cluster import Cluster as Cluster
+from .cluster import before_ray as before_ray
 from .cluster import joined as joined
 from .job import ENGINES as ENGINES
 from .job import Bulk as Bulk

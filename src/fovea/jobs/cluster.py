@@ -98,6 +98,7 @@ def before_ray(address: str | None) -> None:
     has not its token. One that is joined is told the user's, if there is one, and is not waited for a quarter of an
     hour. Nothing is told to Ray's makers."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that outlives our cluster would join anybody's
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "20" if address is None else "1")
     if "RAY_AUTH_MODE" in os.environ:
@@ -125,7 +126,7 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Any]:
     except ImportError:
         raise BadChoice(NEEDS) from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    before = ray.is_initialized()
+    before = bool(ray.is_initialized())
     if not before:
         try:
             if address is None:

@@ -43,13 +43,24 @@ WARM_UP = 100  # requests that are not counted
     any_size=True,
     usual={"device": "cpu"},
 )
-def bench_serve(run: Run, *, data: str | None = None, count: int = 500, batch: int = 16, rounds: int = 5) -> Figures:
+def bench_serve(
+    run: Run,
+    *,
+    data: str | None = None,
+    count: int = 500,
+    batch: int = 16,
+    rounds: int = 5,
+    engine: str = "local",
+    replicas: str = "1-4",
+) -> Figures:
     """`count` requests for a heatmap, `batch` at once, each with a JPEG. `x_bare` is the throughput as a share of the
     bare forwards'; `x_batch` is how long `batch` single requests at once take, in the time of one batch in process."""
     network, source, name = run.network.fitted(), data or run.given.data, run.net
     if not isinstance(name, str):
         raise BadChoice("a service loads its networks by name: name one, or a weights file")
-    with tempfile.TemporaryDirectory() as place, _service(name, run.device, Path(place, "log")) as served:
+    words = ["--net", name, "--device", run.device, "--engine", engine]
+    words += ["--replicas", replicas] if engine == "ray" else []
+    with tempfile.TemporaryDirectory() as place, _service(words, Path(place, "log")) as served:
         known, skipped = _readable(expand(source) if source else list(made(Path(place))))
         files = list(islice(cycle(known), count))
         bodies = [_body(data) for _, data in files]
@@ -80,6 +91,7 @@ def bench_serve(run: Run, *, data: str | None = None, count: int = 500, batch: i
         "pictures": f"{len(known)} files, over and over",
         "input": input_of(network),
         "rounds": rounds,
+        "engine": f"ray, {replicas} replicas" if engine == "ray" else engine,
         "threads": torch.get_num_threads(),
         "device": network.device.type,
         "torch": torch.__version__,
@@ -117,13 +129,23 @@ class Served:
     process: "subprocess.Popen[str]"
 
     def memory(self) -> int:
-        """Bytes that the process holds."""
-        return PAGE * int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        """Bytes that the process holds, and those that it started."""
+        return PAGE * _pages(self.process.pid)
+
+
+def _pages(pid: int) -> int:
+    place = Path(f"/proc/{pid}")
+    try:
+        own = int((place / "statm").read_text().split()[1])
+        children = [int(child) for task in place.glob("task/*/children") for child in task.read_text().split()]
+    except OSError:  # it has ended meanwhile
+        return 0
+    return own + sum(map(_pages, children))
 
 
 @contextmanager
-def _service(net: str, device: str, log: Path) -> Iterator[Served]:
-    words = [sys.executable, "-m", "fovea", "serve", "--port", "0", "--net", net, "--device", device]
+def _service(options: Sequence[str], log: Path) -> Iterator[Served]:
+    words = [sys.executable, "-m", "fovea", "serve", "--port", "0", *options]
     with log.open("w") as errors:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:

@@ -1,8 +1,11 @@
 from .application import application as application
+from .cluster import deployed as deployed
 from .memory import keep_flat as keep_flat
 from .models import Networks as Networks
 from .models import loaded as loaded
 from .options import Limits as Limits
+from .options import Scale as Scale
 from .options import ServeOptions as ServeOptions
 from .options import demand_token as demand_token
+from .running import listening_at as listening_at
 from .running import serve as serve

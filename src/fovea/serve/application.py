@@ -24,6 +24,7 @@ from fovea.remote.questions import Asking, Keeping
 from fovea.retrieval import Index
 from fovea.serve import asking
 from fovea.serve.answers import answer
+from fovea.serve.elsewhere import Elsewhere, Question
 from fovea.serve.engine import Engine
 from fovea.serve.guard import Guard
 from fovea.serve.metrics import Metrics
@@ -78,6 +79,7 @@ class Service:
     engine: Engine
     metrics: Metrics
     index: Index | None = None
+    elsewhere: Elsewhere | None = None  # who does the work; the lanes of the engine if nobody is there
 
     async def ask(self, verb: Verb, fields: type[Asking], request: Request) -> Response:
         """Read, decode, run with others of its kind, answer."""
@@ -102,7 +104,7 @@ class Service:
     ) -> Response:
         start = time.perf_counter()
         self.metrics.bytes.inc(len(data or b""))
-        network = self.networks.of(verb, asked)
+        self.networks.of(verb, asked)
         text = getattr(asked, TEXTS, None)
         if text is not None and (data is not None or asked.picture_id is not None):
             raise Refused(422, "a text and a picture are both given: send one of them")
@@ -112,14 +114,31 @@ class Service:
                 stack.enter_context(held.telling())
             if held is not None and data is not None:
                 stack.callback(held.close)
-            item = text if held is None else await self.ready(held, share, patience)
-            of = Asked(network, asked, self.options.limits, self.index)
-            lane, kind = "slow" if verb.slow(asked) else "quick", (verb.name, id(network), asked.kind)
-            result = await self.engine.run(lane, kind, item, partial(verb.answers, of), patience)
-            ms = 1000 * (time.perf_counter() - start)
-            output = asked.output  # type: ignore[attr-defined]
-            body, media = await self.engine.beside(patience, answer, verb, verb.settings(of), result, output, ms)
+            if self.elsewhere is None:
+                body, media = await self.work(verb, asked, held, share, patience)
+            else:
+                picture = None if held is None else (held.name, await self.engine.beside(patience, held.whole))
+                question = Question.of(asked, picture)
+                reply = await patience.wait(asyncio.ensure_future(self.elsewhere.ask(question)))
+                for lane, size in reply.batches:
+                    self.metrics.batch(lane, size)
+                body, media = reply.demand()
+        ms = 1000 * (time.perf_counter() - start)
         return Response(body, media_type=media, headers={"Server-Timing": f"work;dur={ms:.1f}"})
+
+    async def work(
+        self, verb: Verb, asked: Asking, held: Held | None, share: Share, patience: Patience
+    ) -> tuple[bytes, str]:
+        """The body of an answer about a picture, or about the text in the words, and its type."""
+        start = time.perf_counter()
+        network = self.networks.of(verb, asked)
+        item = getattr(asked, TEXTS, None) if held is None else await self.ready(held, share, patience)
+        of = Asked(network, asked, self.options.limits, self.index)
+        lane, kind = "slow" if verb.slow(asked) else "quick", (verb.name, id(network), asked.kind)
+        result = await self.engine.run(lane, kind, item, partial(verb.answers, of), patience)
+        ms = 1000 * (time.perf_counter() - start)
+        output = asked.output  # type: ignore[attr-defined]
+        return await self.engine.beside(patience, answer, verb, verb.settings(of), result, output, ms)
 
     async def warm(self) -> None:
         """Before the first request, the usual network is asked about photographs of several proportions, of one and
@@ -135,6 +154,11 @@ class Service:
         mixed = [[SHAPES[turn * place % len(SHAPES)] for place in range(count)] for turn in (1, 2, 3, 5)]
         for sizes in [*([shape] * count for shape in SHAPES), *mixed] if self.networks.able(verb) else ():
             await asyncio.gather(*map(ask, sizes), return_exceptions=True)
+
+    def stop(self) -> None:
+        """Once all that waits is done."""
+        self.engine.stop()
+        self.store.close()
 
     async def ready(self, held: Held, share: Share, patience: Patience) -> Any:
         """The picture, decoded once there is room for it."""
@@ -168,17 +192,20 @@ async def _gone(request: Request) -> None:
             return
 
 
-def application(options: ServeOptions, networks: Networks, index: Index | None = None) -> FastAPI:
-    """The service with these networks."""
+def application(
+    options: ServeOptions, networks: Networks, index: Index | None = None, elsewhere: Elsewhere | None = None
+) -> FastAPI:
+    """The service with these networks; where their replicas are elsewhere, those here only say what they can do."""
     metrics = Metrics()
-    service = Service(options, networks, Store(options.limits), Engine(options.limits, metrics), metrics, index)
+    engine = Engine(options.limits, metrics)
+    service = Service(options, networks, Store(options.limits), engine, metrics, index, elsewhere)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await service.warm()
+        if elsewhere is None:
+            await service.warm()
         yield
-        await asyncio.to_thread(service.engine.stop)
-        service.store.close()
+        await asyncio.to_thread(service.stop)
 
     app = FastAPI(
         title="fovea", version=__version__, description=ABOUT, docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -289,10 +316,13 @@ def _add_about(app: FastAPI, service: Service) -> None:
     async def ready(request: Request) -> dict[str, str]:
         if service.engine.stopping:
             raise busy("the service is stopping")
+        if service.elsewhere is not None and not await service.elsewhere.running():
+            raise busy("no replica of the networks is running")
         return {"status": "ready"}
 
     async def metrics(request: Request) -> Response:
         service.metrics.kept.set(service.store.memory)
+        service.metrics.replicas.set(1 if service.elsewhere is None else await service.elsewhere.running())
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     plain = found("Prometheus' text format.", {"text/plain": {}})

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fovea.serve.metrics import Metrics, note
 from fovea.serve.options import ServeOptions
-from fovea.serve.refusing import SAFE, Refused, busy, refusal
+from fovea.serve.refusing import FAULT, SAFE, Refused, busy, refusal
 
 OPEN = ("/", "/healthz", "/readyz")  # without a token, and whatever is below PAGE
 PAGE, API = "/page/", "/v1/"
@@ -98,8 +98,7 @@ class Guard:
         except Exception as error:
             note("fault", logging.ERROR, error)
             if not begun:
-                words = "something went wrong in the service itself, and is in its log; please report it"
-                await refusal(Refused(500, words))(scope, receive, send)
+                await refusal(Refused(500, FAULT))(scope, receive, send)
 
     def _check(self, request: Request) -> None:
         headers, path = request.headers, request.scope["path"]

@@ -31,6 +31,7 @@ class Metrics:
             registry=self.registry,
         )
         self.at_work = Gauge("fovea_requests_at_work", "At work or waiting.", registry=self.registry)
+        self.replicas = Gauge("fovea_replicas", "Of the networks, that are running.", registry=self.registry)
         self.kept = Gauge(
             "fovea_pictures_kept_bytes", "Of pictures that stay between requests.", registry=self.registry
         )

@@ -1,11 +1,14 @@
 """What a service is given when it starts: its networks, who may ask, and how much."""
 
+import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, shown
 
+REPLICAS, MOST = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?"), 1000
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -22,6 +25,34 @@ class Limits:
     body: float = 30.0  # seconds in which a request must have come
     coming: int = 512 << 20  # bytes of all requests that are coming or at work
     kept: int = 256 << 20  # bytes of pictures that stay between requests, decoded ones included
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many replicas of the networks there are, and what each takes of a cluster."""
+
+    least: int = 1
+    most: int = 1
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    @classmethod
+    def of(cls, text: str, cpus: float = 1.0, gpus: float = 0.0) -> "Scale":
+        """As it is typed: 2, or 1-4."""
+        found = REPLICAS.fullmatch(text.strip())
+        least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 1 <= least <= most <= MOST:
+            raise BadChoice(f"--replicas takes a number or a range of 1 to {MOST}, as 2 or 1-4; got {shown(text)}")
+        return cls(least, most, cpus, gpus)
+
+    def sharing(self, cores: int) -> "Scale":
+        """The same on one machine: all replicas together have its cores."""
+        return replace(self, cpus=float(cores // self.most) or round(cores / self.most, 3))
+
+    @property
+    def cores(self) -> int:
+        """For all of them."""
+        return math.ceil(self.cpus * self.most)
 
 
 @dataclass(frozen=True)

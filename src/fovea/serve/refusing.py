@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from fovea.basics import BadPicture, FoveaError, GivenUp
 
 AGAIN = 2  # seconds after which a busy service may be asked again
+FAULT = "something went wrong in the service itself, and is in its log; please report it"
 SAFE = {  # headers of every answer
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

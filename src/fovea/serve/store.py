@@ -94,6 +94,10 @@ class Held:
                     self.decoded = read_bytes(self.data, self.name, self.pixels)
             return self.decoded
 
+    def whole(self) -> bytes:
+        """The file as it came."""
+        return self.data or (b"" if self.file is None else self.file.read_bytes())
+
     @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height; BadPicture where it cannot be read."""
