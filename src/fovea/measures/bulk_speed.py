@@ -4,6 +4,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -11,13 +12,15 @@ from typing import Any
 
 import torch
 
-from fovea.basics import processors
+from fovea.basics import BadPicture, processors
 from fovea.jobs import ENGINES, bulk
 from fovea.measures import Figures, Run, measure
 from fovea.measures.folder_speed import linked, made
 from fovea.networks import Network, input_of
 from fovea.pictures import expand, read
 
+Skipped = Sequence[tuple[str, str]]
+PATIENCE = 600  # seconds that bare processes wait for each other
 AT_ONCE = (4, 16)  # pictures per forward of a bare process: the quicker counts
 
 
@@ -37,6 +40,7 @@ def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: 
     engines = ENGINES if find_spec("ray") else ENGINES[:1]
     network, workers, total = run.network.fitted(), processors(), rounds * (len(engines) + 1)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", *engines)}
+    skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as place:
         source = data or run.given.data
         files = expand(source) if source else list(made(Path(place)))
@@ -47,7 +51,9 @@ def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: 
                 if name == "bare":
                     paces.append(_bare(network, folder, workers))
                 else:
-                    paces.append(_by(name, network, folder, Path(place, f"{name}-{turn}"), workers))
+                    pace, lost = _by(name, network, folder, Path(place, f"{name}-{turn}"), workers)
+                    paces.append(pace)
+                    skipped |= {str(files[int(Path(link).stem) % len(files)]): reason for link, reason in lost}
                 run.progress(sum(map(len, found.values())), total)
     best = {name: median(each["per_second"] for each in paces) for name, paces in found.items()}
     rows = [
@@ -72,7 +78,7 @@ def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: 
         "per_second": "from the first chunk's beginning to the last one's end; start_s: what came before and after",
         "torch": torch.__version__,
     }
-    return Figures("bench bulk", settings, rows)
+    return Figures("bench bulk", settings, rows, list(skipped.items()))
 
 
 def _ratio(found: dict[str, list[dict[str, float]]], name: str, other: str) -> float:
@@ -80,47 +86,55 @@ def _ratio(found: dict[str, list[dict[str, float]]], name: str, other: str) -> f
     return median(mine["per_second"] / theirs["per_second"] for mine, theirs in pairs)
 
 
-def _by(name: Any, network: Network, folder: Path, out: Path, workers: int) -> dict[str, float]:
+def _by(name: Any, network: Network, folder: Path, out: Path, workers: int) -> tuple[dict[str, float], Skipped]:
     start = time.perf_counter()
     options: dict[str, Any] = {"workers": workers} if name == "ray" else {}
     done = bulk(network, folder, out, engine=name, device="cpu", **options)
-    return {"per_second": done.pictures / done.seconds, "start_s": time.perf_counter() - start - done.seconds}
+    pace = {"per_second": done.pictures / done.seconds, "start_s": time.perf_counter() - start - done.seconds}
+    return pace, done.skipped
 
 
 def _bare(network: Network, folder: Path, workers: int) -> dict[str, float]:
     """All begin together; the last one's end counts."""
     context, start = multiprocessing.get_context("spawn"), time.perf_counter()
-    ready, told = context.Barrier(workers), context.SimpleQueue()
     files = sorted(folder.iterdir())
-    each = [(network, files[number::workers], ready, told) for number in range(workers)]
-    started = [context.Process(target=_alone, args=given) for given in each]
-    for process in started:
-        process.start()
-    spent = [told.get() for _ in started]
-    for process in started:
-        process.join()
-    best = min(max(times) for times in zip(*spent, strict=True))
-    return {"per_second": len(files) / best, "start_s": time.perf_counter() - start - best}
+    with ProcessPoolExecutor(workers, context, _wait_with, (context.Barrier(workers, timeout=PATIENCE),)) as pool:
+        spent = list(pool.map(_alone, [network] * workers, [files[number::workers] for number in range(workers)]))
+    done = sum(count for count, _ in spent)
+    best = min(max(times) for times in zip(*(times for _, times in spent), strict=True))
+    return {"per_second": done / best, "start_s": time.perf_counter() - start - best}
 
 
-def _alone(network: Network, files: Sequence[Path], ready: Any, told: Any) -> None:
+_ready: list[Any] = []  # of a bare process: where it waits for the others
+
+
+def _wait_with(barrier: Any) -> None:
+    _ready.append(barrier)
+
+
+def _alone(network: Network, files: Sequence[Path]) -> tuple[int, list[float]]:
+    """How many pictures could be read, and the seconds for them, so many at once."""
     torch.set_num_threads(1)
-    module, times = network.module.eval(), list[float]()
+    module, times, done = network.module.eval(), list[float](), 0
     with torch.no_grad():
         for size in (AT_ONCE[0], *AT_ONCE):  # the first for warming up
-            ready.wait()
-            start = time.perf_counter()
+            _ready[0].wait()
+            start, done = time.perf_counter(), 0
             for tensors in _batches(network, files[: 4 * size] if not times else files, size):
                 module(tensors)
+                done += len(tensors)
             times.append(time.perf_counter() - start)
-    told.put(times[1:])
+    return done, times[1:]
 
 
 def _batches(network: Network, files: Sequence[Path], size: int) -> Iterator[torch.Tensor]:
-    """Those of one shape together."""
+    """Those of one shape together; what cannot be read is left out."""
     waiting: dict[torch.Size, list[torch.Tensor]] = {}
     for path in files:
-        tensor, _ = network.prepare(read(path))
+        try:
+            tensor, _ = network.prepare(read(path))
+        except BadPicture:
+            continue
         batch = waiting.setdefault(tensor.shape, [])
         batch.append(tensor)
         if len(batch) == size:
