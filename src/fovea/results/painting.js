@@ -10,7 +10,12 @@ export function make(kind, words, ...inside) {
   return element;
 }
 
-export const bytes = (text) => Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export function bytes(text) {
+  const letters = atob(text);
+  const values = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) values[i] = letters.charCodeAt(i); // by far quicker than Uint8Array.from
+  return values;
+}
 export const percent = (share) => `${100 * share}%`;
 
 // Where the pixels of an axis lie among the cells: straight lines between neighbors, held at the first and the last that

@@ -97,7 +97,7 @@ async function explain(target = -1) {
     await said(`Looking at ${picture.name}`, true);
     if (mine !== turn) return;
     const feeds = { pixels: new ort.Tensor("uint8", picture.pixels, [1, ...picture.shape]) };
-    feeds.target = new ort.Tensor("int64", BigInt64Array.of(BigInt(target)), [1]);
+    if (session.inputNames.includes("target")) feeds.target = new ort.Tensor("int64", BigInt64Array.of(BigInt(target)), [1]);
     const { logits, heatmap, explained } = await session.run(feeds, ["logits", "heatmap", "explained"]);
     if (mine !== turn) return;
     const [place, grid] = [Number(explained.data[0]), heatmap.dims.slice(1)];

@@ -21,9 +21,12 @@ function weighted(size, start, stop, count, kind) {
   const [from, to] = [Math.fround(start), Math.fround(stop)]; // in which Pillow takes them
   const scale = Math.fround(to - from) / count;
   const widened = Math.max(scale, 1);
+  let added = from + scale / 2; // a half of a pixel is rounded as it is when scales are added up, by Pillow's `nearest`
   return Array.from({ length: count }, (_, place) => {
     const center = from + (place + 0.5) * scale;
-    if (!reach) return { first: Math.min(Math.floor(center), size - 1), weights: [2 ** BITS] };
+    const under = Math.floor(added);
+    added += scale;
+    if (!reach) return { first: Math.min(under, size - 1), weights: [2 ** BITS] };
     const first = Math.max(Math.trunc(center - reach * widened + 0.5), 0);
     const end = Math.min(Math.trunc(center + reach * widened + 0.5), size);
     const distances = Array.from({ length: end - first }, (_, i) => Math.abs((first + i - center + 0.5) * (1 / widened)));
