@@ -15,6 +15,7 @@ from PIL import Image
 
 import fovea
 from fovea.basics import BadChoice, BadNetwork
+from fovea.export import export
 from fovea.export.page import write_page
 from fovea.pictures import Prepare
 from fovea.pictures.decoding import read_bytes
@@ -130,6 +131,7 @@ def given(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Path:
     cat.transpose(Image.Transpose.ROTATE_90).save(folder / "turned.jpg", quality=92, exif=turned)
     astronaut.crop((0, 0, 512, 90)).save(folder / "long.png")
     astronaut.resize((40, 30)).save(folder / "small.png")
+    astronaut.crop((100, 0, 300, 320)).save(folder / "narrow.png")  # its height is resized first
     astronaut.putalpha(Image.fromarray((np.indices((512, 512)).sum(0) // 4).astype(np.uint8)))
     astronaut.save(folder / "through.png")
     return folder
@@ -138,7 +140,7 @@ def given(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Path:
 @pytest.fixture(scope="module")
 def lite0_page(tmp_path_factory: pytest.TempPathFactory, lite0: fovea.Network) -> Path:
     folder = tmp_path_factory.mktemp("lite0")
-    fovea.export(lite0, folder / "lite0.onnx", method="l2caf")
+    export(lite0, folder / "lite0.onnx", method="l2caf")
     return write_page(folder / "lite0.onnx", folder / "a page.html")
 
 
@@ -147,7 +149,7 @@ def test_maps_boxes_and_probabilities_are_pythons(opened: Any, lite0_page: Path,
     shown = opened(lite0_page)
     files = sorted(given.iterdir())
     maps = fovea.explain(lite0, files, method="l2caf", batch=1)
-    assert len(maps) == 8
+    assert len(maps) == 9
     assert len({heatmap.grid for heatmap in maps}) > 2  # pictures of several proportions
     for file, heatmap in zip(files, maps, strict=True):
         answer = shown.give(file)
@@ -209,7 +211,7 @@ def test_pictures_are_prepared_to_the_byte(opened: Any, given: Path, tmp_path: P
     shown.give(given / "small.png")
     for name, prepare in PREPARED.items():
         shown.page.evaluate("how => { fovea.about.input = how }", asdict(prepare))
-        for file in (given / kind for kind in ("long.png", "small.png", "through.png", "turned.jpg")):
+        for file in (given / kind for kind in ("larger.jpg", "long.png", "narrow.png", "through.png", "turned.jpg")):
             answer = shown.give(file)
             wanted = prepare.pixels(read_bytes(file.read_bytes(), file.name)).permute(1, 2, 0).numpy()
             assert np.array_equal(np.reshape(answer["prepared"], answer["shape"]), wanted), (name, file.name)

@@ -1,7 +1,7 @@
 // A picture as the network takes it, to the byte: Prepare of pictures/transforms.py, with Pillow's way of resizing.
 const BITS = 22; // of a weight, after the point
 const LONGEST = 2; // how many times as long as the network's own a side of the input becomes at most
-const STRIP = 4e6; // pixels that are read from the picture at once
+const STRIP = 1e6; // pixels that are read from the picture at once
 const sinc = (x) => (x ? Math.sin(Math.PI * x) / (Math.PI * x) : 1);
 const CURVES = {
   nearest: [0],
@@ -54,20 +54,25 @@ function pass(from, [line, step], lines, axis, to, [toLine, toStep]) {
 function resized(picture, [x0, y0, x1, y1], width, height, kind) {
   const across = weighted(picture.width, x0, x1, width, kind);
   const down = weighted(picture.height, y0, y1, height, kind);
-  const narrow = new Uint8ClampedArray(3 * width * picture.height);
-  const rows = Math.min(Math.max(Math.floor(STRIP / picture.width), 1), picture.height);
-  const canvas = Object.assign(document.createElement("canvas"), { width: picture.width, height: rows });
+  const { width: wide, height: high } = picture;
+  const upright = high - height > Math.max(2 * (wide - width), 0); // Pillow's order of the passes, seen in the last bit
+  const [lines, length] = upright ? [wide, high] : [high, wide];
+  const count = Math.min(Math.max(Math.floor(STRIP / length), 1), lines);
+  const canvas = Object.assign(document.createElement("canvas"), upright ? { width: count, height: high } : { width: wide, height: count });
   const pen = canvas.getContext("2d", { alpha: false, willReadFrequently: true });
   pen.fillStyle = "white";
-  for (let top = 0; top < picture.height; top += rows) {
-    const count = Math.min(rows, picture.height - top);
-    pen.fillRect(0, 0, picture.width, count);
-    pen.drawImage(picture, 0, top, picture.width, count, 0, 0, picture.width, count);
-    const { data } = pen.getImageData(0, 0, picture.width, count);
-    pass(data, [4 * picture.width, 4], count, across, narrow.subarray(3 * width * top), [3 * width, 3]);
+  const middle = new Uint8ClampedArray(3 * (upright ? wide * height : width * high));
+  for (let start = 0; start < lines; start += count) {
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(picture, ...(upright ? [-start, 0] : [0, -start]));
+    const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+    const some = Math.min(count, lines - start);
+    if (upright) pass(data, [4, 4 * count], some, down, middle.subarray(3 * start), [3, 3 * wide]);
+    else pass(data, [4 * wide, 4], some, across, middle.subarray(3 * width * start), [3 * width, 3]);
   }
   const small = new Uint8ClampedArray(3 * width * height);
-  pass(narrow, [3, 3 * width], width, down, small, [3, 3 * width]);
+  if (upright) pass(middle, [3 * wide, 3], height, across, small, [3 * width, 3]);
+  else pass(middle, [3, 3 * width], width, down, small, [3, 3 * width]);
   return small;
 }
 
