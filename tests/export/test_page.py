@@ -17,7 +17,7 @@ import fovea
 from fovea.basics import BadChoice, BadNetwork
 from fovea.export import export
 from fovea.export.page import write_page
-from fovea.pictures import Prepare
+from fovea.pictures import LONGEST, Prepare
 from fovea.pictures.decoding import read_bytes
 
 onnx = pytest.importorskip("onnx")
@@ -25,6 +25,7 @@ pytest.importorskip("playwright.sync_api")
 in_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 LONG = 90_000  # milliseconds that the slowest answer may take on a busy machine
+SIZES = {"dynamic": True, "longest": LONGEST}
 COLORS = ("red", "green", "blue")
 ANSWER = """() => { const { heatmap, logits, shares, grid, explained, map, prepared } = fovea;
     return { heatmap: [...heatmap], logits: [...logits], shares: [...shares], grid, explained, map,
@@ -104,7 +105,7 @@ def made(path: Path, prepare: Prepare, **facts: Any) -> Path:
     graph = onnx.helper.make_graph(nodes, "made", [pixels, value("target", whole, ["n"])], outputs, values)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
     about = {"version": 1, "net": "made", "method": "channels", "labels": COLORS, "temperature": None, "several": False}
-    about |= {"input": asdict(prepare), "note": ""} | facts
+    about |= {"input": asdict(prepare) | SIZES} | facts
     onnx.helper.set_model_props(model, {"fovea": json.dumps(about)})
     onnx.save(model, path)
     return path
@@ -210,7 +211,7 @@ def test_pictures_are_prepared_to_the_byte(opened: Any, given: Path, tmp_path: P
     shown = opened(made_page(tmp_path))
     shown.give(given / "small.png")
     for name, prepare in PREPARED.items():
-        shown.page.evaluate("how => { fovea.about.input = how }", asdict(prepare))
+        shown.page.evaluate("how => { fovea.about.input = how }", asdict(prepare) | SIZES)
         for file in (given / kind for kind in ("larger.jpg", "long.png", "narrow.png", "through.png", "turned.jpg")):
             answer = shown.give(file)
             wanted = prepare.pixels(read_bytes(file.read_bytes(), file.name)).permute(1, 2, 0).numpy()
@@ -315,7 +316,7 @@ def test_words_of_a_graph_do_nothing(opened: Any, given: Path, tmp_path: Path) -
     """Nor does anything else that the page's own script does not do: it has no way out, not even to its own folder."""
     evil = "</script><script>window.bad = 1</script><img src=x onerror='window.bad = 1'>{x}"
     labels = [evil, *COLORS[1:]]
-    shown = opened(made_page(tmp_path, net=evil, method=evil, labels=labels, note=evil))
+    shown = opened(made_page(tmp_path, net=evil, method=evil, labels=labels))
     shown.give(given / "coffee.png")
     assert shown.page.evaluate("window.bad") is None
     assert evil in shown.page.locator("h1").inner_text()

@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from fovea.basics import BadChoice, BadNetwork, boxes, write_text
+from fovea.export.writing import needed
 from fovea.results import pages, script_json
 
 RUNTIME = "onnxruntime-web-1.30.0"  # the build for a CPU, beside its license
 SCRIPTS = ("prepare.js", "box.js", "main.js")
 OUTPUTS = ("logits", "heatmap", "explained")
 MOST = 300_000_000  # bytes of a graph: base64 in a page, a browser holds it three times while it starts
-NEEDS = "a page is made of an ONNX graph, by a package that is not installed: pip install 'fovea[export]'"
 
 
 def write_page(graph: Path, out: Path) -> Path:
     """One file, with the graph, the runtime and the script inside; its path comes back."""
     about = _facts(graph)
-    words = {"net": pages.breaking(about["net"])} | {
-        key: html.escape(about.get(key) or "") for key in ("method", "note")
-    }
+    words = {"net": pages.breaking(about["net"]), "method": html.escape(about["method"])}
     body = _asset("body.html").format(**words, controls=pages.controls(1, maps=True), legend=pages.legend())
     inside = [
         body,
@@ -43,23 +41,19 @@ def write_page(graph: Path, out: Path) -> Path:
 
 def _facts(graph: Path) -> dict[str, Any]:
     """What the graph says of itself; refused where a page cannot run it."""
-    try:
+    with needed():
         import onnx
-    except ImportError:
-        raise BadChoice(NEEDS) from None
-    if graph.stat().st_size > MOST:
-        raise BadNetwork(
-            f"{graph} has {graph.stat().st_size:,} bytes, and a page holds {MOST:,}: choose a smaller network"
-        )
+
+    size = graph.stat().st_size
+    if size > MOST:
+        raise BadNetwork(f"{graph} has {size:,} bytes, and a page holds {MOST:,}: choose a smaller network")
     model = onnx.load(graph, load_external_data=False)
     found = {entry.key: entry.value for entry in model.metadata_props}
     inputs, outputs = ({value.name for value in values} for values in (model.graph.input, model.graph.output))
     if "fovea" not in found or not outputs.issuperset(OUTPUTS):
         raise BadNetwork(f"{graph} is no graph that 'fovea export' wrote with a heatmap: export the network again")
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-        raise BadNetwork(
-            f"{graph} has its weights in a file beside it, and a page holds one file: choose a smaller network"
-        )
+        raise BadNetwork(f"{graph} has its weights in a file beside it, too many for a page: choose a smaller network")
     if "pixels" not in inputs:
         raise BadChoice("a page prepares pictures by fovea's own transform, and this network has one of the caller's")
     return dict(json.loads(found["fovea"]))

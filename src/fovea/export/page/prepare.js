@@ -1,6 +1,5 @@
 // A picture as the network takes it, to the byte: Prepare of pictures/transforms.py, with Pillow's way of resizing.
 const BITS = 22; // of a weight, after the point
-const LONGEST = 2; // how many times as long as the network's own a side of the input becomes at most
 const STRIP = 1e6; // pixels that are read from the picture at once
 const sinc = (x) => (x ? Math.sin(Math.PI * x) / (Math.PI * x) : 1);
 const CURVES = {
@@ -77,10 +76,10 @@ function resized(picture, [x0, y0, x1, y1], width, height, kind) {
 }
 
 function sized(how, width, height) {
-  const { size: [h, w], step } = how;
-  if (!step) return how;
+  const { size: [h, w], step, longest, dynamic } = how;
+  if (!step || !dynamic) return how;
   const stretch = Math.sqrt(((width / height) * h) / w);
-  const bounded = Math.min(Math.max(stretch, 1 / LONGEST), LONGEST);
+  const bounded = Math.min(Math.max(stretch, 1 / longest), longest);
   const side = (own, wanted) => Math.max(own + step * even((wanted - own) / step), step);
   return { ...how, size: [side(h, h / bounded), side(w, w * bounded)], whole: bounded !== stretch };
 }
