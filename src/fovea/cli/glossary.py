@@ -224,6 +224,7 @@ OPTIONS = {
         check=lambda _, given: methods.known(given),
     ),
     "precision": Option("Of a graph: fp32, fp16, or int8.", usual="fp32", choices=("fp32", "fp16", "int8")),
+    "precisions": names("Of graphs: fp32, fp16, int8.", "NAME"),
     "calibrate": Option("Pictures that show an int8 graph which values are usual.", metavar="PICTURES"),
     "page": flag(
         "A page as well, NAME.html, that explains pictures dropped on it, with the graph inside and no server."

@@ -14,6 +14,7 @@ from torch.export import Dim
 import fovea
 from fovea import networks
 from fovea.basics import BadChoice, DoesNotApply, FoveaError, demand_kinds, nearest, whole
+from fovea.data import DataSet
 from fovea.export.branches import Branches
 from fovea.export.levels import Leveled, write_levels
 from fovea.export.search import EVALUATIONS, searched
@@ -57,7 +58,7 @@ def export(
     *,
     method: str = "l2caf",
     precision: str = "fp32",
-    calibrate: Inputs | None = None,
+    calibrate: Inputs | DataSet | None = None,
     layer: str | None = None,
     size: int | None = None,
     fit: str | None = None,
@@ -87,7 +88,7 @@ def export(
             raise BadChoice(f"{_name(network)} {words}: export takes classifiers of pictures")
     if network.can("glimpses"):
         raise BadChoice(f"{_name(network)} walks in an order of its own: of those that glimpse, a TNet can be exported")
-    takes = _takes(network, size)
+    takes = takes_of(network, size)
     asked = _Asked(found, layer, out, precision, [] if calibrate is None else _feeds(takes, network, calibrate))
     if takes.step:
         try:
@@ -102,9 +103,9 @@ def export(
 def plain(net: NetworkLike, out: str | Path, *, size: int | None = None, fit: str | None = None) -> Path:
     """The network alone, pixels to logits, by the same exporter: what a graph with a map is compared with."""
     network = _copied(as_network(net).fitted(fit))
-    takes = _takes(network, size)
+    takes = takes_of(network, size)
     with as_found(network):
-        made = program(alone(network, takes), (takes.example(2, 0, (0, 1)),), (takes.dynamic,))
+        made = program(alone(network, takes), (takes.example(takes.count, 0, (0, 1)),), (takes.dynamic,))
     with whole(Path(out)) as part:
         write(made, part, format_of(Path(out)), Names((takes.name,), ("logits",), {"net": network.name}))
     return Path(out)
@@ -128,12 +129,14 @@ def _copied(network: Network) -> Network:
     return replace(network, module=module, layer=layer, **fresh)
 
 
-def _takes(network: Network, size: int | None) -> Takes:
+def takes_of(network: Network, size: int | None = None) -> Takes:
+    """What a graph of this network is given."""
     transform = network.transform
     prepare = transform if isinstance(transform, Prepare) else None
-    shape = input_shape(network, size)
+    channels, height, width = input_shape(network, size)
+    shape = channels, height, width
     if prepare is not None:
-        prepare = replace(prepare, size=shape[1:])
+        prepare = replace(prepare, size=(height, width))
     step = network.step() if prepare is not None else _step(network, shape)
     return Takes(shape, prepare, step)
 
@@ -148,7 +151,7 @@ def _step(network: Network, shape: tuple[int, ...]) -> int:
     return 32 if usual.shape == other.shape else 0
 
 
-def _feeds(takes: Takes, network: Network, pictures: Inputs) -> list[Feed]:
+def _feeds(takes: Takes, network: Network, pictures: Inputs | DataSet) -> list[Feed]:
     """Pictures one by one, as a graph is given them."""
     feeds = list[Feed]()
     for group in networks.groups(network, pictures, 1):
@@ -202,7 +205,7 @@ class _Asked:
 
 
 def _written(network: Network, takes: Takes, asked: _Asked) -> Exported:
-    given, target = takes.example(2, 0, (0, 1)), torch.tensor([0, -1])
+    given, target = takes.example(takes.count, 0, (0, 1)), torch.tensor([0, -1, 1][: takes.count])
     with as_found(network) as parts:
         batch = takes.batch(given)
         network = labeled(network, batch, parts)
@@ -222,7 +225,9 @@ def _written(network: Network, takes: Takes, asked: _Asked) -> Exported:
     with whole(asked.out) as part:
         kind = format_of(asked.out)
         write(made_of, part, kind, names, asked.precision, asked.feeds)
-        difference = _difference(network, takes, asked, lambda *feed: ran(part, kind, dict(zip(names.inputs, feed))))
+        difference = _difference(
+            network, takes, asked, lambda *feed: ran(part, kind, dict(zip(names.inputs, feed, strict=True)))
+        )
         if asked.precision == "fp32" and not difference <= way.most:
             raise _Differs(
                 f"the graph of {_name(network)} gives other heatmaps than fovea, by {difference:.2g} of the greatest "

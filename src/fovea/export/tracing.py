@@ -35,6 +35,11 @@ class Takes:
     def name(self) -> str:
         return "tensors" if self.prepare is None else "pixels"
 
+    @property
+    def count(self) -> int:
+        """Of the pictures that are traced: another number than of the channels, which are taken for the same else."""
+        return 3 if self.shape[0] == 2 else 2
+
     def example(self, count: int, seed: int = 0, steps: tuple[int, int] = (0, 0)) -> Tensor:
         """Noise; its sides so many steps longer than usual."""
         channels, height, width = self.shape

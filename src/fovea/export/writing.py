@@ -22,7 +22,7 @@ FORMATS = {
 }
 PRECISIONS = {
     "fp32": "as the network is",
-    "fp16": "weights and features in half precision, in half the space; the map's last steps, inputs and outputs as before",
+    "fp16": "weights and features in half precision; inputs, outputs and the map's last steps in single",
     "int8": "weights and features of convolutions and products in bytes",
 }
 NEEDS = "graphs are written by packages that are not installed: pip install 'fovea[export]'"
