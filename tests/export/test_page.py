@@ -15,7 +15,6 @@ from PIL import Image
 
 import fovea
 from fovea.basics import BadChoice, BadNetwork
-from fovea.export import export
 from fovea.export.page import write_page
 from fovea.pictures import LONGEST, Prepare
 from fovea.pictures.decoding import read_bytes
@@ -139,10 +138,8 @@ def given(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lite0_page(tmp_path_factory: pytest.TempPathFactory, lite0: fovea.Network) -> Path:
-    folder = tmp_path_factory.mktemp("lite0")
-    export(lite0, folder / "lite0.onnx", method="l2caf")
-    return write_page(folder / "lite0.onnx", folder / "a page.html")
+def lite0_page(lite0_graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_page(lite0_graph, tmp_path_factory.mktemp("page") / "a page.html")
 
 
 @in_browser
