@@ -19,8 +19,8 @@ from fovea.pictures import Prepare
 MOST = 1e-4  # by which what a graph gives may differ from what the network gives
 NOTE = (
     "`windows` are normalized, (value / 255 - mean) / std, zero where they reach over the picture's edge, and brought "
-    "to `side` x `side` bilinearly: with `antialias` as Pillow resizes, or, where a window's sides are whole multiples, "
-    "by the mean of each block; without, from the nearest four pixels. `cells` are the window's place on the grid of its "
+    "to `side` x `side` bilinearly: with `antialias` as Pillow resizes, or, where a window's sides are multiples, by "
+    "the mean of each block; without, from the nearest four pixels. `cells` are the window's place on the grid of its "
     "level, x and y. The logits of all windows are averaged, by the softmax of `score` where there is one. `steps` are "
     "the glimpses in turn: in which of the windows read each lies, and the rank of its region there by `probability`."
 )
