@@ -14,6 +14,7 @@ from fovea.cli import (  # noqa: F401  they declare
     audit,
     calibrate,
     explain,
+    export,
     localize,
     look,
     measure,

@@ -218,6 +218,19 @@ OPTIONS = {
         "Make files in this folder, and use those that are there; else a temporary one.", Path, None, "FOLDER"
     ),
     "size": number("Side of the input; the network's own if not given."),
+    # graphs
+    "with_": Option(
+        "The method of heatmaps that goes with it: l2caf, cam, gradcam, …",
+        usual=methods.DEFAULT,
+        metavar="METHOD",
+        check=lambda _, given: methods.known(given),
+    ),
+    "precision": Option("Of a graph: fp32, fp16, or int8.", usual="fp32", choices=("fp32", "fp16", "int8")),
+    "precisions": names("Of graphs: fp32, fp16, int8.", "NAME"),
+    "calibrate": Option("Pictures that show an int8 graph which values are usual.", metavar="PICTURES"),
+    "page": flag(
+        "A page as well, NAME.html, that explains pictures dropped on it, with the graph inside and no server."
+    ),
     "picture": Option("A picture file, to tell its pixels and bytes as well.", Path, metavar="FILE"),
     "steps": number("Of each curve."),
     "kinds": names("Curves; another filling (black, mean, blur) after a colon, as in deletion:black."),

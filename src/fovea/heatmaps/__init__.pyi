@@ -7,6 +7,7 @@ from .exact import by_power as by_power
 from .exact import on_the_sphere as on_the_sphere
 from .exact import rounding as rounding
 from .explain import ExplainStep as ExplainStep
+from .explain import explain as explain
 from .explain import explain_batches as explain_batches
 from .heatmap import Explained as Explained
 from .heatmap import HeatMap as HeatMap
@@ -43,15 +44,19 @@ from .sanity import randomized as randomized
 from .sanity import randomized_copy as randomized_copy
 from .sanity import rank_correlation as rank_correlation
 from .sanity import ssim as ssim
+from .stitching import Additive as Additive
 from .stitching import Level as Level
 from .stitching import level_of as level_of
 from .stitching import of_the_whole as of_the_whole
 from .stitching import side_of as side_of
 from .targets import Aim as Aim
 from .targets import Each as Each
+from .targets import Score as Score
 from .targets import Versus as Versus
+from .targets import Weighted as Weighted
 from .targets import aims as aims
 from .targets import check as check
+from .targets import weighing as weighing
 from .windows import Box as Box
 from .windows import Part as Part
 from .windows import Viewed as Viewed

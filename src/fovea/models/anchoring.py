@@ -85,7 +85,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         g = self.scores(x).softmax(1)  # N,P  Eq. 6
         c = (x.flatten(2) * g.unsqueeze(1)).sum(2).softmax(1)  # N,C  Eqs. 7, 8
-        return self.weighed(x, c).softmax(1).view(len(x), *x.shape[2:])  # Eq. 10
+        return self.weighed(x, c).softmax(1).view(x.shape[0], *x.shape[2:])  # Eq. 10
 
     def scores(self, x: Tensor) -> Tensor:
         """N,P, whose softmax over all cells is Eq. 6."""

@@ -40,7 +40,7 @@ class Same(nn.Conv2d):
         sides = []
         for axis in (3, 2):  # as F.pad takes them
             length, kernel, stride = x.shape[axis], self.kernel_size[axis - 2], self.stride[axis - 2]
-            missing = max((-(-length // stride) - 1) * stride + kernel - length, 0)
+            missing = max(((length - 1) // stride) * stride + kernel - length, 0)
             sides += [missing // 2, missing - missing // 2]
         return super().forward(F.pad(x, sides) if any(sides) else x)
 
@@ -62,7 +62,7 @@ class ConvBlock(nn.Module):
         y = F.leaky_relu(self.narrow(x), SLOPE)
         y = self.widen(F.leaky_relu(self.filter(y), SLOPE))
         before, after = self.rim // 2, self.rim - self.rim // 2
-        inner = x[:, :, before : x.shape[2] - after, before : x.shape[3] - after] if self.rim else x
+        inner = x[:, :, before:-after, before:-after] if self.rim else x
         return F.leaky_relu(y + self.shortcut(inner), SLOPE)
 
 

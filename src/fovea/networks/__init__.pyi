@@ -13,6 +13,7 @@ from .cutting import Cut as Cut
 from .cutting import Opened as Opened
 from .cutting import cut as cut
 from .cutting.heads import Head as Head
+from .cutting.parts import one_map as one_map
 from .cutting.parts import root as root
 from .cutting.tracing import traced as traced
 from .facts import TEMPERATURES as TEMPERATURES
@@ -78,6 +79,7 @@ from .stream import parts_of as parts_of
 from .stream import rank_of as rank_of
 from .stream import width_of as width_of
 from .threads import alone as alone
+from .threads import heard as heard
 from .weights import borrowed_of as borrowed_of
 from .weights import fit_for_half as fit_for_half
 from .weights import hash_of as hash_of

@@ -58,6 +58,7 @@ from .shown import about as about
 from .shown import facts as facts
 from .shown import fitting as fitting
 from .shown import smaller as smaller
+from .transforms import LONGEST as LONGEST
 from .transforms import Interpolation as Interpolation
 from .transforms import Prepare as Prepare
 from .transforms import Transform as Transform

@@ -24,6 +24,7 @@ from .views import Panel as Panel
 from .views import Part as Part
 from .views import View as View
 from .views import first_box as first_box
+from .views import script_json as script_json
 from .views import view_of_big as view_of_big
 from .views import windows_of as windows_of
 from .wire import pack as pack

@@ -29,14 +29,21 @@ ORDERS = {
 }
 
 
-def page(title: str, body: Iterable[str], style: str = "", scripts: Sequence[str] = (), maps: bool = False) -> str:
+def page(
+    title: str,
+    body: Iterable[str],
+    style: str = "",
+    scripts: Sequence[str] = (),
+    maps: bool = False,
+    beside: str = "'self' file:",
+) -> str:
     """The whole file; the title is for the browser's tab, the style comes after the one that all pages share.
 
-    Nothing runs in it but the scripts: what a file's name or a label may smuggle in does nothing.
+    Nothing runs in it but the scripts: what a file's name or a label may smuggle in does nothing. `beside`: where
+    pictures and scripts of a page that is not one file may come from.
     """
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     runs = " ".join(f"'sha256-{digest}'" for digest in digests)
-    beside = "'self' file:"
     rules = f"default-src 'none'; img-src {beside} data:; media-src {beside}; style-src 'unsafe-inline'; "
     # tools that drive a browser evaluate words of their own; the page does not
     rules += f"script-src {runs} {beside} 'unsafe-eval'" if scripts else "script-src 'none'"

@@ -1,6 +1,7 @@
 // How results are shown in a browser, on a page of results and by the service alike: maps painted over a photograph,
 // bars of probabilities, tables, texts, and what was read of a picture closely.
 const HATCH = 16; // pixels between the lines over what the network did not see
+const NEAR = 1e-6; // of a cell, which is none of it
 
 export function make(kind, words, ...inside) {
   const element = document.createElement(kind);
@@ -9,45 +10,58 @@ export function make(kind, words, ...inside) {
   return element;
 }
 
-export const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export function bytes(text) {
+  const letters = atob(text);
+  const values = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) values[i] = letters.charCodeAt(i); // by far quicker than Uint8Array.from
+  return values;
+}
 export const percent = (share) => `${100 * share}%`;
 
-// Where the pixels of an axis lie among the cells: straight lines between neighbors, held at the first and the last.
+// Where the pixels of an axis lie among the cells: straight lines between neighbors, held at the first and the last that
+// are not of padding alone.
 function places(pixels, cells, scale, offset) {
+  const [start, stop] = [offset, scale + offset].sort((a, b) => a - b).map((end) => Math.min(Math.max(end, 0), 1) * cells);
+  const [least, most] = [Math.min(Math.floor(start + NEAR), cells - 1), Math.max(Math.ceil(stop - NEAR) - 1, 0)];
   return Array.from({ length: pixels }, (_, i) => {
     const share = ((i + 0.5) / pixels) * scale + offset;
-    const place = Math.min(Math.max(share * cells - 0.5, 0), cells - 1);
+    const place = Math.min(Math.max(share * cells - 0.5, least), most);
     const first = Math.floor(place);
     return { seen: share >= 0 && share <= 1, first, next: Math.min(first + 1, cells - 1), part: place - first };
   });
 }
 
-// `colors`: red, green, blue, opacity of 256 values; `finest`: pixels of the longer side, at most.
-export function paint({ canvas, map, size: [width, height], finest, colors }) {
-  const shrink = Math.min(1, finest / Math.max(width, height));
-  canvas.width = Math.max(Math.round(width * shrink), 1);
-  canvas.height = Math.max(Math.round(height * shrink), 1);
-  const pen = canvas.getContext("2d");
-  const [h, w] = map.grid;
-  const [scaleX, offsetX, scaleY, offsetY] = map.at;
-  const columns = places(canvas.width, w, scaleX, offsetX);
-  const rows = places(canvas.height, h, scaleY, offsetY);
-  const image = pen.createImageData(canvas.width, canvas.height);
-  const values = bytes(map.values);
-  rows.forEach((row, y) => {
+// The values of a map's cells at every pixel of a picture of this size; NaN where the network was shown nothing of it.
+export function spread({ grid: [h, w], at: [scaleX, offsetX, scaleY, offsetY] }, values, width, height) {
+  const pixels = new Float32Array(width * height).fill(NaN);
+  const columns = places(width, w, scaleX, offsetX);
+  places(height, h, scaleY, offsetY).forEach((row, y) => {
     columns.forEach((column, x) => {
-      const at = 4 * (y * canvas.width + x);
-      if (!row.seen || !column.seen) {
-        const line = (x + y) % HATCH;
-        if (line < 2) image.data.set([255 * line, 255 * line, 255 * line, 150], at);
-        return;
-      }
+      if (!row.seen || !column.seen) return;
       const cell = (r, c) => values[r * w + c];
       const above = cell(row.first, column.first) * (1 - column.part) + cell(row.first, column.next) * column.part;
       const below = cell(row.next, column.first) * (1 - column.part) + cell(row.next, column.next) * column.part;
-      const value = Math.round(above * (1 - row.part) + below * row.part);
-      for (let i = 0; i < 4; i++) image.data[at + i] = colors[4 * value + i];
+      pixels[y * width + x] = above * (1 - row.part) + below * row.part;
     });
+  });
+  return pixels;
+}
+
+export function shrunk([width, height], finest) {
+  const shrink = Math.min(1, finest / Math.max(width, height));
+  return [Math.max(Math.round(width * shrink), 1), Math.max(Math.round(height * shrink), 1)];
+}
+
+// `colors`: red, green, blue, opacity of 256 values; `finest`: pixels of the longer side, at most.
+export function paint({ canvas, map, size, finest, colors }) {
+  const [width, height] = ([canvas.width, canvas.height] = shrunk(size, finest));
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(width, height);
+  spread(map, bytes(map.values), width, height).forEach((value, place) => {
+    const level = Math.round(value);
+    const line = (Math.floor(place / width) + (place % width)) % HATCH;
+    if (level >= 0) for (let i = 0; i < 4; i++) image.data[4 * place + i] = colors[4 * level + i];
+    else if (line < 2) image.data.set([255 * line, 255 * line, 255 * line, 150], 4 * place);
   });
   pen.putImageData(image, 0, 0);
 }
@@ -59,6 +73,22 @@ export function put(element, [x0, y0, x1, y1], [width, height] = [1, 1]) {
   return element;
 }
 
+// Where a map is hottest, in words.
+export function described(map) {
+  const values = bytes(map.values);
+  const top = values.indexOf(Math.max(...values));
+  const [h, w] = map.grid;
+  const [scaleX, offsetX, scaleY, offsetY] = map.at;
+  const share = (place, cells, scale, offset) => ((place + 0.5) / cells - offset) / scale;
+  const across = share(top % w, w, scaleX, offsetX);
+  const down = share(Math.floor(top / w), h, scaleY, offsetY);
+  const column = across < 0.4 ? "left" : across > 0.6 ? "right" : "";
+  const row = down < 0.4 ? "upper" : down > 0.6 ? "lower" : "";
+  const alone = { upper: "at the top", lower: "at the bottom", "": "in the middle" };
+  const place = row && column ? `at the ${row} ${column}` : column ? `on the ${column}` : alone[row];
+  return `heatmap by ${map.method} for ${map.target}: hottest ${place}`;
+}
+
 // A map's own place on a photograph, with its box.
 export function layer(map) {
   const canvas = make("canvas");
@@ -67,8 +97,8 @@ export function layer(map) {
   return { canvas, placed };
 }
 
-export function guesses(predictions) {
-  return predictions.filter(([, share], place) => place === 0 || share >= 0.005).map(([label, share]) => {
+export function guesses(predictions, least = 0.005) {
+  return predictions.filter(([, share], place) => place === 0 || share >= least).map(([label, share]) => {
     const bar = make("i");
     bar.style.width = `${Math.max(100 * (share ?? 0), 0.5)}%`;
     return make("div", "guess", make("span", "", label), make("div", "", bar), make("span", "", (share ?? 0).toFixed(2)));

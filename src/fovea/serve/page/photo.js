@@ -1,6 +1,6 @@
 // The picture large, with a sheet over it on which maps and boxes lie; a big file is zoomed into, tile by tile.
 import { button } from "./controls.js";
-import { bytes, layer, make, paint } from "./painting.js";
+import { described, layer, make, paint } from "./painting.js";
 import { headers } from "./service.js";
 import { failed } from "./status.js";
 
@@ -41,22 +41,6 @@ export function cover([width, height], boxes, kept, words) {
   svg.classList.add("cover");
   svg.append(path);
   return svg;
-}
-
-// Where a map is hottest, in words.
-export function described(map) {
-  const values = bytes(map.values);
-  const top = values.indexOf(Math.max(...values));
-  const [h, w] = map.grid;
-  const [scaleX, offsetX, scaleY, offsetY] = map.at;
-  const share = (place, cells, scale, offset) => ((place + 0.5) / cells - offset) / scale;
-  const across = share(top % w, w, scaleX, offsetX);
-  const down = share(Math.floor(top / w), h, scaleY, offsetY);
-  const column = across < 0.4 ? "left" : across > 0.6 ? "right" : "";
-  const row = down < 0.4 ? "upper" : down > 0.6 ? "lower" : "";
-  const alone = { upper: "at the top", lower: "at the bottom", "": "in the middle" };
-  const place = row && column ? `at the ${row} ${column}` : column ? `on the ${column}` : alone[row];
-  return `heatmap by ${map.method} for ${map.target}: hottest ${place}`;
 }
 
 let library = null;

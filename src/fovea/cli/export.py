@@ -1,0 +1,56 @@
+"""fovea export."""
+
+import tempfile
+from pathlib import Path
+
+from fovea.basics import BadChoice
+from fovea.cli.commands import Asked, command
+from fovea.cli.common import bar, say, say_page
+from fovea.cli.glossary import writable
+
+
+@command(
+    "export",
+    options=(
+        "net", "with_", "precision", "calibrate", "page", "layer", "size", "fit", "out", "weights", "untrained",
+    ),
+    required=("out",),
+    help={
+        "out": "The file: NAME.onnx; NAME.pt2 (torch.export), NAME.aoti.pt2 (compiled); NAME.html, a page alone.",
+        "layer": "Where to look; the last map that the output depends on if not given.",
+    },
+    epilog="Examples:  fovea export --out lite0.onnx  |  fovea export --with gradcam --precision fp16 --out half.onnx"
+    "  |  fovea export --net mine.safetensors --precision int8 --calibrate photos/ --out small.onnx",
+)  # fmt: skip
+def export_network(asked: Asked) -> None:
+    """Write a network and a method as one graph: logits and heatmap of any class, where there is no PyTorch."""
+    out = Path(asked.out)
+    writable("--out", out)
+    alone = out.suffix.lower() == ".html"
+    if asked.page and not alone and out.suffix.lower() != ".onnx":
+        raise BadChoice(
+            f"--page is made of an ONNX file: name --out NAME.onnx, or NAME.html for the page alone; got {out}"
+        )
+    network = asked.network()
+    with tempfile.TemporaryDirectory() as folder, bar(f"exporting {network.name}"):
+        from fovea.export import export
+
+        written = export(
+            network,
+            Path(folder) / "graph.onnx" if alone else out,
+            method=asked.with_,
+            precision=asked.precision,
+            calibrate=None if asked.calibrate is None else [asked.calibrate],
+            layer=asked.layer,
+            size=asked.size,
+            fit=asked.fit_asked,
+        )
+        if alone or asked.page:
+            from fovea.export.page import write_page  # type: ignore[import-not-found,unused-ignore]
+
+            write_page(written.files[0], out.with_suffix(".html"))
+    for path in () if alone else written.files:
+        say.print(f"{path}: {path.stat().st_size / 1e6:,.1f} MB")
+    say.print(f"{written.about['method']}, {written.about['solver']}: off fovea's own map by {written.difference:.1e}")
+    if alone or asked.page:
+        say_page(out.with_suffix(".html"))
