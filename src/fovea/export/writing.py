@@ -158,7 +158,7 @@ def _join(graph: Any, exact: set[str]) -> None:
     for name, node in makers.items():
         before = makers.get(node.input[0]) if node.op_type == "Cast" else None
         source = makers.get(before.input[0]) if before is not None and before.op_type == "Cast" else None
-        if before is not None and source is not None and source.name in exact:
+        if before is not None and source is not None and source.name in exact and not {before.name, node.name} & exact:
             instead[name] = before.input[0]
     kept = list(makers.values())
     for node in kept:
