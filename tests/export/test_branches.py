@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 
 def test_patches_scores(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    net = fovea.load("anchornet", classes=4, options={"side": 112})
+    net = fovea.load("anchornet", classes=4, options={"side": 128})
     written = fovea.export(net, tmp_path / "anchor.onnx", method="gradcam")
     assert written.about["branches"] == [{"side": side, "stride": 8, "start": 0} for side in (63, 95, 111)]
     takes, given = takes_of(net), session(tmp_path / "anchor.onnx", 1)

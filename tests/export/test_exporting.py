@@ -168,12 +168,12 @@ def test_networks_of_others(name: str, method: str, most: float, tmp_path: Path)
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "format": (seeded(Pooled), {"out": "own.pkl"}, "ends in .onnx"),
-    "precision": (seeded(Pooled), {"precision": "fp8"}, "did you mean 'fp16'"),
+    "precision": (seeded(Pooled), {"precision": "fp8"}, "did you mean"),
     "precision of pt2": (seeded(Pooled), {"out": "own.pt2", "precision": "fp16"}, "fp16 is for .onnx"),
     "many passes": (seeded(Pooled), {"method": "rise"}, "export l2caf"),
     "no class": (seeded(Pooled), {"method": "eigencam"}, "export l2caf"),
     "no closed form": (seeded(Stacked), {"method": "cam"}, "cam needs a head"),
-    "values": (seeded(Branching), {}, "other operations"),
+    "values": (seeded(Branching), {}, "data-dependent"),
     "embedding": (Through(lambda x, a: a(x).mean((2, 3)), nn.Conv2d(3, 4, 3)), {}, "no classes"),
 }
 

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 import fovea
 from fovea import networks
-from fovea.basics import BadChoice, DoesNotApply, FoveaError, demand_kinds, nearest, whole
+from fovea.basics import BadChoice, BadNetwork, DoesNotApply, FoveaError, demand_kinds, nearest, whole
 from fovea.data import DataSet
 from fovea.export.branches import Branches
 from fovea.export.levels import Leveled, write_levels
@@ -97,7 +97,14 @@ def export(
             raise
         except Exception:  # whatever cannot be traced, or run, for inputs of any size: see whether it can for one
             takes = replace(takes, step=0)
-    return _written(network, takes, asked)
+    try:
+        return _written(network, takes, asked)
+    except FoveaError:
+        raise
+    except Exception as error:  # of torch's tracer and exporter, or of a runtime
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        why = "its forward may decide by tensors' values, or do what no operation of a graph does"
+        raise BadNetwork(f"{_name(network)} with {method} cannot be a graph ({lines[-1].strip()}): {why}") from error
 
 
 def plain(net: NetworkLike, out: str | Path, *, size: int | None = None, fit: str | None = None) -> Path:

@@ -144,7 +144,27 @@ def _half(model: Any) -> Any:
     exact = [node.name for node in _of_the_map(model) if node.op_type not in WIDE]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of weights that are too small or too large
-        return convert_float_to_float16(model, keep_io_types=True, node_block_list=exact)
+        half = convert_float_to_float16(model, keep_io_types=True, node_block_list=exact)
+    _join(half.graph, set(exact))
+    return half
+
+
+def _join(graph: Any, exact: set[str]) -> None:
+    """Between nodes that stay in single precision nothing is cast there and back; and a cast is there once."""
+    makers = dict[str, Any]()
+    for node in graph.node:
+        makers.setdefault(node.output[0], node)
+    instead = dict[str, str]()
+    for name, node in makers.items():
+        before = makers.get(node.input[0]) if node.op_type == "Cast" else None
+        source = makers.get(before.input[0]) if before is not None and before.op_type == "Cast" else None
+        if before is not None and source is not None and source.name in exact and not {before.name, node.name} & exact:
+            instead[name] = before.input[0]
+    kept = list(makers.values())
+    for node in kept:
+        node.input[:] = [instead.get(name, name) for name in node.input]
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def _in_bytes(model: Any, out: Path, feeds: Sequence[Feed]) -> None:
