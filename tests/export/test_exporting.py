@@ -60,7 +60,7 @@ def test_the_example_of_the_docs(
     names: dict[str, Any] = {}
     exec(code, names)
     (own,) = fovea.explain("efficientnet_lite0", "cat.jpg")
-    assert np.abs(names["heatmap"][0] - own.values[0]).max() < 1e-4
+    assert np.abs(names["heatmap"][0] - own.values[0].numpy()).max() < 1e-4
     assert capsys.readouterr().out.startswith(own.label)
     assert Image.open("map.png").size == Image.open("cat.jpg").size
 

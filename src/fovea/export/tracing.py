@@ -148,9 +148,9 @@ def _hooked(network: Network, layer: str, batch: Tensor) -> tuple[Tensor, Tensor
         return roots[0], network.read(said), said
 
 
-def _convolution_backward(grad: Tensor, given: Tensor, weight: Tensor, *how: Any) -> tuple[Tensor | None, ...]:
+def _convolution_backward(grad: Tensor, given: Tensor, weight: Tensor, *options: Any) -> Any:
     """A convolution's gradient with respect to what it was given: a transposed convolution. No other is asked for."""
-    _, stride, padding, dilation, transposed, _, groups, mask = how
+    _, stride, padding, dilation, transposed, _, groups, mask = options
     if transposed or mask[1] or mask[2]:
         return NotImplemented
     lost = [
