@@ -56,13 +56,13 @@ def declares(name: str) -> set[str]:
 
 def test_whatever_runs_a_network_takes_a_device() -> None:
     without = {name for name in COMMANDS if "--device" not in declares(name)}
-    assert without == {"models", "methods", "results", "pyramid", "bench lip"}  # which run none
+    assert without == {"models", "methods", "results", "pyramid", "bench lip", "export"}  # which run none, or trace one
 
 
 def test_pictures_are_fitted_as_asked_and_alike() -> None:
     """Search takes them as the index tells; a zoom and two streams have windows of their own."""
     verbs = {name for name in COMMANDS if " " not in name and "pictures" in declares(name) | {"pictures"}}
-    taking = {"audit", "explain", "localize", "look", "sanity", "patches", "predict", "prototypes", "index"}
+    taking = {"audit", "explain", "localize", "look", "sanity", "patches", "predict", "prototypes", "index", "export"}
     assert {name for name in verbs if "--fit" in declares(name)} == taking
     measures = [name.split()[1] for name in COMMANDS if name.startswith("measure ")]
     assert {name for name in measures if find(name).fit} == {

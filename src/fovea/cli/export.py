@@ -46,6 +46,8 @@ def export_network(asked: Asked) -> None:
             fit=asked.fit_asked,
         )
         if alone or asked.page:
+            if len(written.files) > 1:
+                raise BadChoice(f"a page explains by one graph, and {network.name} has one per level: leave --page out")
             from fovea.export.page import write_page  # type: ignore[import-not-found,unused-ignore]
 
             write_page(written.files[0], out.with_suffix(".html"))
