@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fovea.export import session
+from fovea.graphs import session
 from fovea.pictures import Prepare
 
 PAGE = Path(__file__).parents[1] / "docs/export.md"

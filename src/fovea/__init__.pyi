@@ -6,8 +6,8 @@ from .basics.errors import FoveaError as FoveaError
 from .evidence.audit.audit import audit as audit
 from .evidence.calibration import calibrate as calibrate
 from .evidence.look import look as look
-from .export import export as export
 from .glimpses.zoom import zoom as zoom
+from .graphs.exporting import export as export
 from .heatmaps.explain import explain as explain
 from .heatmaps.heatmap import HeatMap as HeatMap
 from .heatmaps.iterative import Descent as Descent

@@ -11,7 +11,7 @@ import torch
 
 from fovea.basics import BadChoice, DoesNotApply
 from fovea.data import DataSet
-from fovea.export import PRECISIONS, Exported, Takes, export, plain, session, takes_of
+from fovea.graphs import PRECISIONS, Exported, Takes, export, plain, session, takes_of
 from fovea.heatmaps import explain
 from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import Key, built, compare

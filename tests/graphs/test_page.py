@@ -15,7 +15,7 @@ from PIL import Image
 
 import fovea
 from fovea.basics import BadChoice, BadNetwork
-from fovea.export.page import write_page
+from fovea.graphs.page import write_page
 from fovea.pictures import LONGEST, Prepare
 from fovea.pictures.decoding import read_bytes
 

@@ -10,8 +10,8 @@ from torch.export import Dim
 
 import fovea
 from fovea.basics import BadChoice, whole
-from fovea.export.tracing import Graph, program
-from fovea.export.writing import Names, format_of, ran, write
+from fovea.graphs.tracing import Graph, program
+from fovea.graphs.writing import Names, format_of, ran, write
 from fovea.models.tnet import Grid, planned
 from fovea.networks import Network, as_found
 from fovea.pictures import Prepare

@@ -13,7 +13,7 @@ from torch import nn
 
 import fovea
 from conftest import Branching, Pooled, Stacked, Through, seeded
-from fovea.export import session, takes_of
+from fovea.graphs import session, takes_of
 from fovea.pictures import Prepare
 from made_graphs import PREPARE, Normed, blocks, noise, run
 
@@ -190,7 +190,7 @@ def test_refusals(what: str, tmp_path: Path) -> None:
 
 
 def test_the_verb_is_there_however_its_package_was_imported() -> None:
-    import fovea.export as package
+    import fovea.graphs as package
 
     assert callable(package)
     with pytest.raises(fovea.BadChoice, match=r"ends in \.onnx"):

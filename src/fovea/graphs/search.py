@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fovea.export.tracing import Values
+from fovea.graphs.tracing import Values
 from fovea.heatmaps import Aim, Look
 
 TRIALS, EVALUATIONS = 3, 14  # of the head: from every start, and of the best of them in all

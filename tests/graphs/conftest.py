@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import fovea
-from fovea.export import export
+from fovea.graphs import export
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fovea
-from fovea.export import session, takes_of
+from fovea.graphs import session, takes_of
 
 pytest.importorskip("onnxruntime")
 

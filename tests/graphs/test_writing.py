@@ -11,7 +11,7 @@ from PIL import Image
 import fovea
 from conftest import Pooled, seeded
 from fovea.basics import FoveaError
-from fovea.export import session, takes_of, writing
+from fovea.graphs import session, takes_of, writing
 from fovea.networks import Network
 from made_graphs import PREPARE, noise, run
 

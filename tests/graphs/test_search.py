@@ -7,7 +7,7 @@ import torch
 
 import fovea
 from conftest import seeded
-from fovea.export.search import searched
+from fovea.graphs.search import searched
 from fovea.heatmaps import Aim, Look, Weighted, find, weighing
 from fovea.networks import as_found, cut
 from made_graphs import Normed

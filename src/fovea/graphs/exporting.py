@@ -15,11 +15,11 @@ import fovea
 from fovea import networks
 from fovea.basics import BadChoice, BadNetwork, DoesNotApply, FoveaError, demand_kinds, nearest, whole
 from fovea.data import DataSet
-from fovea.export.branches import Branches
-from fovea.export.levels import Leveled, write_levels
-from fovea.export.search import EVALUATIONS, searched
-from fovea.export.tracing import Takes, Traced, Values, alone, program
-from fovea.export.writing import PRECISIONS, Feed, Names, format_of, ran, write
+from fovea.graphs.branches import Branches
+from fovea.graphs.levels import Leveled, write_levels
+from fovea.graphs.search import EVALUATIONS, searched
+from fovea.graphs.tracing import Takes, Traced, Values, alone, program
+from fovea.graphs.writing import PRECISIONS, Feed, Names, format_of, ran, write
 from fovea.heatmaps import Additive, Aim, Finding, Look, Method, explain, find
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, cut, input_shape, labeled
 from fovea.pictures import LONGEST, Prepare

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fovea.basics import BadChoice, BadNetwork, boxes, write_text
-from fovea.export.writing import needed
+from fovea.graphs.writing import needed
 from fovea.results import pages, script_json
 
 RUNTIME = "onnxruntime-web-1.30.0"  # the build for a CPU, beside its license
@@ -81,8 +81,8 @@ def _block(name: str, kind: str, content: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("fovea.export").joinpath("page", name).read_text()
+    return files("fovea.graphs").joinpath("page", name).read_text()
 
 
 def _runtime(name: str) -> bytes:
-    return files("fovea.export").joinpath("runtime", name).read_bytes()
+    return files("fovea.graphs").joinpath("runtime", name).read_bytes()
