@@ -13,13 +13,15 @@ from typing import Any
 import torch
 
 from fovea.basics import BadPicture, processors
+from fovea.heatmaps import DEFAULT, chosen
 from fovea.jobs import ENGINES, bulk
 from fovea.measures import Figures, Run, measure
-from fovea.measures.folder_speed import linked, made
+from fovea.measures.folder_speed import Pass, linked, made
 from fovea.networks import Network, input_of
 from fovea.pictures import expand, read
 
 Skipped = Sequence[tuple[str, str]]
+PAGE, BATCH = "local, with a page", 16  # as `fovea explain` does without --parquet
 PATIENCE = 600  # seconds that bare processes wait for each other
 AT_ONCE = (4, 16)  # pictures per forward of a bare process: the quicker counts
 
@@ -38,8 +40,8 @@ def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: 
     """One row per engine that is there, medians over rounds in which all take turns. Of pictures below a folder, over
     and over where more are asked for; or made ones. Starting, which is told beside it, does not count."""
     engines = ENGINES if find_spec("ray") else ENGINES[:1]
-    network, workers, total = run.network.fitted(), processors(), rounds * (len(engines) + 1)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", *engines)}
+    network, workers, total = run.network.fitted(), processors(), rounds * (len(engines) + 2)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", PAGE, *engines)}
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as place:
         source = data or run.given.data
@@ -50,6 +52,9 @@ def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: 
                 run.tell(f"{name}, {count:,} pictures")
                 if name == "bare":
                     paces.append(_bare(network, folder, workers))
+                elif name == PAGE:
+                    spent = Pass(network, folder, chosen([DEFAULT]), BATCH)
+                    paces.append({"per_second": count / spent.spent(spent.everything).wall, "start_s": 0.0})
                 else:
                     pace, lost = _by(name, network, folder, Path(place, f"{name}-{turn}"), workers)
                     paces.append(pace)

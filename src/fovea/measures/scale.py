@@ -89,7 +89,7 @@ class Scale:
     @property
     def core(self) -> float:
         """Pictures per second of a core: the best engine's where that was measured, else decoding and looking."""
-        measured = [row["per_core"] for row in self.engines()]
+        measured = [row["per_core"] for row in self.engines() if row["engine"] in ENGINES]
         return max(measured, default=1 / (self.decoding + self.looking))
 
     def limits(self) -> dict[str, dict[str, float]]:
