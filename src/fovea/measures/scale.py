@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from fovea.basics import BadChoice, FoveaError, nearest
+from fovea.jobs import ENGINES
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Sequence[Row]]  # the rows of a result by its name
