@@ -38,7 +38,7 @@ class Layout:
             return features * f.view(-1, 1, *self.grid)
         if self.kind == "channels last":
             return features * f.view(-1, *self.grid, 1)
-        ones = f.new_ones(len(f), self.prefix)
+        ones = f.new_ones(f.shape[0], self.prefix)
         return features * torch.cat([ones, f], dim=1).unsqueeze(-1)
 
     def times_channels(self, features: Tensor, sizes: Tensor) -> Tensor:
