@@ -1,5 +1,6 @@
 from .ahead import Later as Later
 from .ahead import ahead as ahead
+from .ahead import by_itself as by_itself
 from .ahead import processors as processors
 from .boxes import THRESHOLD_RULE as THRESHOLD_RULE
 from .boxes import area as area

@@ -5,7 +5,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextvars import copy_context
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
@@ -17,10 +18,23 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
+_most: ContextVar[int] = ContextVar("most", default=MOST)
+
+
 def processors() -> int:
-    """Those that this process may use, as far as it can use them."""
+    """Those that this process may use, as far as it can use them; one for work that is done by itself."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # Linux knows
-    return min(own or 1, MOST)
+    return min(own or 1, _most.get())
+
+
+@contextmanager
+def by_itself() -> Iterator[None]:
+    """In this block one thread does all: other processors are at work on other parts, and would be disturbed."""
+    token = _most.set(1)
+    try:
+        yield
+    finally:
+        _most.reset(token)
 
 
 def ahead(make: Callable[[S], T], items: Iterable[S], threads: int, most: int) -> Iterator[T]:

@@ -48,7 +48,7 @@ def export_network(asked: Asked) -> None:
         if alone or asked.page:
             if len(written.files) > 1:
                 raise BadChoice(f"a page explains by one graph, and {network.name} has one per level: leave --page out")
-            from fovea.graphs.page import write_page  # type: ignore[import-not-found,unused-ignore]
+            from fovea.graphs.page import write_page
 
             write_page(written.files[0], out.with_suffix(".html"))
     for path in () if alone else written.files:

@@ -263,6 +263,7 @@ def _about(network: Network, takes: Takes, asked: _Asked, solver: str, grid: tup
     given = {"name": takes.name, "channels": channels, "size": size, "dynamic": bool(takes.step)}
     if takes.prepare is not None:
         given |= {key: value for key, value in asdict(takes.prepare).items() if key != "size"} | {"longest": LONGEST}
+        given["step"] = given["step"] if takes.step else 0  # a graph of one size: what does not fill it is padded
     return {
         "version": fovea.__version__,
         "net": network.name,

@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from fovea.basics import BadChoice, FoveaError
+from fovea.basics import BadChoice, FoveaError, by_itself
 
 NEEDS = "--engine ray needs packages that are not installed: pip install 'fovea[cluster]'"
 MEMORY = 256 << 20  # bytes of the object store of a cluster that is started here: items are small
@@ -88,7 +88,8 @@ class Actor:
 
         try:
             self.work = self.work or ray.get(self.made)()
-            return self.work(pickle.loads(item))
+            with by_itself() if torch.get_num_threads() == 1 else nullcontext():
+                return self.work(pickle.loads(item))
         except FoveaError as reason:
             return reason
 

@@ -26,6 +26,7 @@ from fovea.basics import (
     Progress,
     ahead,
     announce,
+    by_itself,
     demand_bounds,
     listening,
     locked,
@@ -187,9 +188,14 @@ class Cores:
         if self.threads < 2 or len(items) < 2:
             yield from map(work, items)
             return
+
+        def alone(item: S) -> T:
+            with by_itself():
+                return work(item)
+
         torch.set_num_threads(1 if self.apart else before)
         try:
-            yield from ahead(work, items, self.threads, self.threads)
+            yield from ahead(alone if self.apart else work, items, self.threads, self.threads)
         finally:
             torch.set_num_threads(before)
 
@@ -230,6 +236,7 @@ def bulk(
     )
     few = len([item for item in items if isinstance(item, Shard)]) <= FEW
     todo = list(chain(*map(_cut, items))) if few else items
+    todo.sort(key=lambda item: -len(item) if isinstance(item, Chunk) else 0)  # so that all end at about the same time
     with ExitStack() as held:
         folder.make()
         if folder.local is not None:
