@@ -23,7 +23,7 @@ from fovea.pictures import expand, read
 Skipped = Sequence[tuple[str, str]]
 PAGE, BATCH = "local, with a page", 16  # as `fovea explain` does without --parquet
 PATIENCE = 600  # seconds that bare processes wait for each other
-AT_ONCE = (4, 16)  # pictures per forward of a bare process: the quicker counts, by its median
+AT_ONCE = (16, 4)  # pictures per forward of a bare process: the quicker counts, by its median
 
 
 @measure(
@@ -127,7 +127,7 @@ def _alone(network: Network, files: Sequence[Path]) -> tuple[int, list[float]]:
     torch.set_num_threads(1)
     module, times, done = network.module.eval(), list[float](), 0
     with torch.no_grad():
-        for size in (AT_ONCE[0], *AT_ONCE):  # the first for warming up
+        for size in (AT_ONCE[0], *AT_ONCE):  # the first for warming up; what was idle may be quicker for a while
             _ready[0].wait()
             start, done = time.perf_counter(), 0
             for tensors in _batches(network, files[: 4 * size] if not times else files, size):
