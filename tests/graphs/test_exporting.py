@@ -189,9 +189,6 @@ def test_refusals(what: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_verb_is_there_however_its_package_was_imported() -> None:
-    import fovea.graphs as package
-
-    assert callable(package)
+def test_a_name_that_says_no_format() -> None:
     with pytest.raises(fovea.BadChoice, match=r"ends in \.onnx"):
         fovea.export("efficientnet_lite0", "a.txt")

@@ -37,8 +37,11 @@ def net() -> Network:
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    with joined(None, 2) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):  # of clusters that other tests started in this process
+            patch.delenv(name, raising=False)
+        with joined(None, 2) as found:
+            yield found
 
 
 def contents(done: Bulk) -> dict[str, Any]:

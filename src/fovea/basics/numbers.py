@@ -89,7 +89,7 @@ BOUNDS = {
     "timeout": Bound(1, 86_400, real=True),  # seconds
     "until": SHARE,
     "tile": Bound(16, 4096),
-    "workers": Bound(0, 256),
+    **dict.fromkeys(("processes", "workers"), Bound(0, 256)),
 }
 
 

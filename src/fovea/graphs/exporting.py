@@ -20,7 +20,8 @@ from fovea.graphs.levels import Leveled, write_levels
 from fovea.graphs.search import EVALUATIONS, searched
 from fovea.graphs.tracing import Takes, Traced, Values, alone, program
 from fovea.graphs.writing import PRECISIONS, Feed, Names, format_of, ran, write
-from fovea.heatmaps import Additive, Aim, Finding, Look, Method, explain, find
+from fovea.heatmaps import Additive, Aim, Finding, Look, Method, find
+from fovea.heatmaps.explain import explain
 from fovea.networks import Inputs, Network, NetworkLike, as_found, as_network, cut, input_shape, labeled
 from fovea.pictures import LONGEST, Prepare
 

@@ -7,7 +7,6 @@ from .exact import by_power as by_power
 from .exact import on_the_sphere as on_the_sphere
 from .exact import rounding as rounding
 from .explain import ExplainStep as ExplainStep
-from .explain import explain as explain
 from .explain import explain_batches as explain_batches
 from .heatmap import Explained as Explained
 from .heatmap import HeatMap as HeatMap

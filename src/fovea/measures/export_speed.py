@@ -12,7 +12,7 @@ import torch
 from fovea.basics import BadChoice, DoesNotApply
 from fovea.data import DataSet
 from fovea.graphs import PRECISIONS, Exported, Takes, export, plain, session, takes_of
-from fovea.heatmaps import explain
+from fovea.heatmaps.explain import explain
 from fovea.measures import Figures, Run, measure
 from fovea.measures.timing import Key, built, compare
 from fovea.networks import Network, groups
