@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -103,13 +102,10 @@ def before_ray(address: str | None) -> None:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that outlives our cluster would join anybody's
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ["RAY_NUM_REDIS_GET_RETRIES"] = "20" if address is None else "1"
-    if "RAY_AUTH_MODE" in os.environ:
+    if "RAY_AUTH_MODE" in os.environ or "ray" in sys.modules:  # which has read it, and makes a token itself
         return
     if address is None:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-        if "ray" in sys.modules:  # which may remember another
-            with suppress(ImportError, AttributeError):
-                import_module("ray._raylet").AuthenticationTokenLoader.instance().reset_cache()
     elif {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & {*os.environ} or (Path.home() / ".ray/auth_token").is_file():
         os.environ["RAY_AUTH_MODE"] = "token"
 
