@@ -102,7 +102,7 @@ def test_no_cluster_at_an_address(folder: Path, tmp_path: Path) -> None:
     line = f"predict {folder} --net smallnet --untrained --engine ray --address 127.0.0.1:1 --out {tmp_path}"
     done = subprocess.run([sys.executable, "-m", "fovea", *line.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no Ray cluster answers at --address 127.0.0.1:1" in done.stderr
+    assert "--address 127.0.0.1:1: no Ray cluster answers there" in done.stderr
 
 
 def start_head(folder: Path) -> tuple[subprocess.Popen[str], str]:
