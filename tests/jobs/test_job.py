@@ -103,6 +103,24 @@ def test_pictures_that_came_changed_or_went(net: Network, tmp_path: Path) -> Non
     }  # fmt: skip
 
 
+def test_what_cannot_be_found_for_a_moment_keeps_its_rows(net: Network, tmp_path: Path) -> None:
+    given = [made_job.pictures(tmp_path / name, 3) for name in ("a", "b")]
+    fovea.bulk(net, given, tmp_path / "out", verb="predict", chunk=3)
+    given[1].rename(tmp_path / "away")
+    done = fovea.bulk(net, given, tmp_path / "out", verb="predict", chunk=3)
+    assert [name for name, _ in done.skipped] == [str(given[1])]
+    assert len(list((tmp_path / "out").glob("*.parquet"))) >= 2
+    (tmp_path / "away").rename(given[1])
+    assert fovea.bulk(net, given, tmp_path / "out", verb="predict", chunk=3).pictures == 6
+
+
+def test_parquet_files_of_others_stay(folder: Path, net: Network, tmp_path: Path) -> None:
+    (tmp_path / "mine.parquet").write_bytes(b"mine")
+    done = fovea.bulk(net, folder, tmp_path, verb="predict", fresh=True)
+    assert (tmp_path / "mine.parquet").read_bytes() == b"mine"
+    assert len(by_name(done)) == 150
+
+
 def test_a_folder_is_of_one_job(folder: Path, net: Network, tmp_path: Path) -> None:
     fovea.bulk(net, folder, tmp_path, verb="predict")
     with pytest.raises(BadChoice, match="holds the results of predict with other settings"):

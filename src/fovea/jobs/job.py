@@ -276,7 +276,10 @@ def _done(
         for words in done.said:
             announce(words)
         progress(pictures + len(skipped) - len(missing), max(total, pictures))
-    for part in worker.folder.parts() - ids:  # of pictures that changed or are gone
+    known = (
+        not missing and "" not in ids
+    )  # all that was given was found: a store that is away for a moment drops nothing
+    for part in worker.folder.parts() - ids if known else ():  # of pictures that changed or are gone
         worker.folder.drop(f"{part}{END}")
     if not pictures:
         raise BadPicture("; ".join(reason for _, reason in skipped[:3]) or "no pictures were given")

@@ -5,6 +5,7 @@ values of its maps; `reason`, why a picture could not be read, and nothing else 
 
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fovea.basics import BadChoice, Damaged, Record, Text, whole
 from fovea.jobs.chunks import is_address, opened_at
 
 NOTE, END, FILES = "_job.json", ".parquet", "_files"  # names with _ are no data to whoever reads the folder
+PART = re.compile(r"([0-9a-f]{24})\.parquet")  # a chunk's id
 Maps = Mapping[str, NDArray[Any]]
 
 
@@ -103,8 +105,8 @@ class Folder:
             found = fs.ls(path.rstrip("/"), detail=False)
         except FileNotFoundError:
             return set()
-        names = (str(name).rsplit("/", 1)[-1] for name in found)
-        return {name.removesuffix(END) for name in names if name.endswith(END) and not name.startswith((".", "_"))}
+        names = (PART.fullmatch(str(name).rsplit("/", 1)[-1]) for name in found)
+        return {name[1] for name in names if name}  # other Parquet files are not fovea's to count or drop
 
     def note(self) -> Note | None:
         data = self.read(NOTE)
