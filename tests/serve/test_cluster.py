@@ -178,6 +178,7 @@ def test_requests_at_once_go_through_the_network_together(scaled: Running) -> No
     assert 4 <= batches < 16  # four at most in each
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_killed_loses_no_answer(scaled: Running) -> None:
     (victim,) = replicas(scaled)
     with ThreadPoolExecutor(4) as pool:

@@ -167,6 +167,7 @@ def dying(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_said_and_the_restart_goes_on(tmp_path: Path) -> None:
     """The second process kills itself at step 7 of the first attempt; torchrun starts both again, once."""
     recipe = pair(tmp_path, save_every=0)

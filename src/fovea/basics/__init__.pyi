@@ -49,6 +49,7 @@ from .intervals import interval_of_means as interval_of_means
 from .intervals import student as student
 from .kinds import demand_kinds as demand_kinds
 from .kinds import spelled_device as spelled_device
+from .memory import keep_flat as keep_flat
 from .numbers import ANY as ANY
 from .numbers import BOUNDS as BOUNDS
 from .numbers import SEED as SEED

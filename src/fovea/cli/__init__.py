@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.basics import BadChoice, write_text
+from fovea.basics import BadChoice, keep_flat, write_text
 from fovea.cli import (  # noqa: F401  they declare
     audit,
     calibrate,
@@ -131,6 +131,7 @@ def results(asked: Asked) -> None:
 def main() -> None:
     """Whatever happens, it ends with an exit status and, where something went wrong, one line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a kill, too, leaves what was done in order
+    keep_flat()
     here_is_importable()
     sys.exit(run(app, sys.argv[1:]))
 

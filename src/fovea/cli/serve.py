@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from fovea.basics import BadChoice, processors
+from fovea.basics import BadChoice, keep_flat, processors
 from fovea.cli.commands import Asked, command
 from fovea.cli.common import bar, say, warn
 
@@ -37,11 +37,9 @@ def serve(asked: Asked) -> None:
     by_ray = asked.engine == "ray"
     if unused := [name for name in ("address", "replicas") if name in asked.typed and not by_ray]:
         raise BadChoice(f"--{unused[0]} is of a Ray cluster: add --engine ray")
+    keep_flat(few_kernels=True)
     with bar("starting"):
         try:
-            from fovea.serve import keep_flat
-
-            keep_flat()
             from fovea.serve import Limits, Scale, ServeOptions, application, demand_token, listening_at, loaded
             from fovea.serve import serve as run
         except ImportError as error:

@@ -28,6 +28,7 @@ from fovea.basics import (
     announce,
     by_itself,
     demand_bounds,
+    keep_flat,
     listening,
     locked,
     nearest,
@@ -44,6 +45,7 @@ from fovea.results import Size
 
 CHUNK = 64  # pictures, about, that are done together and again after a stop
 FEW = 64  # shards that are cut before the work begins, so that all workers have some of each
+AHEAD = 4  # chunks per thread that may be done before one that takes longer
 TURNS = 2  # chunks at a time of a network that is run by one thread at a time
 ENGINES = ("local", "ray")
 S = TypeVar("S")
@@ -193,9 +195,10 @@ class Cores:
             with by_itself():
                 return work(item)
 
+        keep_flat()
         torch.set_num_threads(1 if self.apart else before)
         try:
-            yield from ahead(alone if self.apart else work, items, self.threads, self.threads)
+            yield from ahead(alone if self.apart else work, items, self.threads, AHEAD * self.threads)
         finally:
             torch.set_num_threads(before)
 

@@ -41,7 +41,7 @@ def bench_bulk(run: Run, *, data: str | None = None, count: int = 1000, rounds: 
     and over where more are asked for; or made ones. Starting, which is told beside it, does not count."""
     engines = ENGINES if find_spec("ray") else ENGINES[:1]
     network, workers, total = run.network.fitted(), processors(), rounds * (len(engines) + 2)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", PAGE, *engines)}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", *engines, PAGE)}
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as place:
         source = data or run.given.data

@@ -1,6 +1,5 @@
 from .application import application as application
 from .cluster import deployed as deployed
-from .memory import keep_flat as keep_flat
 from .models import Networks as Networks
 from .models import loaded as loaded
 from .options import Limits as Limits

@@ -29,13 +29,12 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from fovea import __version__
-from fovea.basics import BOUNDS, BadChoice, FoveaError, processors
+from fovea.basics import BOUNDS, BadChoice, FoveaError, keep_flat, processors
 from fovea.retrieval import Index, open_index
 from fovea.serve import asking
 from fovea.serve.application import Service, application
 from fovea.serve.elsewhere import Question, Reply
 from fovea.serve.engine import Engine
-from fovea.serve.memory import keep_flat
 from fovea.serve.metrics import Metrics, log_to_stderr, note
 from fovea.serve.models import loaded
 from fovea.serve.options import Limits, Scale, ServeOptions, demand_token
@@ -78,7 +77,7 @@ class Replica:
     async def __init__(self, options: ServeOptions, version: str) -> None:  # type: ignore[misc]
         if version != __version__:
             raise BadChoice(f"this machine of the cluster has fovea {__version__}, and the service {version}")
-        keep_flat()
+        keep_flat(few_kernels=True)
         log_to_stderr()
         index, self.metrics = _index(options, options.device), Told()
         networks, engine = loaded(options, index), Engine(options.limits, self.metrics)
@@ -255,14 +254,14 @@ def deployed(options: ServeOptions, scale: Scale, address: str | None = None) ->
     try:
         demand_room(scale)
         serve.start(proxy_location="Disabled", logging_config=QUIET)
-        _log_as_we_do()
+        _log_as_we_do(WARNING)
         try:
             yield Replicas(_run(networks(options, scale), name), name)
         finally:
             with suppress(RayError, serve.exceptions.RayServeException, RuntimeError):
                 serve.delete(name)
     finally:
-        getLogger("ray").setLevel(CRITICAL)  # threads of Ray's log that it is gone
+        _log_as_we_do(CRITICAL)  # threads of Ray's log that it is gone
         ray.shutdown()
 
 
@@ -304,9 +303,9 @@ def _last_line(error: Exception) -> str:
     return next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__).strip()
 
 
-def _log_as_we_do() -> None:
-    """Ray's own lines are written as the service's are."""
-    for name in ("ray", "ray.serve"):
+def _log_as_we_do(level: int) -> None:
+    """Ray's own lines are written as the service's are, from this level on."""
+    for name in ("ray", "ray.serve"):  # each has a level of its own
         logger = getLogger(name)
         logger.handlers, logger.propagate = [], True
-        logger.setLevel(WARNING)
+        logger.setLevel(level)

@@ -1,7 +1,7 @@
 """What the service does: each of the questions, who can answer it, and how a batch is done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -147,9 +147,7 @@ def _localize(asked: Asked, items: Sequence[Any]) -> Iterable[Step[Any]]:
 
 
 def _patches(words: Any) -> LocalizeOptions:
-    return LocalizeOptions(
-        words.count, words.overlap, words.share, words.branch, words.target, words.method, words.side
-    )
+    return LocalizeOptions(**{each.name: getattr(words, each.name) for each in fields(LocalizeOptions)})
 
 
 def _localize_settings(asked: Asked) -> Mapping[str, Any]:
