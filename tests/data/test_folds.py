@@ -43,6 +43,16 @@ def test_they_are_the_same_wherever_the_folder_lies_and_others_by_another_seed(p
     assert len(again ^ before) <= 2  # one more picture moves few others
 
 
+def test_settings_are_chosen_on_a_part_that_nothing_is_trained_on(photos: Path) -> None:
+    fit, choose = (open_data(f"{photos}:part={part}") for part in ("fit", "choose"))
+    assert {sample.name for sample in fit.samples} == names(f"{photos}:folds=0-8")
+    assert {sample.name for sample in choose.samples} == names(str(photos)) - {sample.name for sample in fit.samples}
+    assert Counter(choose.labels[sample.label] for sample in choose.samples) == {"cat": 3, "dog": 1, "owl": 1}
+    assert names(f"{photos}:part=choose,fold_seed=1") != names(f"{photos}:part=choose")
+    refused("part= takes fit or choose; got 'fti'.*fit", open_data, f"{photos}:part=fti")
+    refused("give one of the two", open_data, f"{photos}:part=fit,folds=1")
+
+
 def test_what_is_no_fold_is_said(photos: Path) -> None:
     refused("a fold", open_data, f"{photos}:folds=10")
     refused("fold_seed=", open_data, f"{photos}:folds=1,fold_seed=x")

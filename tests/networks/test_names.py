@@ -93,6 +93,7 @@ def test_networks_say_what_they_are_for_know_and_score(name: str) -> None:
     card = ours()[name]
     assert about == card["about"]
     assert card["tested_on"] in facts
+    assert ("its settings were chosen on" in facts) == (card["chosen_on"] == card["tested_on"])
     labels = labels_of(name)
     assert (f"{len(labels)} classes ({labels[0].replace('_', ' ')}" if labels else "an embedding") in facts
     metric, score = next(iter(card["score"].items()))

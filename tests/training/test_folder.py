@@ -64,7 +64,7 @@ def test_what_cannot_be_trained_on_is_said(tmp_path: Path) -> None:
     refused("no picture of the class 'grey'", folder.divided, str(tmp_path / "empty"))
     alike = filled(tmp_path / "alike", names=("red", "Red "))
     refused("'Red ' and 'red' are called alike", folder.divided, str(alike))
-    refused("divided by folds= already", folder.divided, f"{filled(tmp_path / 'folds')}:folds=0-3")
+    refused("divided by folds= or part= already", folder.divided, f"{filled(tmp_path / 'folds')}:folds=0-3")
 
 
 def test_the_recipe_is_whole_whatever_a_folder_is_called(tmp_path: Path) -> None:
@@ -101,6 +101,7 @@ def test_from_a_folder_to_a_page(
     net = fovea.load(run / "weights.safetensors")
     assert (net.name, net.labels) == ("mybirds", ("blue", "green", "red"))
     card = json.loads((run / "card.json").read_text())
+    assert card["chosen_on"] == "mybirds:folds=6-7"
     assert (card["recipe"], card["tested_on"]) == ("out/train/mybirds/recipe.toml", "mybirds:folds=8-9")
     assert read(run / "recipe.toml").best
     rows = json.loads((run / "page/results.json").read_text())["results"]

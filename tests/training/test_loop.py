@@ -288,6 +288,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return read_weights(out / "weights.safetensors")
 
 
+@pytest.mark.slow
 def test_killed_at_five_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     augment = {"area": [0.6, 1.0], "flip": True, "mixup": 0.2}
     path = written(tmp_path, small() | {"epochs": 60, "ema": 0.9, "save_every": 0, "augment": augment})

@@ -16,6 +16,7 @@ from fovea.training.feed import Wanted
 from fovea.training.media import medium_of
 from fovea.training.patches import PatchFeed, PatchMedium
 from fovea.training.recipe import Recipe
+from fovea.training.step import Step
 from made_recipes import recipe
 
 
@@ -79,6 +80,39 @@ def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
             boxes = feed.boxes[number][i, : int(feed.counts[number][i])].tolist()
             cut = torch.stack([pixels[i, :, y0:y1, x0:x1] for x0, y0, x1, y1 in boxes])
             assert float((cut - batch.inputs[i]).abs().amax((1, 2, 3)).min()) < 1e-4
+
+
+def together(folder: Path, count: int) -> dict[str, Any]:
+    data = tiny(folder).data
+    return {"train": data.train, "test": data.test, "localizer": data.localizer, "together": count}
+
+
+def test_several_patches_of_a_picture_are_shown_together_and_their_answers_added_up(folder: Path) -> None:
+    medium = medium_of(tiny(folder, data=together(folder, 3)))
+    feed = medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
+    assert isinstance(feed, PatchFeed)
+    (batch,) = feed.batches([Wanted(torch.tensor([4, 1]), draw(2, 0, 0), draw_more(2, 0, 0))])
+    pixels, number = feed.prepare.normalize(feed.pixels), feed.sides.index(batch.inputs.shape[-1])
+    assert len(batch.inputs) == 6
+    assert len(batch.target) == 2
+    for place, shown in zip((4, 4, 4, 1, 1, 1), batch.inputs, strict=True):  # a picture's side by side
+        boxes = feed.boxes[number][place, : int(feed.counts[number][place])].tolist()
+        cut = torch.stack([pixels[place, :, y0:y1, x0:x1] for x0, y0, x1, y1 in boxes])
+        assert float((cut - shown).abs().amax((1, 2, 3)).min()) < 1e-4
+    assert len(batch.inputs[:3].flatten(1).unique(dim=0)) == min(3, int(feed.counts[number][4]))
+    network = medium.network()
+    step = Step(network, tiny(folder).loss)
+    network.module.eval()
+    loss, logits = step(batch.inputs, batch.target)
+    shares = network(batch.inputs).softmax(1).view(2, 3, 2).mean(1)  # as they are read
+    torch.testing.assert_close(logits, shares.log())
+    torch.testing.assert_close(loss, -shares[[0, 1], batch.target].log().mean())
+
+
+def test_it_learns_from_patches_together(folder: Path, tmp_path: Path) -> None:
+    assert loop.train(tiny(folder, epochs=6, data=together(folder, 2)), tmp_path / "out").score["top1"] > 0.9
+    with pytest.raises(fovea.BadChoice, match=r"data\.together is of patches"):
+        tiny(folder, data=together(folder, 2), augment={"mixup": 0.2})
 
 
 def test_the_same_patches_as_localize_gives(folder: Path) -> None:

@@ -18,10 +18,10 @@ from hashlib import sha256
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fovea.basics import BOUNDS, REFERENCE, SEED, BadChoice, Entry, Registry, nearest, within
-from fovea.data.options import CHOOSE, COMMON, numbers, parsed, typed, value_of
+from fovea.data.options import CHOOSE, COMMON, PARTS, numbers, parsed, typed, value_of
 from fovea.data.places import at_home, called, find, plain
 from fovea.data.samples import UNLABELED, DataSet, Sample
 from fovea.pictures import Given, files_of, gather, is_picture_name
@@ -73,8 +73,9 @@ def open_data(given: str | Path, split: str | None = None, names: Sequence[str] 
     """A data set by path, by name below the folder that FOVEA_DATA names, or by a layout of yours, package.module:name.
 
     Options follow a colon: `split=`, `labels=` (classes kept, as 0-49 or 3+5+8), `folds=` (tenths of every class kept,
-    as 0-7, drawn by `fold_seed=`), `limit=` (so many, spread evenly), `layout=` (when the files do not tell), and the
-    set's own. A folder's classes are matched to `names` where they all occur there."""
+    as 0-7, drawn by `fold_seed=`), `part=` (of a training split: fit, nine tenths to train on, or choose, the
+    tenth that settings are chosen by), `limit=` (so many, spread evenly), `layout=` (when the files do not tell), and
+    the set's own. A folder's classes are matched to `names` where they all occur there."""
     return opened(given, "pictures", split, names)
 
 
@@ -87,7 +88,8 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     what = holding(chosen.entry)
     if what != holds:
         raise BadChoice(f"{folder or name} holds {what}, not {holds}: open it with fovea.data.{SETS[what][2]}")
-    kept, folds, seed, limit = (options.pop(key, None) if holds == "pictures" else None for key in CHOOSE)
+    kept, folds, part, seed, limit = (options.pop(key, None) if holds == "pictures" else None for key in CHOOSE)
+    folds = folds if part is None else _folds_of(name, part, folds)
     arguments = typed(chosen.entry.name, chosen.open, options)
     if "names" in signature(chosen.open).parameters:
         arguments["names"] = names
@@ -97,6 +99,12 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     if folds is not None:
         data = only_folds(data, numbers(folds), value_of(f"{name}: fold_seed=", seed or "0", Annotated[int, SEED]))
     return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
+
+
+def _folds_of(name: str, part: str, folds: str | None) -> str:
+    if folds is not None:
+        raise BadChoice(f"{name}: part= stands for some folds= ({PARTS}): give one of the two")
+    return PARTS[value_of(f"{name}: part=", part, Literal[*PARTS])]
 
 
 def demand_layout(given: str) -> None:

@@ -58,8 +58,9 @@ def inside_any(points: NDArray[np.float64], boxes: Sequence[Box]) -> NDArray[np.
 class Trial:
     """A localizer and the networks that read its patches or whole pictures, on the same data, their classes matched."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.nets = run, run.networks
+    def __init__(self, run: Run, branch: int | None = None) -> None:
+        """`branch`: that localizes in every picture; the one that decides unless given."""
+        self.run, self.nets, self.branch = run, run.networks, branch
         self.localizer, name = self.nets["localizer"], self.nets["localizer"].name or "this network"
         if not self.localizer.can("branches"):
             why = f"{name} has no branches that localize"
@@ -76,7 +77,7 @@ class Trial:
         for samples, inputs in self.run.inputs(batch, [self.nets[role] for role in roles]):
             tensors = {role: taken.tensors for role, taken in zip(roles, inputs, strict=True)}
             boxes = [_boxes(sample, skipped) for sample in samples]
-            seen = look(self.localizer, tensors["localizer"])
+            seen = look(self.localizer, tensors["localizer"], branch=self.branch)
             lost = ~seen.output.isfinite().all(1).cpu()
             why = "the localizer's output is not a number"
             skipped += [(sample.name, why) for sample, is_lost in zip(samples, lost, strict=True) if is_lost]
@@ -85,7 +86,7 @@ class Trial:
             if kept:
                 if len(kept) < len(samples):
                     tensors = {role: whole[kept] for role, whole in tensors.items()}
-                    seen = look(self.localizer, tensors["localizer"])
+                    seen = look(self.localizer, tensors["localizer"], branch=self.branch)
                 self.sides = [scale.side for scale in seen.scales]
                 places = [inputs[0].places[i] for i in kept]
                 yield Part([samples[i] for i in kept], tensors, places, [boxes[i] or () for i in kept], seen)

@@ -40,12 +40,14 @@ def measure_patches(
     count: int | None = None,
     overlap: float | None = None,
     share: float | None = None,
+    branch: int | None = None,
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
     """Rows of three kinds: `patches` (Table 3), `localizer` (what it decides and finds), `rescaled` (Fig. 19). `net`
-    was trained on patches, `full` on whole pictures, which it sees as its own transform makes them."""
-    trial, settings = Trial(run), choice(count, overlap, share)
+    was trained on patches, `full` on whole pictures, which it sees as its own transform makes them. `branch` has the
+    one of that side localize in every picture, not the one that is surest."""
+    trial, settings = Trial(run, branch), choice(count, overlap, share)
     for part in trial.parts(batch, "net", "full"):
         _add(trial, part, settings)
     costs = Costs.of(trial)
@@ -54,6 +56,7 @@ def measure_patches(
     told = {
         "macs": MACS,
         "lip": "; ".join(f"{side}: {words(settings(side, size))}" for side in trial.sides),
+        "branch": "the surest of those that decide" if branch is None else branch,
         "interval": by_bootstrap("top1", seed),
         "centre_in_box": "of the best patch, in any true box; chance: the mean over all cells of the same branch",
         "rescaled": "the whole picture, as the localizer takes it, scaled down to the patch's size (bicubic, smoothed)",

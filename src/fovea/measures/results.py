@@ -35,6 +35,7 @@ class Card(Record, extra="allow"):
 
     name: str
     tested_on: str | None
+    chosen_on: str | None = None  # the pictures by which its settings were chosen
     changes: list[str]
     score: dict[str, float]
     minutes: float
@@ -80,7 +81,8 @@ def trained(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for (name, data, *changes), own in groups.items():
         shared = [key for key in own[0]["score"] if all(key in card["score"] for card in own)]
         scores = {key: [float(card["score"][key]) for card in own] for key in shared}
-        row: dict[str, Any] = {"recipe": name, "changes": ", ".join(changes), "tested_on": data, "seeds": len(own)}
+        row: dict[str, Any] = {"recipe": name, "changes": ", ".join(changes), "tested_on": data}
+        row |= {"chosen_on": own[0].get("chosen_on"), "seeds": len(own)}
         row |= {key: sum(values) / len(values) for key, values in scores.items()}
         if len(own) > 1 and scores:
             row["low"], row["high"] = student(next(iter(scores.values())))

@@ -280,7 +280,15 @@ def take(
     if str(found.settings.get("labels", "")).endswith("differ"):
         name = run.data.labels[min(sample.label for sample in run.data.samples)]
         warnings.append(f"the network knows no {name!r}: is it for these classes?")
-    return replace(found, settings={**found.settings, "part": part_of(given)}, warnings=warnings)
+    settings = {**found.settings, "part": part_of(given), **_chosen_on(run)}
+    return replace(found, settings=settings, warnings=warnings)
+
+
+def _chosen_on(run: Run) -> dict[str, str]:
+    """What the settings of the networks were chosen on, of those whose cards say it."""
+    loaded: dict[str, Network] = vars(run).get("networks", {})  # a measure may have none, or build its own
+    known = {network.name: network.chosen_on for network in loaded.values() if network.chosen_on}
+    return {"chosen_on": "; ".join(f"{name}: {data}" for name, data in known.items())} if known else {}
 
 
 def _checked(declared: Declared, found: Any) -> Figures:

@@ -213,6 +213,8 @@ def _described(network: Network, path: Path, about: Facts, classes: Classes, car
     elif isinstance(network.transform, Prepare) and math.prod(network.transform.size) > PIXELS:
         raise BadNetwork(f"{path} asks for pictures of {network.transform.size} pixels; at most {PIXELS:,} are taken")
     network.name = _called(path, about)
+    if card is not None and card.get("chosen_on"):
+        network.chosen_on = printable(str(card["chosen_on"]))[:LETTERS]
     if classes is None and about.labels and card is not None:
         network.trained_on = printable(str(card.get("trained_on", ""))).partition(":")[0][:LETTERS]
     return network

@@ -115,7 +115,8 @@ def described(name: str) -> list[str]:
     labels = labels_of(name)
     score = ", ".join(f"{key} {value:.3f}" for key, value in card["score"].items())
     known = _classes(labels) if labels else "an embedding, without classes"
-    return [card["about"], f"{known}; {score} on {card['tested_on']}"]
+    chosen = ", which its settings were chosen on" if card["chosen_on"] == card["tested_on"] else ""
+    return [card["about"], f"{known}; {score} on {card['tested_on']}{chosen}"]
 
 
 def _classes(labels: Sequence[str]) -> str:

@@ -62,6 +62,7 @@ class Runnable:
     fit: str = ""  # of FITS, or "given": by the user's own transform; nothing where nobody has said
     trained: Transform | None = None  # as it was before another fit was asked for
     trained_on: str | None = None  # data, by its card ("" where it has none); None where no file says what it is for
+    chosen_on: str | None = None  # what its settings were chosen on, by its card
     temperature: float | None = None  # what its logits are divided by for probabilities; None: never calibrated
     records: bool | None = None  # its trunk's passes on a GPU, to play them again; None: those of small batches
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what completes its inputs, once made

@@ -43,8 +43,10 @@ def divided(given: str) -> Parts:
     if (holds := held_by(given)) != "pictures":
         raise BadChoice(f"{given} holds {holds}: write a recipe for it (docs/train.md), as recipes/ has some")
     options, whole = parsed(given)[1], open_data(given)
-    if "folds" in options:
-        raise BadChoice(f"{given} is divided by folds= already: write a recipe that names its parts (docs/train.md)")
+    if {"folds", "part"} & set(options):
+        raise BadChoice(
+            f"{given} is divided by folds= or part= already: write a recipe that names its parts (docs/train.md)"
+        )
     _check_classes(whole, "labels" in options)
 
     def part(**more: str) -> str:

@@ -489,6 +489,7 @@ class Running:
             "labels": list(self.labels),
             "trained_on": " + ".join(map(shortened, (recipe.data.train, *recipe.data.more))),
             "tested_on": None if recipe.data.test is None else shortened(recipe.data.test),
+            "chosen_on": None if recipe.data.validation is None else shortened(recipe.data.validation),
             "test_pictures": None if self.tested is None else len(self.tested),
             "score": trained.score,
             "changes": list(self.job.changes),
@@ -496,7 +497,6 @@ class Running:
             "weights_sha256": trained.hash,
         }
         if recipe.data.validation is not None:
-            facts["validated_on"] = shortened(recipe.data.validation)
             facts["validation"] = self.validation
         if self._named:
             facts["skipped"] = [left_out(*each) for each in self._named.items()]

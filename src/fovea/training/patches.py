@@ -36,7 +36,9 @@ class PatchMedium(Pictures):
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         self.localizer.module.to(device)
-        return PatchFeed(self.localizer, preparing(network), self.data, self.recipe.augment, device, progress)
+        feed = PatchFeed(self.localizer, preparing(network), self.data, self.recipe.augment, device, progress)
+        feed.together = self.recipe.data.together
+        return feed
 
     def taken(self, network: Network, data: DataSet, device: torch.device, progress: Progress) -> HeldOut:
         return HeldOut(self.localizer, data, device, progress)
@@ -46,7 +48,10 @@ class PatchMedium(Pictures):
 
 
 class PatchFeed(Held):
-    """A step shows patches of one branch, by turns; of each picture one of those that LIP picks for training."""
+    """A step shows patches of one branch, by turns; of each picture one of those that LIP picks for training, or some
+    `together`, spread over them from the best to the last."""
+
+    together = 1
 
     def __init__(
         self,
@@ -66,12 +71,20 @@ class PatchFeed(Held):
         index, draws, (height, width) = wanted.index, wanted.draws, self.size
         branch = int(wanted.turn * len(self.sides))
         side, counts = self.sides[branch], self.counts[branch][index]
-        boxes = self.boxes[branch][index, self.one_of(counts, wanted)].float()  # N,4
+        index, draws, counts = (part.repeat_interleave(self.together, 0) for part in (index, draws, counts))
+        boxes = self.boxes[branch][index, self._turns(counts, wanted)].float()  # N,4
         scale = constant((width, height, width, height), boxes.device, boxes.dtype)
         inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
         windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
-        pixels = cut_out(self.pixels[index], windows, self.flips(wanted), (side, side))
+        flips = self.flips(wanted).repeat_interleave(self.together)
+        pixels = cut_out(self.pixels[index], windows, flips, (side, side))
         return self.prepare.normalize(recolor(pixels, draws, self.augment))
+
+    def _turns(self, counts: Tensor, wanted: Wanted) -> Tensor:
+        """Which of each picture's patches, N, or N times as many as are shown together, one picture's side by side."""
+        steps = torch.arange(self.together, device=counts.device).repeat(len(wanted.index))
+        share = (wanted.more[:, 1].repeat_interleave(self.together) + steps / self.together) % 1
+        return (share * counts).long().clamp(max=counts - 1)
 
 
 def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tensor], list[Tensor]]:

@@ -47,6 +47,7 @@ class DataPart(Part):
     side: Side | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
     workers: Workers | None = None  # that decode, where pictures are not held; by the cores, 2 to 8, unless given
     localizer: str | None = None  # train on what this network localizes
+    together: Count = 1  # patches of a picture in a step, whose answers are added up as when they are read
 
 
 class AugmentPart(Part):
@@ -170,6 +171,14 @@ class Recipe(Part):
                 raise ValueError(
                     f"strategy = 'fsdp' is not for {key} = {str(getattr(self, key)).lower()}: leave it out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _together(self) -> "Recipe":
+        if self.data.together > 1 and (self.data.localizer is None or self.augment.mixup or self.augment.cutmix):
+            raise ValueError(
+                "data.together is of patches, without mixing: give data.localizer, leave mixup, cutmix out"
+            )
         return self
 
     @model_validator(mode="after")

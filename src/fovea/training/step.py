@@ -1,5 +1,6 @@
 """One forward pass of training, and what is looked at of it."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,8 +41,8 @@ class Step(nn.Module):
 
     def forward(self, inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         out = self.module(inputs)
-        logits = self._read(out)
-        more: tuple[Any, ...] = () if self._teacher is None else (self._teacher(inputs),)
+        logits = _added(self._read(out), len(target))
+        more: tuple[Any, ...] = () if self._teacher is None else (_added(self._teacher(inputs), len(target)),)
         if self._traits["reads"] == "output":
             self._fits(out)
             with torch.autocast(inputs.device.type, enabled=False):
@@ -80,6 +81,14 @@ class Step(nn.Module):
                 "detach(), item(), argmax() or torch.no_grad()"
             )
         return value
+
+
+def _added(logits: Tensor, count: int) -> Tensor:
+    """Of as many pictures, each with several inputs side by side: the logarithm of the mean of their probabilities."""
+    if len(logits) == count:
+        return logits
+    shares = logits.float().log_softmax(1).view(count, -1, logits.shape[1])
+    return shares.logsumexp(1) - math.log(shares.shape[1])
 
 
 @torch.no_grad()
