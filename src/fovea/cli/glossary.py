@@ -198,6 +198,10 @@ OPTIONS = {
     "overlap": Option("LIP's T: patches overlap by an IoU below this.", float, metavar="T"),
     "share": Option("LIP's P: among this share of the best cells.", float, metavar="P"),
     "branch": number("By AnchorNet's branch of this side: 63, 95, 111 pixels; 3, 5, 7 words.", metavar="SIDE"),
+    "evidence": Option(
+        "Of a network without branches: its map, crops that it sees alone (slow), or few-crops, a tenth of them.",
+        metavar="map|crops|few-crops",
+    ),
     "side": number("Of the patches of a network without branches, in its own pixels.", metavar="N"),
     "why": flag("What each branch saw in a picture; or, with --data, what speaks for a class."),
     "source": Option(SOURCE, many=True),

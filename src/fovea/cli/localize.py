@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fovea.results import Results, Step
 
 PICTURES, TEXTS, SOUNDS = "efficientnet_lite0", "anchornet_text-mr", "anchornet_sound"
-CHOICES = ("count", "overlap", "share", "branch", "target", "method", "side")
+CHOICES = ("count", "overlap", "share", "branch", "target", "method", "side", "evidence")
 AROUND = 300  # characters shown on either side of the span of a long text
 
 

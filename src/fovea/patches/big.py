@@ -25,7 +25,7 @@ from fovea.heatmaps import (
 from fovea.patches.lip import Settings, pick
 from fovea.patches.localized import LocalizedPicture, Patch, on_picture
 from fovea.patches.options import LocalizeOptions
-from fovea.patches.scales import SIDE, Look, Scale, look, own_patches
+from fovea.patches.scales import SIDE, Look, Scale, own_patches
 from fovea.patches.stitched import whole_evidence
 from fovea.pictures import BigFacts, Placement, Shown
 
@@ -44,8 +44,7 @@ class AskedClosely:
 
     def look(self, tensors: Tensor, shown: Sequence[Shown], label: int | None, branch: int | None) -> Look:
         rows = None if label is None else torch.full((len(tensors),), label, device=tensors.device)
-        method = self.options.method or "l2caf"
-        return look(self.viewed.network, tensors, rows, branch, method, self.options.side, shown)
+        return self.options.look(self.viewed.network, tensors, rows, branch, shown)
 
     def settings(self, side: int) -> Settings:
         """As of a picture of the network's size, however large this one is."""

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from fovea import networks
-from fovea.basics import BadChoice, bounded, demand_kinds
+from fovea.basics import bounded, demand_kinds
 from fovea.heatmaps import OVERVIEW, Closer, Viewed
 from fovea.networks import Group, Inputs, Network, NetworkLike, as_found, as_network, groups, in_order, input_of
 from fovea.patches.big import AskedClosely, localize_big
 from fovea.patches.localized import BranchAnswer, LocalizedPicture, Patch, on_picture
 from fovea.patches.media import medium_of, refuse_unused
 from fovea.patches.options import LocalizeOptions
-from fovea.patches.scales import Look, Scale, look
+from fovea.patches.scales import Look, Scale
 from fovea.patches.sound import localize_sounds
 from fovea.patches.text import localize_texts
 from fovea.pictures import MAX_PIXELS, BigPicture, Picture, Shown
@@ -36,6 +36,7 @@ def localize(  # a public door: what may be asked for is all here, by name
     target: str | int | None = None,
     method: str | None = None,
     side: int | None = None,
+    evidence: str | None = None,
     batch: int = 16,
     device: str | None = None,
     max_pixels: int = MAX_PIXELS,
@@ -48,14 +49,15 @@ def localize(  # a public door: what may be asked for is all here, by name
     At most `count` patches (K), any two of which overlap by an IoU below `overlap` (T), among the best `share` of the
     cells (P); unless given, as the paper tests: patches that together are no larger than the picture, 0.5, 0.05.
     `branch` has AnchorNet localize by the branch with that side. For other networks `method` names the heatmap, l2caf
-    unless given, and `side` is the patches' side in pixels of the network's input. `fit` is as for
-    `explain`, as are `all` and `resolution`, of files too large to load. One LocalizedPicture per picture.
+    unless given, and `side` is the patches' side in pixels of the network's input; `evidence="crops"` has the network
+    see every patch alone instead ("few-crops": a tenth of them, coarse to fine), which proves it and takes long. `fit`
+    is as for `explain`, as are `all` and `resolution`, of files too large to load. One LocalizedPicture per picture.
 
     A network for text is given texts, and one LocalizedText per text has its span of words, for `target` and by
     `branch` where asked; one for sounds is given .wav files, and each LocalizedSound has at most `count` time spans."""
     demand_kinds(localize, locals())
     network = as_network(net, device).fitted(fit)
-    options = LocalizeOptions(count, overlap, share, branch, target, method, side)
+    options = LocalizeOptions(count, overlap, share, branch, target, method, side, evidence)
     medium = medium_of(network)
     refuse_unused([medium], asdict(options))
     closer = Closer(all, resolution)
@@ -79,15 +81,15 @@ def localize_steps(
     closer: Closer = OVERVIEW,
 ) -> Iterator[Step[LocalizedPicture]]:
     """Batch after batch, so that a folder of any size needs the memory of one; files too large to load one by one."""
-    if options.method is not None and network.can("branches"):
-        raise BadChoice(f"method is for networks without branches; {network.name or 'this one'} has its own evidence")
+
+    options.demand(network)
 
     def found(group: Group, tensors: Tensor) -> list[LocalizedPicture]:
         label = None
         if options.target is not None:
             wanted = network.index(options.target, outputs_of(network, tensors))
             label = torch.full((len(tensors),), wanted, device=tensors.device)
-        seen = look(network, tensors, label, options.branch, options.method or "l2caf", options.side, group.shown)
+        seen = options.look(network, tensors, label, options.branch, group.shown)
         return _localized(network, seen, options, group.shown, (tensors.shape[2], tensors.shape[3]))
 
     def closely(picture: Picture, big: BigPicture) -> LocalizedPicture:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LONGEST = 1 << 26  # bytes of a file of texts
 Medium = Literal["pictures", "texts", "sounds"]
 TAKES: Mapping[Medium, Collection[str]] = {
-    "pictures": ("count", "overlap", "share", "branch", "target", "method", "side"),
+    "pictures": ("count", "overlap", "share", "branch", "target", "method", "side", "evidence"),
     "texts": ("branch", "target"),
     "sounds": ("count",),
 }

@@ -45,6 +45,7 @@ class LocalizeWords(TypedDict, total=False):
     target: str | int | None
     method: str | None
     side: int | None
+    evidence: str | None
     fit: str | None
 
 

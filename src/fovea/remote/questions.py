@@ -90,6 +90,9 @@ class Localizing(Asking):
     target: Word | None = Field(None, description="A class by name or index; the answer if not given.")
     method: Word | None = Field(None, description="Of the heatmap of a network without branches.")
     side: int | None = _number("side", "Of the patches of a network without branches, in its own pixels.")
+    evidence: Literal["map", "crops", "few-crops"] | None = Field(
+        None, description="Of a network without branches: its map, or crops that it sees alone."
+    )
     fit: Fit = None
 
 
