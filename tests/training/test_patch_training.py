@@ -1,5 +1,6 @@
 """Fine-tuning on patches: what is shown, and how it is scored."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ from PIL import Image
 
 import fovea
 from fovea.patches import for_test, look, patches
-from fovea.training import loop
+from fovea.training import log, loop
 from fovea.training.augment import draw, draw_more
 from fovea.training.feed import Wanted
 from fovea.training.media import medium_of
 from fovea.training.patches import PatchFeed, PatchMedium
-from fovea.training.recipe import Recipe
+from fovea.training.recipe import Recipe, read
 from fovea.training.step import Step
 from made_recipes import recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +116,27 @@ def test_it_learns_from_patches_together(folder: Path, tmp_path: Path) -> None:
     assert loop.train(tiny(folder, epochs=6, data=together(folder, 2)), tmp_path / "out").score["top1"] > 0.9
     with pytest.raises(fovea.BadChoice, match=r"data\.together is of patches"):
         tiny(folder, data=together(folder, 2), augment={"mixup": 0.2})
+
+
+@pytest.mark.parametrize("name", ["densenet169", "resnext50_32x4d"])
+def test_the_other_readers_of_table_3_take_a_step_and_read(folder: Path, tmp_path: Path, name: str) -> None:
+    """On whole pictures, then on patches, as their recipes say; ImageNet's weights, which come from a hub, left out."""
+    train, localizer = folder / "train", folder / "localizer.safetensors"
+    few = [f"data.train={train}", f"data.validation={train}:limit=1", f"data.test={train}:limit=1"]
+    few += ["batch=2", "epochs=0.1", "half=false", "optimizer.weight_decay=0"]  # what changes does so by the loss
+    first = [f"network.name=timm/{name}", "network.pretrained=false", "network.keep=false", "network.size=64"]
+    whole = loop.train(read(RECIPES / "resnet50-imagenette.toml", few + first), tmp_path / "whole", device="cpu")
+    then = [f"network.weights={whole.weights}", f"data.localizer={localizer}"]
+    asked = read(RECIPES / f"{name}-imagenette-patches.toml", few + then)
+    reader = loop.train(asked, tmp_path / "patches", device="cpu").network
+    (loss,) = (row["loss"] for row in log.read(tmp_path / "patches") if "loss" in row)
+    assert math.isfinite(loss)
+    weights = zip(whole.network.module.parameters(), reader.module.parameters(), strict=True)
+    assert not any(torch.equal(before, after) for before, after in weights if before.ndim > 1)  # norms: below rounding
+    for side in (63, 95, 111):
+        (answer,) = fovea.classify_patches(localizer, reader, train / "red" / "0.png", side=side)
+        assert answer.side == side
+        assert float(answer.shares.sum()) == pytest.approx(1)
 
 
 def test_the_same_patches_as_localize_gives(folder: Path) -> None:
