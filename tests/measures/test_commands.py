@@ -30,12 +30,12 @@ COMMANDS: dict[str, tuple[str, Check]] = {
         lambda content: len(content["rows"]) == 4 * 2,
     ),
     "patch-attack": (
-        f"{ANCHORED} --net {{judge}} --full {{judge}} --epsilons 2",
-        lambda content: {row["epsilon"] for row in content["rows"]} == {0, 2},
+        f"{ANCHORED} --net {{judge}} --full {{judge}} --attacks fgsm:2,noise:10",
+        lambda content: {row["strength"] for row in content["rows"]} == {0, 2, 10},
     ),
     "patch-curves": (
-        f"{ANCHORED} --full {{judge}} --numbers 1,2",
-        lambda content: [row["patches"] for row in content["rows"] if row.get("kind") == "masking"] == [0, 1, 2] * 3,
+        f"{ANCHORED} --full {{judge}} --net {{judge}} --numbers 1,2",
+        lambda content: [row["patches"] for row in content["rows"] if row.get("kind") == "reading"] == [0, 1, 2] * 3,
     ),
     "patch-sources": (
         "--data {data} --source whole --source random:seed=1",

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,30 @@ def test_a_rivals_glimpses_are_its_patches(localizer: Network, mean: Network) ->
     areas = {row["patches"]: row["area"] for row in found.rows if row["method"] == "first" and "kind" in row}
     assert areas == {0: 0, 1: 0.25, 2: 0.5, 3: 0.5}  # there is no third
     refused("glimpses", measured, localizer, mean, (1,), rival=mean)
+
+
+def test_a_reader_sees_the_patches_alone(localizer: Network, mean: Network) -> None:
+    """Of `a` the best patch is all red, so one is enough; of `d`, said to be green, it is red all the same."""
+    found = measured(localizer, mean, (1, 3), net=mean)
+    points = {row["patches"]: row for row in found.rows if (row["method"], row.get("kind")) == ("anchornet", "reading")}
+    assert [points[k]["accuracy"] for k in (0, 1, 3)] == [0, 0.75, 0.75]
+    sure = 1 / (1 + 2 * math.exp(-10))  # of a patch of one color
+    assert points[1]["probability"] == pytest.approx((3 * sure + (1 - sure) / 2) / 4)
+    assert points[1]["area"] == pytest.approx((3 * 64 + 256) / 4 / 32**2)
+    first, *others = [row for row in found.rows if "kind" not in row]
+    assert first["reading_low"] <= first["reading"] <= first["reading_high"]
+    assert "reading_change" not in first
+    for row in others:
+        assert row["reading_change"] == pytest.approx(row["reading"] - first["reading"])
+    assert [axis.get_title().split()[3] for axis in patch_curves.draw(found).axes] == ["patches"] * 2 + ["masked"]
+
+
+def test_crops_that_the_network_sees_alone(localizer: Network, mean: Network) -> None:
+    found = measured(localizer, mean, (1,), crops=True)
+    assert [row["method"] for row in found.rows if "kind" not in row] == ["anchornet", "l2caf", "few-crops", "random"]
+    (point,) = [
+        row
+        for row in found.rows
+        if (row["method"], row.get("kind"), row.get("patches")) == ("few-crops", "coverage", 1)
+    ]
+    assert point["accuracy"] >= 0.5  # a crop of the color is surer than one with more black

@@ -14,15 +14,16 @@ import fovea
 from checks import refused
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.measures import patch_attack, patches
-from fovea.measures.attacks import FGSM, Victims
+from fovea.measures.attacks import Victims
 from fovea.measures.figures import Figures
 from fovea.models.anchoring import AnchorNetOutput, BranchOutput, output_of
-from fovea.networks import Network, geometry, groups, normalization_of
+from fovea.networks import Network, geometry
 from fovea.networks.geometry import Geometry
 from fovea.pictures import Prepare
 
 PREPARE = Prepare((32, 32), (0.0,) * 3, (1.0,) * 3, None, "nearest")
 NAMES = ("red", "green", "blue")
+WEAK_STRONG = ("fgsm:0.01", "fgsm:255")
 
 
 def same_colors() -> nn.Conv2d:
@@ -214,18 +215,9 @@ def test_sensitivity_of_forced_branches(localizer: Network, mean: Network) -> No
     assert all((row["images"], row["top1"], row["macs"]) == (0, None, None) for row in empty)
 
 
-def test_one_gradient_serves_every_epsilon(mean: Network) -> None:
-    tensors = next(groups(mean, squares(), 4)).batch
-    labels, normal = torch.tensor([0, 1, 2, 1]), normalization_of(mean)
-    victims = Victims(normal.to_pixels(tensors), labels, range(4))
-    for epsilon, found in zip((0.2, 2, 300), patch_attack.attacked(mean, tensors, labels, (0.2, 2, 300)), strict=True):
-        expected = normal.to_tensors(FGSM(epsilon, mean)(victims, lambda done: None))
-        assert torch.allclose(found, expected, atol=1e-6)
-
-
 def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
     """A step that nobody sees changes nothing here; one of 255 leaves no trace of the right color."""
-    found = fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.01, 255))
+    found = fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, attacks=WEAK_STRONG)
     table = measured(localizer, mean)
 
     def top1(net: str, scale: str, cut: str | None) -> list[float]:
@@ -235,11 +227,36 @@ def test_attacks_on_the_localizer(localizer: Network, mean: Network) -> None:
     assert top1("colors", "overall", None) == [0.75, 0.75, 0]
     assert top1("mean", "8", "attacked")[:2] == [of_kind(table, "patches", scale="8")["top1"]] * 2
     patched = [row for row in found.rows if row["net"] == "mean" and row["localizer"]]
-    assert [row["epsilon"] for row in patched if row["scale"] == "overall"] == [0, 0.01, 255, 0.01, 255]
-    assert [row["drop"] for row in patched if row["scale"] == "overall"][:2] == [0, 0]
+    overall = [row for row in patched if row["scale"] == "overall"]
+    assert [row["strength"] for row in overall] == [0, 0.01, 255, 0.01, 255]
+    assert overall[0]["drop"] == 0
+    assert "drop_low" not in overall[0]  # nothing was done
+    assert overall[1]["drop"] == overall[1]["drop_low"] == overall[1]["drop_high"] == 0
+    assert overall[2]["drop"] == overall[0]["top1"] - overall[2]["top1"] > 0
+    assert overall[2]["drop_low"] <= overall[2]["drop"] <= overall[2]["drop_high"]
+    assert all("drop_low" not in row for row in patched if row["scale"] == "8")  # of other pictures than before
     whole = [row["top1"] for row in found.rows if row["net"] == "mean" and not row["localizer"]]
     assert whole == [0.5, 0.5, 0]
     assert found.rows[-1]["attack"] == "fgsm on mean"
+
+
+def test_one_attack_on_both_where_no_gradient_is_followed(localizer: Network, mean: Network) -> None:
+    """Turned into a picture of one color, no picture is what it was; only the first is red."""
+
+    class Red:
+        name, strength, steps = "texture", 3.0, 1
+
+        def __call__(self, victims: Victims, tell: object) -> Tensor:
+            return torch.tensor([255.0, 0, 0]).view(3, 1, 1).expand_as(victims.pixels)
+
+    found = fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, attacks=[Red()])
+    attacked = [row for row in found.rows if row["attack"] == "texture" and row["scale"] == "overall"]
+    assert [(row["net"], row["cut"], row["top1"]) for row in attacked] == [
+        ("mean", "attacked", 0.25), ("colors", None, 0.25), ("mean", None, 0.25),
+    ]  # fmt: skip
+    sheet = patch_attack.draw(found)
+    assert len(found.extra) == 4
+    assert sheet.height > 4 * 300  # a row for each picture
 
 
 def test_what_is_refused(localizer: Network, mean: Network) -> None:
@@ -248,8 +265,8 @@ def test_what_is_refused(localizer: Network, mean: Network) -> None:
         measured(localizer, replace(mean, labels=("cat", "dog", "cow")))
     refused("at least one share", sensitivity, localizer, mean, shares=())
     refused(r"overlaps is 0 to 1", sensitivity, localizer, mean, overlaps=(1.5,))
-    with pytest.raises(fovea.BadChoice, match="epsilons is 0 to 255; got -1"):
-        fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, epsilons=(0.2, -1))
+    with pytest.raises(fovea.BadChoice, match=r"-1"):
+        fovea.measure("patch-attack", mean, squares(), localizer=localizer, full=mean, attacks=["fgsm:-1"])
 
 
 def test_robustness_of_an_anchornet() -> None:

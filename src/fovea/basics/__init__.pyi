@@ -46,6 +46,7 @@ from .intervals import RESAMPLES as RESAMPLES
 from .intervals import by_bootstrap as by_bootstrap
 from .intervals import interval as interval
 from .intervals import interval_of_means as interval_of_means
+from .intervals import resampled_means as resampled_means
 from .intervals import student as student
 from .kinds import demand_kinds as demand_kinds
 from .kinds import spelled_device as spelled_device

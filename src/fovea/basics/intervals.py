@@ -24,6 +24,13 @@ def by_bootstrap(of: str, seed: int, over: str = "the pictures") -> str:
 
 def interval_of_means(values: NDArray[np.float64], seed: int = 0) -> tuple[list[float], list[float]]:
     """The 95 % percentile interval of every column's mean (N,S) over resamples of the rows; NaN counts for nothing."""
+    low, high = np.quantile(resampled_means(values, seed), [0.025, 0.975], axis=0)
+    return low.tolist(), high.tolist()
+
+
+def resampled_means(values: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+    """Every column's mean (N,S) in each of the resamples of the rows, R,S: the same resamples for all values of a seed,
+    so that what is computed from them is paired; NaN counts for nothing."""
     known, count = ~np.isnan(values), len(values)
     filled = np.where(known, values, 0.0)
     random = np.random.default_rng(seed)
@@ -32,8 +39,7 @@ def interval_of_means(values: NDArray[np.float64], seed: int = 0) -> tuple[list[
         # how often each picture is in a resample, which is all that a mean needs
         drawn = random.multinomial(count, np.full(count, 1 / count), min(AT_ONCE, RESAMPLES - start)).astype(np.float64)
         means.append((drawn @ filled) / np.maximum(drawn @ known, 1))
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
-    return low.tolist(), high.tolist()
+    return np.concatenate(means)
 
 
 def student(values: Sequence[float], least: float = 0.0, most: float = 1.0) -> tuple[float, float]:

@@ -71,7 +71,6 @@ BOUNDS = {
     "budget_macs": Bound(1, 9e11, real=True),
     "budget_ms": Bound(0, 1e9, real=True),
     "curve_pictures": Bound(2, 1_000_000),
-    "epsilons": Bound(0, 255, real=True),
     "levels": Bound(1, 16),
     "limit": Bound(1, 10**9),
     "max_bytes": Bound(1, 10**12),

@@ -250,7 +250,6 @@ OPTIONS = {
     "shares": numbers("Of the cells looked at (P).", float),
     "overlaps": numbers("IoUs that patches stay below (T).", float),
     "forced": flag("Every picture by every branch, not by the one that localizes it."),
-    "epsilons": numbers("In 8-bit units.", float),
     "numbers": numbers("Of patches kept or masked."),
     "time": flag("Time and peak memory, which take a while.", True),
     "ablation": flag("Also without attention, and without auxiliary training.", True),

@@ -11,10 +11,14 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics import BadChoice, Bound, nearest
+from fovea.basics import BadChoice, BadNetwork, Bound, nearest
+from fovea.measures.runner import Run
 from fovea.measures.texture import synthesize
-from fovea.networks import WHITE, Network, as_found, normalization_of
+from fovea.networks import OFFLINE, WHITE, Network, NetworkLike, as_found, normalization_of
 
+Net = NetworkLike | None
+TEXTURE_NET = "torchvision/vgg19"  # Gatys et al.'s
+OFFLINE_NET = next(iter(OFFLINE))  # one without a download
 Tell = Callable[[int], None]  # how many steps are done
 EIGHT_BITS = Bound(0, 255, real=True)
 STRENGTHS = {
@@ -48,6 +52,9 @@ class Attack(Protocol):
     def steps(self) -> int: ...
 
     def __call__(self, victims: Victims, tell: Tell) -> Tensor: ...
+
+
+Named = tuple[str, float] | Attack
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,23 @@ def parsed(given: str) -> tuple[str, float]:
     if name not in STRENGTHS:
         raise BadChoice(f"no attack {name!r}{nearest(name, STRENGTHS)} (there are: {', '.join(STRENGTHS)})")
     return name, float(BOUNDS[name].read(f"the strength of an attack, as {STRENGTHS[name]},", text))
+
+
+def opened(run: Run, given: Sequence[str | Attack], texture_net: Net) -> tuple[list[Named], Network | None]:
+    """Attacks by name and strength, or as they are, and the network whose layers a texture matches."""
+    if not given:
+        raise BadChoice(f"name at least one attack: {'; '.join(STRENGTHS.values())}")
+    named = [parsed(one) if isinstance(one, str) else one for one in given]  # wrong names are told before weights load
+    needed = any(isinstance(one, tuple) and one[0] == "texture" for one in named)
+    try:
+        return named, run.other(texture_net or TEXTURE_NET) if texture_net or needed else None
+    except BadNetwork as error:
+        if texture_net is not None:
+            raise
+        raise BadNetwork(
+            f"textures match the layers of {TEXTURE_NET}, whose weights could not be loaded: name a network that is at "
+            f"hand instead (--texture-net {OFFLINE_NET}, or texture_net=fovea.load({OFFLINE_NET!r}))"
+        ) from error
 
 
 def attack_of(name: str, strength: float, followed: Network, textured: Network | None, seed: int) -> Attack:

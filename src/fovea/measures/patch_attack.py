@@ -1,109 +1,176 @@
-"""FGSM on the localizer, and what it does to the classifier of its patches: AnchorNet's Table 8."""
+"""Attacks on the localizer's pictures, and what they do to the classifier of its patches.
 
-from collections.abc import Iterator, Sequence
+FGSM by the localizer's gradient is AnchorNet's Table 8; textures, in which local features are kept and their places are
+not, are its 4.6 and Fig. 14."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import by_bootstrap, interval, interval_of_means, tell
 from fovea.measures import EVERY, Chosen, Figures, Run, measure
-from fovea.measures.attacks import FGSM, Victims
+from fovea.measures.attacks import Attack, Named, Net, Plain, Victims, attack_of, images, opened
 from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
 from fovea.networks import WHITE, Network, normalization_of
-from fovea.patches import Choice, choice, judged, look, patches
+from fovea.patches import Choice, choice, judged, look, patches, translated
+from fovea.results import drawing, marks
 
+EXAMPLES = 6  # pictures that are drawn
+OF_GRADIENTS, SCRAMBLED = "fgsm", "texture"  # follow a network; leave nothing where it was
 SETTINGS = {
-    "epsilon": "x + ε sign of the cross-entropy's gradient, ε in 8-bit units, clipped to 0..255, not rounded",
-    "gradient": "of the branch that decides, for the localizer",
+    "input": "as the localizer takes it, for all",
+    "strength": "fgsm: ε, noise: σ, both in 8-bit units, clipped to 0..255; jpeg: quality; texture: iterations",
+    "gradient": "of the branch that decides, for the localizer; the network for whole pictures follows its own",
     "scale": "the branch that localizes the picture in question; drop: from the same row without attack",
     "cut": "whether patches, found in the attacked picture, are cut out of it or out of the clean one",
 }
+Tried = Sequence[tuple[Attack, Attack]]  # on the localizer, on the network for whole pictures
 
 
 @measure(
     "patch-attack",
-    title="FGSM on the localizer",
-    about="FGSM on the localizer: does the classifier of its patches stay right?",
+    title="Attacks on the localizer",
+    about="FGSM on the localizer, or pictures as mere texture: does the classifier of its patches stay right?",
     nets=("localizer", "net", "full"),
     needs=("labels",),
+    figure="draw",
 )
 def patch_attack(
     run: Run,
     *,
-    epsilons: Sequence[float] = (0.2, 2.0),  # the paper's, and one that can be seen in an 8-bit picture
+    attacks: Sequence[str | Attack] = ("fgsm:0.2", "fgsm:2"),  # the paper's, and one that can be seen in 8 bits
+    texture_net: Net = None,
     count: int | None = None,
     overlap: float | None = None,
     share: float | None = None,
     batch: int = 16,
+    seed: int = 0,
 ) -> Figures:
-    """Table 8: what FGSM on the localizer costs the classifier of its patches, by scale; ε in 8-bit units. Patches are
-    found in the attacked picture, and cut out of it (`cut` is attacked, the paper's reading), or out of the clean one,
-    which shows what the localization alone loses. Beside it the localizer's own decision, and `full`, which is attacked
-    by its own gradient."""
-    epsilons = tuple(dict.fromkeys(epsilons))
-    if not epsilons or not all(0 < epsilon <= WHITE for epsilon in epsilons):
-        raise BadChoice(f"ε is above 0, in 8-bit units up to 255; got {', '.join(map(str, epsilons)) or 'none'}")
-    settings, trial = choice(count, overlap, share), Trial(run)
-    for part in trial.parts(batch, "full"):
-        _add(trial, part, settings, epsilons)
-    rows = list(_rows(trial, (0.0, *epsilons)))
-    return trial.figures(rows, SETTINGS, tables={f"FGSM on the localizer, {run.data.name}": without(rows)})
+    """What attacks cost the classifier of patches, by scale. Patches are found in the attacked picture, and cut out of
+    it (`cut` is attacked, the paper's reading), or out of the clean one, which shows what the localization alone loses.
+    Beside it the localizer's own decision, and `full` on whole pictures. Attacks are written as for `robustness`."""
+    settings, (named, textured) = choice(count, overlap, share), opened(run, attacks, texture_net)
+    trial = Trial(run)
+    tried: Tried = [
+        (Plain(), Plain()),
+        *((_attack(one, trial.localizer, textured, seed), _attack(one, trial.nets["full"], textured, seed))
+          for one in named),
+    ]  # fmt: skip
+    wanted, examples, done = run.examples(EXAMPLES), list[list[Image.Image]](), 0
+    for part in trial.parts(batch):
+        numbers = range(done, done + len(part.samples))
+        drawn = _add(trial, part, settings, tried, numbers, [i - done for i in numbers if i in wanted])
+        examples += map(list, zip(*drawn, strict=True))
+        done = numbers.stop
+    rows = list(_rows(trial, tried, seed))
+    about = {**SETTINGS, **{one.name: str(one) for one, _ in tried if one.name in (OF_GRADIENTS, SCRAMBLED)}}
+    about["interval"] = f"{by_bootstrap('top1', seed)}; of a drop by the same, over pictures before and after"
+    shown = without(rows, "drop_low", "drop_high")
+    return trial.figures(rows, about, tables={f"attacks on the localizer, {run.data.name}": shown}, extra=examples)
 
 
-def _add(trial: Trial, part: Part, settings: Choice, epsilons: Sequence[float]) -> None:
-    """A batch under every attack, into the tally."""
-    tally, localizer, classifier, full = trial.tally, trial.localizer, trial.nets["net"], trial.nets["full"]
-    clean, other = part.tensors["localizer"], part.tensors["full"]
+def _attack(one: Named, followed: Network, textured: Network | None, seed: int) -> Attack:
+    return attack_of(*one, followed, textured, seed) if isinstance(one, tuple) else one
+
+
+def _add(
+    trial: Trial, part: Part, settings: Choice, tried: Tried, numbers: range, shown: Sequence[int]
+) -> list[list[Image.Image]]:
+    """A batch under every attack, into the tally; of the `shown` pictures what the classifier of patches says."""
+    tally, localizer, full, drawn = trial.tally, trial.localizer, trial.nets["full"], list[list[Image.Image]]()
+    clean, normal = part.tensors["localizer"], normalization_of(trial.localizer)
     ours, theirs, whole = (trial.labels(role, part) for role in ROLES)
-    changed = (clean, *attacked(localizer, clean, ours, epsilons))
-    for epsilon, tensors in zip((0.0, *epsilons), changed, strict=True):
-        seen = look(localizer, tensors) if epsilon else part.seen
+    pixels = normal.to_pixels(clean.float()).clamp(0, WHITE)
+    for place, (on_localizer, on_full) in enumerate(tried):
+        total = on_localizer.steps * len(pixels)
+        told = partial(_told, on_localizer.name, total)
+        changed = on_localizer(Victims(pixels, ours, numbers), told)
+        tensors = normal.to_tensors(changed).to(clean)
+        seen = look(localizer, tensors) if place else part.seen
         cut = patches(seen, settings, clean.shape[2:])
-        tally.put(("chosen", epsilon), seen.chosen)
-        tally.answers(("decision", epsilon), seen.output, ours)
-        tally.answers(("attacked", epsilon), judged(localizer, classifier, tensors, cut), theirs)
-        if epsilon:
-            tally.answers(("clean", epsilon), judged(localizer, classifier, clean, cut), theirs)
-    changed = (other, *attacked(full, other, whole, epsilons))
-    for epsilon, tensors in zip((0.0, *epsilons), changed, strict=True):
-        tally.answers(("full", epsilon), answer(full, tensors), whole)
+        output = judged(localizer, trial.nets["net"], tensors, cut)
+        tally.put(("chosen", place), seen.chosen)
+        tally.answers(("decision", place), seen.output, ours)
+        tally.answers(("attacked", place), output, theirs)
+        if place and on_localizer.name != SCRAMBLED:
+            tally.answers(("clean", place), judged(localizer, trial.nets["net"], clean, cut), theirs)
+        if on_full.name == OF_GRADIENTS:
+            changed = on_full(Victims(pixels, whole, numbers), told)
+        inputs = translated(normal.to_tensors(changed).to(clean), localizer, full)
+        tally.answers(("full", place), answer(full, inputs), whole)
+        boxes = {i: [box for part in cut for box in part.boxes[part.owner == i].tolist()] for i in shown}
+        drawn.append(_drawn(trial.nets["net"], on_localizer, normal.to_pixels(tensors.float()), output, boxes))
+    return drawn
 
 
-def attacked(network: Network, tensors: Tensor, labels: Tensor, epsilons: Sequence[float]) -> list[Tensor]:
-    """The pictures after FGSM with the network's own gradient, which is followed once for every ε."""
-    normal = normalization_of(network)
-    pixels = normal.to_pixels(tensors.float()).clamp(0, WHITE)
-    victims = Victims(pixels, labels, range(len(pixels)))
-    # 0 where a step of 1 leads out of 0..255 at once, as a step of any ε does
-    direction = (FGSM(1.0, network)(victims, lambda done: None) - pixels).sign()
-    return [normal.to_tensors((pixels + epsilon * direction).clamp(0, WHITE)).to(tensors) for epsilon in epsilons]
+def _told(name: str, total: int, done: int) -> None:
+    if total > done:
+        tell(f"{name}: step {done:,} of {total:,}")
 
 
-def _rows(trial: Trial, epsilons: Sequence[float]) -> Iterator[Row]:
+def _drawn(
+    reader: Network, attack: Attack, pixels: Tensor, output: Tensor, boxes: Mapping[int, Sequence[Sequence[float]]]
+) -> list[Image.Image]:
+    """The pictures with these boxes, and what the reader says of them."""
+    title, found = "plain" if attack.name == "none" else f"{attack.name} {attack.strength:g}", []
+    for i, own in boxes.items():
+        probability, label = output[i].max(0)
+        picture = marks.with_boxes(images(pixels[i : i + 1])[0].convert("RGB"), own, size=drawing.SMALLEST)
+        said = f"{drawing.spaced(reader.label(int(label)))} {float(probability):.2f}"
+        found.append(drawing.titled(picture, said, title))
+    return found
+
+
+def draw(found: Figures) -> Image.Image:
+    """A few pictures, plain and under every attack, with the patches that are read and what is read in them."""
+    return drawing.grid(found.extra)
+
+
+def _rows(trial: Trial, tried: Tried, seed: int) -> Iterator[Row]:
     """Patches cut out of attacked pictures, out of clean ones, then the two networks that see the whole."""
     sides, (finder, judge, full) = trial.sides, (trial.names[role] for role in ROLES)
     ways = {"attacked": (judge, finder), "clean": (judge, finder), "decision": (finder, finder), "full": (full, full)}
+    tally = trial.tally
     for what, (net, followed) in ways.items():
         patched = what in ("attacked", "clean")
+        plain = tally[("attacked" if patched else what, 0)] < 1
         for scale in [*(sides if patched else ()), OVERALL]:
-            before: float | None = None
-            for epsilon in epsilons:
-                # without an attack there is nothing to cut otherwise
-                key, chosen = "attacked" if patched and not epsilon else what, trial.tally[("chosen", epsilon)]
-                given: Chosen = EVERY if isinstance(scale, str) else chosen == sides.index(scale)
-                top = trial.tally.top((key, epsilon), given)
-                top1 = top["top1"]
-                before = before if epsilon else top1
-                if what == "clean" and not epsilon:
-                    continue  # told already
+            for place, (attack, _) in enumerate(tried):
+                if (what, place) not in tally.columns:
+                    continue  # there is nothing to cut otherwise
+                given, before = (_given(tally[("chosen", one)], scale, sides) for one in (place, 0))
+                hits = tally[(what, place)][given] < 1
                 yield {
                     "net": net,
                     "localizer": finder if patched else None,
                     "data": trial.run.data.name,
-                    "cut": what if patched and epsilon else None,
+                    "cut": what if patched and place else None,
                     "scale": str(scale),
-                    "attack": f"fgsm on {followed}" if epsilon else "none",
-                    "epsilon": epsilon,
-                    "images": len(chosen[given]),
-                    **top,
-                    "drop": None if top1 is None or before is None else before - top1,
+                    "attack": f"{attack.name} on {followed}" if attack.name == OF_GRADIENTS else attack.name,
+                    "strength": attack.strength,
+                    "images": len(hits),
+                    **tally.top((what, place), given),
+                    **_ends(hits, seed),
+                    **_drop(plain[before], hits, scale == OVERALL and place > 0, seed),
                 }
+
+
+def _given(chosen: NDArray[np.int64], scale: int | str, sides: Sequence[int]) -> Chosen:
+    return EVERY if isinstance(scale, str) else chosen == sides.index(scale)
+
+
+def _ends(hits: NDArray[np.bool_], seed: int) -> Row:
+    return dict(zip(("low", "high"), interval(hits, seed=seed), strict=True)) if len(hits) else {}
+
+
+def _drop(before: NDArray[np.bool_], after: NDArray[np.bool_], paired: bool, seed: int) -> Row:
+    """What was lost; its interval where the same pictures are compared."""
+    drop = {"drop": float(before.mean() - after.mean()) if len(before) and len(after) else None}
+    if not paired:
+        return drop
+    (low,), (high,) = interval_of_means((before.astype(float) - after)[:, None], seed)
+    return {**drop, "drop_low": low, "drop_high": high}

@@ -3,22 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from fovea import networks
-from fovea.basics import BadChoice, BadNetwork
+from fovea.basics import BadChoice
 from fovea.measures import Figures, Run, Tally, mean, measure
-from fovea.measures.attacks import FGSM, STRENGTHS, Attack, Plain, Texture, Victims, attack_of, images, parsed
-from fovea.networks import WHITE, Matching, Network, NetworkLike, Normalization, as_found, match, normalization_of
+from fovea.measures.attacks import FGSM, Attack, Net, Plain, Texture, Victims, attack_of, images, opened
+from fovea.networks import WHITE, Matching, Network, Normalization, as_found, match, normalization_of
 from fovea.results import drawing
 
-Net = NetworkLike | None
 EXAMPLES = 6  # pictures kept to be shown
-TEXTURE_NET = "torchvision/vgg19"  # Gatys et al.'s
-OFFLINE_NET = next(iter(networks.OFFLINE))  # one without a download
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ def robustness(
     normal = normalization_of(network)
     each = sum(attack.steps for attack in tried)
     tally, examples = Tally(), [list[Version]() for _ in tried]
-    wanted = set(np.linspace(0, len(data) - 1, min(EXAMPLES, len(data))).round().astype(int).tolist())
+    wanted = run.examples(EXAMPLES)
     done, how = 0, ""
 
     def tell(steps: int) -> None:
@@ -135,20 +131,8 @@ def _demand_same_classes(network: Network, surrogate: Network) -> None:
 
 
 def _attacks(run: Run, given: Sequence[str | Attack], surrogate: Net, texture_net: Net, seed: int) -> list[Attack]:
-    if not given:
-        raise BadChoice(f"name at least one attack: {'; '.join(STRENGTHS.values())}")
-    named = [parsed(one) if isinstance(one, str) else one for one in given]  # wrong names are told before weights load
+    named, textured = opened(run, given, texture_net)
     other = None if surrogate is None else run.other(surrogate)
     if other is not None:
         _demand_same_classes(run.network, other)
-    needed = any(isinstance(one, tuple) and one[0] == "texture" for one in named)
-    try:
-        textured = run.other(texture_net or TEXTURE_NET) if texture_net or needed else None
-    except BadNetwork as error:
-        if texture_net is not None:
-            raise
-        raise BadNetwork(
-            f"textures match the layers of {TEXTURE_NET}, whose weights could not be loaded: name a network that is at "
-            f"hand instead (--texture-net {OFFLINE_NET}, or texture_net=fovea.load({OFFLINE_NET!r}))"
-        ) from error
     return [attack_of(*one, other or run.network, textured, seed) if isinstance(one, tuple) else one for one in named]

@@ -193,6 +193,10 @@ class Run:
         if not some:
             self.refuse_empty()
 
+    def examples(self, count: int) -> set[int]:
+        """So many pictures to draw, by their places in the data, spread evenly."""
+        return set(np.linspace(0, len(self.data) - 1, min(count, len(self.data))).round().astype(int).tolist())
+
     def refuse_empty(self) -> NoReturn:
         reason = self.skipped[0][1] if self.skipped else "it is empty"
         raise BadPicture(f"no picture of {self.data.name} could be read: {reason}")

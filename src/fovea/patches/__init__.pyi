@@ -6,6 +6,7 @@ from .classify import added as added
 from .classify import judged as judged
 from .classify import patches as patches
 from .classify import translated as translated
+from .crops import look_by_crops as look_by_crops
 from .lines import demand_source as demand_source
 from .lines import kinds as kinds
 from .lines import parsed as parsed
