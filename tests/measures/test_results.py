@@ -7,7 +7,7 @@ import pytest
 from checks import raises, refused
 from fovea.basics import BadChoice, Damaged, commit, processor, shortened
 from fovea.measures.figures import Figures
-from fovea.measures.results import page, trained
+from fovea.measures.results import figures_of_papers, page, trained
 from fovea.measures.tables import Tables
 from fovea.networks import loading as zoo
 
@@ -55,9 +55,13 @@ def test_a_command_tells_of_no_folders(word: str, told: str) -> None:
 
 
 def small(folder: Path) -> Path:
-    found = Figures("classify", {"data": "three"}, [{"net": "a", "top1": 0.75}, {"net": "b", "top1": 0.5}])
+    rows = [{"net": "a", "top1": 0.75, "top5": 0.875}, {"net": "b", "top1": 0.5, "top5": 0.875, "zero": 0}]
+    found = Figures("classify", {"data": "three"}, rows)
     found.write(folder / "one.json", seed=3, recipe="recipes/a.toml", command="fovea measure classify")
     return folder
+
+
+FIGURE = '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
 
 
 def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
@@ -66,7 +70,7 @@ def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
         'differs = "smaller"\n'
     )
     text = page(tmp_path)
-    assert "| a | 0.750 |" in text
+    assert "| a | 0.750 | 0.875 |" in text
     assert "| b top1 | 0.5 | 0.6 | -0.1 | P, Table 1 | smaller |" in text
     assert "`fovea measure classify`" in text
     assert "recipe recipes/a.toml" in text
@@ -74,17 +78,52 @@ def test_our_figure_the_papers_and_the_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ('less = { row = { net = "a" } }', "b top1 - a top1 | -0.25 | +0.6 | -0.85"),
+        ('over = { row = { net = "a" } }', "b top1 / a top1 | 0.6667 | 0.6 | +0.0667"),
+        ('less = { key = "top5" }', "b top1 - b top5 | -0.375 | +0.6 | -0.975"),
+        ('less = { row = { net = "a" }, key = "top5" }\nscale = 0.5', "b top1 - a top5 | -0.75 | +0.6 | -1.35"),
+    ],
+)
+def test_a_difference_or_a_ratio_of_two_of_ours(tmp_path: Path, second: str, told: str) -> None:
+    (small(tmp_path) / "papers.toml").write_text(FIGURE + second)
+    assert f"| {told} | P | d |" in page(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ("less = {}", "less is another row or another key of one"),
+        ('over = { row = { net = "b" } }', "over is another row or another key of one"),
+        ('less = { key = "top5" }\nover = { key = "top5" }', "give one of them"),
+        ('less = { row = { net = "c" } }', "0 rows with .*'c'.*one is needed"),
+        ('over = { key = "zero" }', "'top1' is divided by .*'zero'.*which is 0"),
+        ('less = { net = "a" }', "figure.0.less.net: Extra inputs"),
+    ],
+)
+def test_a_second_figure_that_is_none_is_refused(tmp_path: Path, second: str, words: str) -> None:
+    (small(tmp_path) / "papers.toml").write_text(FIGURE + second)
+    refused(words, page, tmp_path)
+
+
+def test_rates_of_other_data_are_compared_as_differences_or_ratios() -> None:
+    figures = figures_of_papers(ROOT / "results/papers.toml", [path.stem for path in (ROOT / "results").glob("*.json")])
+    alone = {figure.key for figure in figures if len(figure.cells) == 1}
+    assert alone <= {"macs", "params", "buffers_params", "macs_ratio", "x_time", "x_memory", "share", "read"}
+
+
+@pytest.mark.parametrize(
     ("changed", "words"),
     [
         (("one", "won"), "no result 'won'; did you mean 'one'"),
         (('"b"', '"c"'), "0 rows with"),
-        (("top1", "top5"), "'top5'; one is needed"),
+        (("top1", "top9"), "'top9'; one is needed"),
         (('paper = "P"', ""), "figure.0.paper: Field required"),
     ],
 )
 def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
-    text = '[[figure]]\nresult = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
-    (small(tmp_path) / "papers.toml").write_text(text.replace(*changed))
+    (small(tmp_path) / "papers.toml").write_text(FIGURE.replace(*changed))
     refused(words, page, tmp_path)
 
 
@@ -151,15 +190,12 @@ def test_a_card_that_is_none_is_named(tmp_path: Path) -> None:
         raises(Damaged, r"one.json is damaged, or not fovea's .*move it elsewhere", page, tmp_path)
 
 
-PAPER = 'result = "one"\nrow = { net = "b" }\nkey = "top1"\npaper = "P"\nsays = 0.6\ndiffers = "d"\n'
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "?", "figure = 5", "figure = [5]", "[[figure]]\n" + PAPER.replace("0.6", '"x"'), "a = " + "[" * 100_000,
-        "[[figure]]\n" + PAPER.replace("0.6", "nan"), "[[figure]]\n" + PAPER + "scale = 0", "more = 1",
-        "[[figure]]\n" + PAPER.replace('{ net = "b" }', "5"), "[[figure]]\n" + PAPER.replace("top1", "net"),
+        "?", "figure = 5", "figure = [5]", FIGURE.replace("0.6", '"x"'), "a = " + "[" * 100_000,
+        FIGURE.replace("0.6", "nan"), FIGURE + "scale = 0", "more = 1",
+        FIGURE.replace('{ net = "b" }', "5"), FIGURE.replace("top1", "net"),
     ],
     ids=lambda text: text[-30:],
 )  # fmt: skip

@@ -1,10 +1,10 @@
 """results/*.json as one page: what was measured, beside what the papers say. Nothing on the page is typed by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fovea.basics import BadChoice, Record, nearest, student
 from fovea.measures.figures import Written, markdown, read, read_toml, text_of
@@ -14,8 +14,15 @@ PAPERS, TRAINED = "papers.toml", "trained"
 MADE = ("recipe", "commit", "seed", "processor", "date")
 
 
+class Other(Record):
+    """A second figure of ours: another row, another key, or both; what is None is as in the first."""
+
+    row: dict[str, Any] | None = None
+    key: str | None = None
+
+
 class Paper(Record):
-    """A figure of a paper, and which of ours it is compared with."""
+    """A figure of a paper, and what it is compared with: a figure of ours, or the difference or ratio of two."""
 
     result: str
     key: str
@@ -23,7 +30,24 @@ class Paper(Record):
     says: float
     differs: str
     row: dict[str, Any] = Field(default_factory=dict)
+    less: Other | None = None  # ours minus this one; `says` is the paper's difference
+    over: Other | None = None  # ours divided by this one; `says` is the paper's ratio
     scale: Annotated[float, Field(gt=0)] = 1.0
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.less and self.over:
+            raise ValueError("less is for a difference, over for a ratio: give one of them")
+        if self.cells[1:] == self.cells[:1]:
+            raise ValueError(f"{'less' if self.less else 'over'} is another row or another key of {self.result}")
+        return self
+
+    @property
+    def cells(self) -> list[tuple[dict[str, Any], str]]:
+        """The row and key of our figure, and those of the second one where there are two."""
+        other = self.less or self.over
+        second = [(self.row if other.row is None else other.row, other.key or self.key)] if other else []
+        return [(self.row, self.key), *second]
 
 
 class Papers(Record):
@@ -55,7 +79,8 @@ def page(folder: Path) -> str:
         "# Results",
         "",
         "Made by `fovea results` from the files in `results/`, each of which one command wrote; rates are fractions",
-        "of one. The papers' figures are theirs, for their set-ups; the last column says what differs here.",
+        "of one. The papers' figures are theirs, for their set-ups; the last column says what differs here. Rates from",
+        "other data or networks are compared as differences (points lost or gained) or ratios, never directly.",
     ]
     for name, result in sorted(found.items(), key=lambda one: (places.get(one[1].what, 99), one[0])):
         lines += ["", f"## {known.get(result.what, result.what)}: {name}", "", *_section(result)]
@@ -90,7 +115,7 @@ def trained(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def figures_of_papers(path: Path, results: Mapping[str, Any]) -> list[Paper]:
+def figures_of_papers(path: Path, results: Collection[str]) -> list[Paper]:
     """The papers' own numbers, each beside the row and key of ours that it is compared with."""
     content = read_toml(path) if path.is_file() else {}
     figures = Papers.read(content, path, "write [[figure]] with result, key, paper, says, differs", BadChoice).figure
@@ -118,15 +143,22 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _beside(papers: Sequence[Paper], result: Written) -> list[str]:
     lines = ["| | ours | the paper's | difference | paper | how the set-ups differ |", "|---|---|---|---|---|---|"]
     for paper in papers:
-        ours, what = _ours(paper, result) / paper.scale, " ".join(map(str, paper.row.values()))
-        cells = [f"{what} {paper.key}".strip(), f"{ours:.4g}", f"{paper.says:.4g}", f"{ours - paper.says:+.3g}"]
-        lines.append("| " + " | ".join([*cells, paper.paper, paper.differs]) + " |")
+        names = [" ".join(map(str, [*row.values(), key])) for row, key in paper.cells]
+        ours, form = _ours(paper, result), "+.3g" if paper.less else ".4g"
+        cells = [(" - " if paper.less else " / ").join(names), f"{ours:{form}}", f"{paper.says:{form}}"]
+        lines.append("| " + " | ".join([*cells, f"{ours - paper.says:+.3g}", paper.paper, paper.differs]) + " |")
     return lines
 
 
 def _ours(paper: Paper, result: Written) -> float:
-    rows = [row for row in result.rows if all(row.get(key) == value for key, value in paper.row.items())]
-    if len(rows) != 1 or not isinstance(rows[0].get(paper.key), (int, float)):
-        said = f"{paper.result}: {len(rows)} rows with {paper.row} and a number {paper.key!r}"
-        raise BadChoice(f"{said}; one is needed")
-    return float(rows[0][paper.key])
+    first, *second = (_number(paper.result, result, row, key) for row, key in paper.cells)
+    if paper.over and second == [0]:
+        raise BadChoice(f"{paper.result}: {paper.key!r} is divided by {paper.cells[1]}, which is 0")
+    return (first / second[0] if paper.over else first - sum(second)) / paper.scale
+
+
+def _number(name: str, result: Written, where: Mapping[str, Any], key: str) -> float:
+    rows = [row for row in result.rows if all(row.get(one) == value for one, value in where.items())]
+    if len(rows) != 1 or not isinstance(rows[0].get(key), (int, float)):
+        raise BadChoice(f"{name}: {len(rows)} rows with {where} and a number {key!r}; one is needed")
+    return float(rows[0][key])
