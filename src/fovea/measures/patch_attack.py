@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fovea.basics import by_bootstrap, interval, interval_of_means, tell
-from fovea.measures import EVERY, Chosen, Figures, Run, measure
+from fovea.basics import by_bootstrap, interval_of_means, tell
+from fovea.measures import EVERY, Chosen, Figures, Run, ends, measure
 from fovea.measures.attacks import Attack, Named, Net, Plain, Victims, attack_of, images, opened
 from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
 from fovea.networks import WHITE, Network, normalization_of
@@ -154,17 +154,13 @@ def _rows(trial: Trial, tried: Tried, seed: int) -> Iterator[Row]:
                     "strength": attack.strength,
                     "images": len(hits),
                     **tally.top((what, place), given),
-                    **_ends(hits, seed),
+                    **ends(hits, seed),
                     **_drop(plain[before], hits, scale == OVERALL and place > 0, seed),
                 }
 
 
 def _given(chosen: NDArray[np.int64], scale: int | str, sides: Sequence[int]) -> Chosen:
     return EVERY if isinstance(scale, str) else chosen == sides.index(scale)
-
-
-def _ends(hits: NDArray[np.bool_], seed: int) -> Row:
-    return dict(zip(("low", "high"), interval(hits, seed=seed), strict=True)) if len(hits) else {}
 
 
 def _drop(before: NDArray[np.bool_], after: NDArray[np.bool_], paired: bool, seed: int) -> Row:

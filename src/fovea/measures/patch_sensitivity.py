@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fovea.basics import BadChoice
-from fovea.measures import Figures, Run, mean, measure
+from fovea.basics import BadChoice, by_bootstrap
+from fovea.measures import Figures, Run, ends, mean, measure
 from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
 from fovea.patches import PatchBatch, Scale, Settings, for_test, pick
@@ -33,6 +33,7 @@ def patch_sensitivity(
     overlaps: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     forced: bool = False,
     batch: int = 16,
+    seed: int = 0,
 ) -> Figures:
     """One row for each branch, share (P) and overlap (T) of LIP, and with all branches together. Of the pictures that a
     branch localizes, or of all, `forced` through every branch. A patch is classified once, however many settings pick
@@ -49,10 +50,11 @@ def patch_sensitivity(
             given = torch.ones_like(part.seen.chosen) if forced else part.seen.chosen == number
             if given.any():
                 _add(trial, part, scale, given.nonzero()[:, 0], most[scale.side], grid)
-    rows = list(_rows(trial, grid, forced))
+    rows = list(_rows(trial, grid, forced, seed))
     settings = {
         "macs": MACS,
         "pictures": "all of them, by every branch" if forced else "of each branch those that it localizes",
+        "interval": by_bootstrap("top1", seed),
         "count": "at most " + ", ".join(f"{count} of {side} px" for side, count in most.items()),
     }
     title = f"top-1 and multiplications (× a whole picture's) of {trial.names['net']} on patches of {run.data.name}"
@@ -70,11 +72,12 @@ def _add(trial: Trial, part: Part, scale: Scale, given: Tensor, most: int, grid:
         trial.tally.put(("count", scale.side, *key), (cells >= 0).sum(1))
 
 
-def _rows(trial: Trial, grid: Grid, forced: bool) -> Iterator[Row]:
+def _rows(trial: Trial, grid: Grid, forced: bool, seed: int) -> Iterator[Row]:
     tally, costs = trial.tally, Costs.of(trial)
     for sides in [*([side] for side in trial.sides), *([] if forced else [trial.sides])]:
         for share, overlap in grid:
             many = {side: tally[("count", side, share, overlap)] for side in sides}
+            ranks = np.concatenate([tally[(side, share, overlap)] for side in sides])
             cost = np.concatenate([costs.patch[side] * count for side, count in many.items()])
             yield {
                 "net": trial.names["net"],
@@ -85,6 +88,7 @@ def _rows(trial: Trial, grid: Grid, forced: bool) -> Iterator[Row]:
                 "images": len(cost),
                 "patches": mean(np.concatenate(list(many.values()))),
                 **tally.together([(side, share, overlap) for side in sides]),
+                **ends(ranks < 1, seed),
                 **costs.row(mean(cost)),
             }
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fovea.basics import BadChoice, area, best_iou, by_bootstrap, interval, processors, union, whole_pixels
+from fovea.basics import BadChoice, area, best_iou, by_bootstrap, processors, union, whole_pixels
 from fovea.data import Box, Sample
-from fovea.measures import Figures, Run, measure
+from fovea.measures import Figures, Run, ends, measure
 from fovea.measures.patch_parts import inside_any
 from fovea.measures.timing import timed
 from fovea.patches import Opened, Patches, open_source, without_folders
@@ -64,7 +64,7 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
             "data": run.data.name,
             "images": len(each),
             **dict(zip(KEYS, np.array(each, dtype=np.float64).mean(0).tolist(), strict=True)),
-            **dict(zip(("low", "high"), interval(np.array(each)[:, HIT] > 0, seed=seed), strict=True)),
+            **ends(np.array(each)[:, HIT] > 0, seed),
             "ms_per_picture": 1000 * seconds / len(each),
         }
         for find, each, seconds in zip(sources, figures, spent, strict=True)

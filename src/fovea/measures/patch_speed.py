@@ -35,8 +35,10 @@ def bench_patches(
     run: Run,
     *,
     localizer: str = "anchornet-imagenette",
+    count: int | None = None,
     overlap: float = 0.3,
     share: float = 0.04,
+    branch: int | None = None,
     batch: int = 16,
     rounds: int = 7,
 ) -> Figures:
@@ -44,7 +46,7 @@ def bench_patches(
     Pictures are decoded beforehand. Every round times the full pictures, then the localizer, LIP and the patches."""
     if not run.names:
         raise BadChoice("name a classifier; got none")
-    finder, settings = run.load(localizer), choice(None, overlap, share)
+    finder, settings = run.load(localizer), choice(count, overlap, share)
     batches = [inputs[0].tensors for _, inputs in run.inputs(batch, [finder])]
     rows = []
     for number, name in enumerate(run.names):
@@ -52,10 +54,10 @@ def bench_patches(
         judge.module.to(finder.device)
         times = []
         for turn in range(rounds + 1):  # the first warms up
-            times.append(_turn(finder, judge, batches, settings))
+            times.append(_turn(finder, judge, batches, settings, branch))
             run.progress(number * (rounds + 1) + turn + 1, len(run.names) * (rounds + 1))
         about = {"net": name, "localizer": finder.name, "data": run.data.name, "batch": batch}
-        rows.append(about | _row(finder, judge, batches, settings, times[1:]))
+        rows.append(about | _row(finder, judge, batches, settings, branch, times[1:]))
     scales, size = look(finder, batches[0][:1]).scales, batches[0].shape[2:]
     told = {
         "threads": torch.get_num_threads(),
@@ -63,6 +65,7 @@ def bench_patches(
         "rounds": rounds,
         "input": "the localizer's, for both ways",
         "lip": "; ".join(f"{scale.side}: {words(settings(scale.side, size))}" for scale in scales),
+        "branch": "the surest of those that decide" if branch is None else branch,
         "ratio": "median over the rounds of (localizer + LIP + patches) / full pictures, of wall-clock time",
         "ratio_patches": "the same without the localizer and LIP",
         "macs_ratio": "multiplications of the patches / of full pictures; macs_ratio_all with the localizer's",
@@ -70,11 +73,18 @@ def bench_patches(
     return Figures("bench patches", told, rows, run.skipped)
 
 
-def _row(localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice, times: list[Times]) -> Row:
+def _row(
+    localizer: Network,
+    judge: Network,
+    groups: Sequence[Tensor],
+    settings: Choice,
+    branch: int | None,
+    times: list[Times],
+) -> Row:
     count, size = sum(map(len, groups)), groups[0].shape[2:]
     sides: Counter[int] = Counter()
     for tensors in groups:
-        for part in patches(look(localizer, tensors), settings, size):
+        for part in patches(look(localizer, tensors, branch=branch), settings, size):
             sides[part.side] += len(part.owner)
     full, own = macs(judge, groups[0][:1]), macs(localizer, groups[0][:1])
     small = sum(number * macs(judge, groups[0][:1, :, :side, :side]) for side, number in sides.items()) / count
@@ -92,14 +102,14 @@ def _row(localizer: Network, judge: Network, groups: Sequence[Tensor], settings:
     }
 
 
-def _turn(localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice) -> Times:
+def _turn(localizer: Network, judge: Network, groups: Sequence[Tensor], settings: Choice, branch: int | None) -> Times:
     """Seconds for all pictures."""
     spent = [0.0, 0.0, 0.0]
     for tensors in groups:
         marks = [now(tensors.device)]
         answer(judge, tensors)
         marks.append(now(tensors.device))
-        cut = patches(look(localizer, tensors), settings, tensors.shape[2:])
+        cut = patches(look(localizer, tensors, branch=branch), settings, tensors.shape[2:])
         marks.append(now(tensors.device))
         judged(localizer, judge, tensors, cut)
         marks.append(now(tensors.device))

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics import by_bootstrap, interval
-from fovea.measures import EVERY, Chosen, Figures, Run, mean, measure
+from fovea.basics import by_bootstrap
+from fovea.measures import EVERY, Chosen, Figures, Run, ends, mean, measure
 from fovea.measures.patch_parts import MACS, OVERALL, ROLES, Costs, Part, Row, Trial, alone, answer, without, words
 from fovea.measures.plots import Rows, hatched, sheet, style
 from fovea.networks import WHITE, Network, blank, macs, normalization_of
@@ -115,7 +115,6 @@ def _table(trial: Trial, costs: Costs, seed: int) -> Iterator[Row]:
 
     def row(role: str, scale: str, key: str, which: Chosen, macs: float | None) -> Row:
         hits = tally[key][which] < 1
-        low, high = interval(hits, seed=seed) if len(hits) else (None, None)
         return {
             "kind": "patches",
             "net": trial.names[role],
@@ -124,8 +123,7 @@ def _table(trial: Trial, costs: Costs, seed: int) -> Iterator[Row]:
             "images": len(hits),
             "patches": mean(number[which]) if key == "patches" else None,
             **tally.top(key, which),
-            "low": low,
-            "high": high,
+            **ends(hits, seed),
             **costs.row(macs, localized=key == "patches"),
         }
 

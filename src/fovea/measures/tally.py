@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fovea.basics import interval
 from fovea.networks import rank_of
 
 Chosen = NDArray[np.bool_] | slice  # of the pictures
@@ -41,6 +42,11 @@ class Tally:
         """The same of several columns as one."""
         classes = max(self.classes.get(key, 0) for key in keys)
         return Tally({"": [self[key] for key in keys]}, {"": classes}).top("")
+
+
+def ends(hits: NDArray[np.bool_], seed: int) -> dict[str, float | None]:
+    """The 95 % interval of the share of hits, where there are any pictures."""
+    return dict(zip(("low", "high"), interval(hits, seed=seed) if len(hits) else (None, None), strict=True))
 
 
 def mean(values: NDArray[Any]) -> float | None:
