@@ -85,13 +85,35 @@ def test_a_step_shows_patches_of_one_branch(folder: Path) -> None:
             assert float((cut - batch.inputs[i]).abs().amax((1, 2, 3)).min()) < 1e-4
 
 
-def together(folder: Path, count: int) -> dict[str, Any]:
+def test_a_reader_of_one_branch(folder: Path, tmp_path: Path) -> None:
+    chosen = tiny(folder, epochs=6, data=of_patches(folder, branch=95))
+    medium = medium_of(chosen)
+    feed = medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
+    assert isinstance(feed, PatchFeed)
+    assert feed.sides == [95]
+    wanted = [Wanted(torch.arange(6), draw(6, 0, step), draw_more(6, 0, step)) for step in range(6)]
+    assert {batch.inputs.shape[-1] for batch in feed.batches(wanted)} == {95}
+    done = loop.train(chosen, tmp_path / "out")
+    measured = fovea.measure(
+        "patches", done.network, str(folder / "train"), branch=95,
+        localizer=str(folder / "localizer.safetensors"), full=done.network,
+    )  # fmt: skip
+    row = next(row for row in measured.rows if (row["kind"], row["scale"]) == ("patches", "overall"))
+    assert row["top1"] == pytest.approx(done.score["top1"])  # it is tested as it is trained
+    medium = medium_of(tiny(folder, data=of_patches(folder, branch=64)))
+    with pytest.raises(fovea.BadChoice, match="63, 95"):
+        medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
+    with pytest.raises(fovea.BadChoice, match=r"data\.branch is of the localizer"):
+        tiny(folder, data={"train": str(folder / "train"), "branch": 95})
+
+
+def of_patches(folder: Path, **more: int) -> dict[str, Any]:
     data = tiny(folder).data
-    return {"train": data.train, "test": data.test, "localizer": data.localizer, "together": count}
+    return {"train": data.train, "test": data.test, "localizer": data.localizer, **more}
 
 
 def test_several_patches_of_a_picture_are_shown_together_and_their_answers_added_up(folder: Path) -> None:
-    medium = medium_of(tiny(folder, data=together(folder, 3)))
+    medium = medium_of(tiny(folder, data=of_patches(folder, together=3)))
     feed = medium.feed(medium.network(), torch.device("cpu"), lambda done, total: None)
     assert isinstance(feed, PatchFeed)
     (batch,) = feed.batches([Wanted(torch.tensor([4, 1]), draw(2, 0, 0), draw_more(2, 0, 0))])
@@ -113,9 +135,9 @@ def test_several_patches_of_a_picture_are_shown_together_and_their_answers_added
 
 
 def test_it_learns_from_patches_together(folder: Path, tmp_path: Path) -> None:
-    assert loop.train(tiny(folder, epochs=6, data=together(folder, 2)), tmp_path / "out").score["top1"] > 0.9
+    assert loop.train(tiny(folder, epochs=6, data=of_patches(folder, together=2)), tmp_path / "out").score["top1"] > 0.9
     with pytest.raises(fovea.BadChoice, match=r"data\.together is of patches"):
-        tiny(folder, data=together(folder, 2), augment={"mixup": 0.2})
+        tiny(folder, data=of_patches(folder, together=2), augment={"mixup": 0.2})
 
 
 @pytest.mark.parametrize("name", ["densenet169", "resnext50_32x4d"])

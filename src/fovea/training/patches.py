@@ -15,7 +15,7 @@ from fovea.training.augment import crops, cut_out, recolor
 from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing
 from fovea.training.medium import Pictures
 from fovea.training.pictures import Held, HeldOut
-from fovea.training.recipe import AugmentPart, Recipe
+from fovea.training.recipe import Recipe
 from fovea.training.scoring import Counts, Tested, hits
 
 AT_ONCE = 64  # pictures localized together
@@ -36,36 +36,32 @@ class PatchMedium(Pictures):
 
     def feed(self, network: Network, device: torch.device, progress: Progress) -> Feed:
         self.localizer.module.to(device)
-        feed = PatchFeed(self.localizer, preparing(network), self.data, self.recipe.augment, device, progress)
-        feed.together = self.recipe.data.together
-        return feed
+        return PatchFeed(self.localizer, preparing(network), self.data, self.recipe, device, progress)
 
     def taken(self, network: Network, data: DataSet, device: torch.device, progress: Progress) -> HeldOut:
         return HeldOut(self.localizer, data, device, progress)
 
     def scored(self, network: Network, taken: HeldOut) -> Tested:
-        return PatchTest(self.localizer, taken)
+        return PatchTest(self.localizer, taken, self.recipe.data.branch)
 
 
 class PatchFeed(Held):
-    """A step shows patches of one branch, by turns; of each picture one of those that LIP picks for training, or some
-    `together`, spread over them from the best to the last."""
-
-    together = 1
+    """A step shows patches of one branch, by turns, unless `data.branch` names one; of each picture one of those that
+    LIP picks for training, or some `together`, spread over them from the best to the last."""
 
     def __init__(
         self,
         localizer: Network,
         prepare: Prepare,
         data: DataSet,
-        augment: AugmentPart,
+        recipe: Recipe,
         device: torch.device,
         progress: Progress,
     ) -> None:
         shown = preparing(localizer)
-        super().__init__(shown, data, max(shown.size), augment, device, progress)
-        self.prepare, self.size = prepare, shown.size
-        self.sides, self.boxes, self.counts = _all_picks(localizer, self.pixels)
+        super().__init__(shown, data, max(shown.size), recipe.augment, device, progress)
+        self.prepare, self.size, self.together = prepare, shown.size, recipe.data.together
+        self.sides, self.boxes, self.counts = _all_picks(localizer, self.pixels, recipe.data.branch)
 
     def inputs(self, wanted: Wanted) -> Tensor:
         index, draws, (height, width) = wanted.index, wanted.draws, self.size
@@ -87,18 +83,19 @@ class PatchFeed(Held):
         return (share * counts).long().clamp(max=counts - 1)
 
 
-def _all_picks(localizer: Network, pixels: Tensor) -> tuple[list[int], list[Tensor], list[Tensor]]:
-    """The side, the boxes (N,K,4) and their numbers (N) of every branch, for the class that was decided."""
+def _all_picks(localizer: Network, pixels: Tensor, branch: int | None) -> tuple[list[int], list[Tensor], list[Tensor]]:
+    """The side, the boxes (N,K,4) and their numbers (N) of every branch, or of one, for the class that was decided."""
     sides: list[int] = []
     boxes: list[list[Tensor]] = []
     counts: list[list[Tensor]] = []
     size = pixels.shape[2:]
     for start in range(0, len(pixels), AT_ONCE):
-        seen = look(localizer, preparing(localizer).normalize(pixels[start : start + AT_ONCE]))
+        seen = look(localizer, preparing(localizer).normalize(pixels[start : start + AT_ONCE]), branch=branch)
+        scales = [scale for scale in seen.scales if branch in (None, scale.side)]
         if not sides:
-            sides = [scale.side for scale in seen.scales]
+            sides = [scale.side for scale in scales]
             boxes, counts = [[] for _ in sides], [[] for _ in sides]
-        for number, scale in enumerate(seen.scales):
+        for number, scale in enumerate(scales):
             picks = pick(scale.values, scale.boxes, for_training(scale.side, size))
             boxes[number].append(picks.boxes)
             counts[number].append(picks.count)
@@ -111,15 +108,15 @@ class PatchTest(Tested):
 
     at_once = AT_ONCE
 
-    def __init__(self, localizer: Network, held: HeldOut) -> None:
+    def __init__(self, localizer: Network, held: HeldOut, branch: int | None) -> None:
         super().__init__(held)
-        self.localizer = localizer
+        self.localizer, self.branch = localizer, branch
         self.patches: dict[int, Sequence[PatchBatch]] = {}  # by the first picture of every batch, found once
 
     def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
         inputs, first = cast(Tensor, batch.inputs), int(batch.index[0])
         if first not in self.patches:
-            self.patches[first] = patches(look(self.localizer, inputs), for_test, inputs.shape[2:])
+            self.patches[first] = patches(look(self.localizer, inputs, branch=self.branch), for_test, inputs.shape[2:])
         cut = self.patches[first]
         output = added(lambda shown: network.read(module(shown)), self.localizer, network, inputs, cut, size)
         return hits(network, output, batch.target)

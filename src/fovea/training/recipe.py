@@ -47,6 +47,7 @@ class DataPart(Part):
     side: Side | None = None  # of the square that a held picture is kept in; 8/7 of the input unless given
     workers: Workers | None = None  # that decode, where pictures are not held; by the cores, 2 to 8, unless given
     localizer: str | None = None  # train on what this network localizes
+    branch: Side | None = None  # of the localizer, by its patches' side: the only one; all by turns unless given
     together: Count = 1  # patches of a picture in a step, whose answers are added up as when they are read
 
 
@@ -179,6 +180,8 @@ class Recipe(Part):
             raise ValueError(
                 "data.together is of patches, without mixing: give data.localizer, leave mixup, cutmix out"
             )
+        if self.data.branch is not None and self.data.localizer is None:
+            raise ValueError("data.branch is of the localizer: give data.localizer, an AnchorNet")
         return self
 
     @model_validator(mode="after")
