@@ -50,7 +50,14 @@ def test_settings_are_chosen_on_a_part_that_nothing_is_trained_on(photos: Path) 
     assert Counter(choose.labels[sample.label] for sample in choose.samples) == {"cat": 3, "dog": 1, "owl": 1}
     assert names(f"{photos}:part=choose,fold_seed=1") != names(f"{photos}:part=choose")
     refused("part= takes fit or choose; got 'fti'.*fit", open_data, f"{photos}:part=fti")
-    refused("give one of the two", open_data, f"{photos}:part=fit,folds=1")
+    refused("leave one of part= and folds= out", open_data, f"{photos}:part=fit,folds=1")
+
+
+def test_a_part_is_of_the_training_split() -> None:
+    """Folds of all pictures of a set would hold some that are tested on."""
+    for other in ("part=fit", "split=test,part=choose"):
+        refused("part= is of the training split: give split=train", open_data, f"digits:{other}")
+    assert len(open_data("digits:split=train,part=choose")) > 0
 
 
 def test_what_is_no_fold_is_said(photos: Path) -> None:

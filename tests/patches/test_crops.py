@@ -114,3 +114,20 @@ def test_what_does_not_go_together_is_refused(smallnet: Network) -> None:
     refused("evidence is for networks without branches", fovea.localize, anchornet, picture, evidence="crops")
     refused("leave one of them out", fovea.localize, smallnet, picture, evidence="crops", method="cam")
     refused("evidence is map or crops or few-crops; got 'crop'", fovea.localize, smallnet, picture, evidence="crop")
+
+
+def test_one_side_and_no_answers_of_branches(smallnet: Network) -> None:
+    """A branch is a side here, as it is of a map; only a network with branches has answers of theirs."""
+    picture = np.random.default_rng(3).integers(0, 255, (224, 224, 3), dtype=np.uint8)
+    net = fovea.wrap(smallnet.module, transform=Prepare((224, 224), (0.5,) * 3, (0.5,) * 3, None))
+    (found,) = fovea.localize(net, Image.fromarray(picture), evidence="few-crops", branch=95)
+    assert found.side == 95
+    (found,) = fovea.localize(net, Image.fromarray(picture), evidence="few-crops")
+    assert not found.branches
+
+
+@pytest.mark.parametrize("side", [95, 134, 170, 200, 208, 224])
+def test_the_coarse_grid_is_read_whole(smallnet: Network, side: int) -> None:
+    seen = look_by_crops(smallnet, torch.randn(1, 3, 224, 224), None, side, few=True)
+    known = ~seen.scales[0].values[0].isnan()
+    assert known[0, 0] and known[0, -1] and known[-1, 0] and known[-1, -1]  # noqa: PT018 - the corners

@@ -125,3 +125,26 @@ def test_the_map_of_the_whole_has_the_probability_of_any_class(
     (found,) = fovea.localize(net, scene, target=target, all=True)
     assert found.to_dict()["map"] == "of the whole"
     assert found.probability == pytest.approx(float(shares[6] if target else shares.max()), rel=1e-4)
+
+
+@pytest.mark.parametrize("all", [False, True])
+@pytest.mark.parametrize("evidence", ["crops", "few-crops"])
+def test_crops_of_a_big_file(evidence: str, all: bool, tmp_path: Path) -> None:
+    """Each window is asked by the same scale; what was not read has no evidence."""
+    pixels = np.zeros((500, 600, 3), dtype=np.uint8)
+    pixels[..., 1] = 60
+    pixels[380:440, 90:150, 0] = 255
+    Image.fromarray(pixels).save(tmp_path / "field.png")
+    linear = nn.Linear(3, 2)  # how red it is, and how green
+    linear.weight.data, linear.bias.data = 4 * torch.eye(3)[:2], torch.zeros(2)
+    module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear).eval()
+    net = fovea.wrap(module, transform=Prepare((64, 64), (0.0,) * 3, (1.0,) * 3, None), labels=["red", "green"])
+    more = {"all": all, "resolution": 0.5, "max_pixels": 100_000}
+    (found,) = fovea.localize(net, tmp_path / "field.png", evidence=evidence, target="red", **more)
+    assert found.note.startswith(f"{'a tenth of ' * (evidence == 'few-crops')}the crops")
+    assert np.isfinite(found.heatmap).all()
+    x0, y0, x1, y1 = found.patches[0].box
+    assert x0 < 150
+    assert x1 > 90
+    assert y0 < 440
+    assert y1 > 380

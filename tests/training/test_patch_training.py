@@ -138,6 +138,10 @@ def test_it_learns_from_patches_together(folder: Path, tmp_path: Path) -> None:
     assert loop.train(tiny(folder, epochs=6, data=of_patches(folder, together=2)), tmp_path / "out").score["top1"] > 0.9
     with pytest.raises(fovea.BadChoice, match=r"data\.together is of patches"):
         tiny(folder, data=of_patches(folder, together=2), augment={"mixup": 0.2})
+    with pytest.raises(fovea.BadChoice, match=r"adds up probabilities, and the loss 'triplet' reads none"):
+        tiny(folder, data=of_patches(folder, together=2), loss={"name": "triplet"}, per_class=2)
+    with pytest.raises(fovea.BadChoice, match=r"of pictures, and mr:split=train holds texts"):
+        medium_of(tiny(folder, data={"train": "mr:split=train", "localizer": "anchornet_text-mr", "together": 2}))
 
 
 @pytest.mark.parametrize("name", ["densenet169", "resnext50_32x4d"])

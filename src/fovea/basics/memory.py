@@ -21,6 +21,6 @@ def keep_flat(few_kernels: bool = False) -> None:
     is flat for weeks, and a folder of pictures of many shapes takes some percent longer."""
     if few_kernels:
         os.environ.setdefault(*KERNELS)
-    with suppress(OSError, AttributeError):  # another C library
+    with suppress(OSError, AttributeError, TypeError):  # another C library
         for name, value in GLIBC.values():
             ctypes.CDLL(None).mallopt(name, value)

@@ -12,7 +12,7 @@ It `holds` pictures (a DataSet) unless it says texts (Sentences), sounds (Sounds
 
 import glob
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import import_module
@@ -20,7 +20,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fovea.basics import BOUNDS, REFERENCE, SEED, BadChoice, Entry, Registry, nearest, within
+from fovea.basics import BOUNDS, REFERENCE, SEED, BadChoice, Entry, FoveaError, Registry, nearest, within
 from fovea.data.options import CHOOSE, COMMON, PARTS, numbers, parsed, typed, value_of
 from fovea.data.places import at_home, called, find, plain
 from fovea.data.samples import UNLABELED, DataSet, Sample
@@ -93,7 +93,10 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     arguments = typed(chosen.entry.name, chosen.open, options)
     if "names" in signature(chosen.open).parameters:
         arguments["names"] = names
-    data = chosen.open(**arguments) if folder is None else chosen.open(folder, **arguments)
+    where = () if folder is None else (folder,)
+    if part is not None and options.get("split") != "train" and _has_splits(chosen.open, where, arguments):
+        raise BadChoice(f"{name}: part= is of the training split: give split=train as well")
+    data = chosen.open(*where, **arguments)
     data = _accepted(chosen.entry, data, holds)
     data = data if kept is None else data.only(numbers(kept))
     if folds is not None:
@@ -101,9 +104,21 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
 
 
+def _has_splits(open: Callable[..., Any], where: Sequence[Path], arguments: Mapping[str, Any]) -> bool:
+    """Whether a set is divided, so that folds of all of it would hold pictures that are tested on."""
+    if "split" not in signature(open).parameters:
+        return False
+    try:
+        open(*where, **{**arguments, "split": "train"})
+    except FoveaError:
+        return False
+    return True
+
+
 def _folds_of(name: str, part: str, folds: str | None) -> str:
     if folds is not None:
-        raise BadChoice(f"{name}: part= stands for some folds= ({PARTS}): give one of the two")
+        words = ", ".join(f"{key} for {value}" for key, value in PARTS.items())
+        raise BadChoice(f"{name}: part= stands for folds ({words}): leave one of part= and folds= out")
     return PARTS[value_of(f"{name}: part=", part, Literal[*PARTS])]
 
 

@@ -10,19 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional as F
 
 from fovea.basics import by_bootstrap, interval_of_means, tell
 from fovea.measures import EVERY, Chosen, Figures, Run, ends, measure
 from fovea.measures.attacks import Attack, Named, Net, Plain, Victims, attack_of, images, opened
 from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
 from fovea.networks import WHITE, Network, normalization_of
-from fovea.patches import Choice, choice, judged, look, patches, translated
+from fovea.patches import Choice, choice, judged, look, patches
 from fovea.results import drawing, marks
 
 EXAMPLES = 6  # pictures that are drawn
 OF_GRADIENTS, SCRAMBLED = "fgsm", "texture"  # follow a network; leave nothing where it was
 SETTINGS = {
-    "input": "as the localizer takes it, for all",
+    "input": "as the localizer takes it, for all; resized where the network for whole pictures takes another size",
     "strength": "fgsm: ε, noise: σ, both in 8-bit units, clipped to 0..255; jpeg: quality; texture: iterations",
     "gradient": "of the branch that decides, for the localizer; the network for whole pictures follows its own",
     "scale": "the branch that localizes the picture in question; drop: from the same row without attack",
@@ -84,7 +85,7 @@ def _add(
     tally, localizer, full, drawn = trial.tally, trial.localizer, trial.nets["full"], list[list[Image.Image]]()
     clean, normal = part.tensors["localizer"], normalization_of(trial.localizer)
     ours, theirs, whole = (trial.labels(role, part) for role in ROLES)
-    pixels = normal.to_pixels(clean.float()).clamp(0, WHITE)
+    pixels, fitting = normal.to_pixels(clean.float()).clamp(0, WHITE), normalization_of(full)
     for place, (on_localizer, on_full) in enumerate(tried):
         total = on_localizer.steps * len(pixels)
         told = partial(_told, on_localizer.name, total)
@@ -99,12 +100,17 @@ def _add(
         if place and on_localizer.name != SCRAMBLED:
             tally.answers(("clean", place), judged(localizer, trial.nets["net"], clean, cut), theirs)
         if on_full.name == OF_GRADIENTS:
-            changed = on_full(Victims(pixels, whole, numbers), told)
-        inputs = translated(normal.to_tensors(changed).to(clean), localizer, full)
+            changed = on_full(Victims(_sized(pixels, fitting.size), whole, numbers), told)
+        inputs = fitting.to_tensors(_sized(changed, fitting.size)).to(full.device, full.dtype)
         tally.answers(("full", place), answer(full, inputs), whole)
         boxes = {i: [box for part in cut for box in part.boxes[part.owner == i].tolist()] for i in shown}
         drawn.append(_drawn(trial.nets["net"], on_localizer, normal.to_pixels(tensors.float()), output, boxes))
     return drawn
+
+
+def _sized(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    same = tuple(pixels.shape[2:]) == tuple(size)
+    return pixels if same else F.interpolate(pixels, size, mode="bilinear", align_corners=False)
 
 
 def _told(name: str, total: int, done: int) -> None:

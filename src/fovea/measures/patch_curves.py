@@ -72,7 +72,8 @@ def patch_curves(
         found = _patches(part, full, tensors, side, wanted[-1], generator, crops)
         if rival is not None:
             theirs = translated(part.tensors["localizer"], trial.localizer, rival)
-            found = {**found, trial.names["rival"]: _glimpsed(rival, theirs, wanted[-1]), RANDOM: found.pop(RANDOM)}
+            found[trial.names["rival"]] = _glimpsed(rival, theirs, wanted[-1])
+            found[RANDOM] = found.pop(RANDOM)  # the last
         masks = {method: covered(boxes, tensors.shape[2:])[:, _places(wanted)] for method, boxes in found.items()}
         for key, points in _curves(full, tensors, trial.labels("full", part), masks, batch):
             gathered.setdefault(key, []).append(points)
@@ -111,7 +112,7 @@ def _rows(
     about: Row, whole: dict[Key, Curve], reached: dict[str, float], wanted: Sequence[int], seed: int
 ) -> Iterator[Row]:
     """What each method reached, then its points."""
-    means = {key: _mean_accuracies(points, key[1], reached[key[1]], seed) for key, points in whole.items()}
+    means = _mean_accuracies(whole, reached, seed)
     for method in dict.fromkeys(method for method, _ in whole):
         row: Row = {**about, "method": method, "images": len(whole[method, COVERAGE].right)}
         for way in reached:
@@ -216,11 +217,17 @@ def _areas(whole: dict[Key, Curve], way: str) -> dict[str, NDArray[np.float64]]:
     return {method: _covered(one, way) for (method, own), one in whole.items() if own == way}
 
 
-def _mean_accuracies(found: Curve, way: str, upto: float, seed: int) -> tuple[float, NDArray[np.float64]]:
-    """Of all pictures, and of each resample of them."""
-    both = np.concatenate([_covered(found, way), found.right], 1)  # N,2S
-    drawn = [_mean_accuracy(row, upto) for row in resampled_means(both, seed)]
-    return _mean_accuracy(both.mean(0), upto), np.array(drawn)
+def _mean_accuracies(
+    whole: dict[Key, Curve], reached: dict[str, float], seed: int
+) -> dict[Key, tuple[float, NDArray[np.float64]]]:
+    """Of all pictures, and of each resample of them, which is the same for all curves."""
+    both = [np.concatenate([_covered(found, way), found.right], 1) for (_, way), found in whole.items()]  # N,2S each
+    drawn = np.split(resampled_means(np.concatenate(both, 1), seed), len(both), 1)  # R,2S each
+    found = {}
+    for key, points, rows in zip(whole, both, drawn, strict=True):
+        upto = reached[key[1]]
+        found[key] = _mean_accuracy(points.mean(0), upto), np.array([_mean_accuracy(row, upto) for row in rows])
+    return found
 
 
 def _mean_accuracy(points: NDArray[np.float64], upto: float) -> float:

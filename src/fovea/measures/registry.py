@@ -19,6 +19,7 @@
 `interval` the key that `low` and `high` belong to; KEY_low and KEY_high are known by their names
 `figure`   the function of the file that draws the Figures for --out
 `spread`   True where its pictures may be looked at by a cluster's workers: `run.engine` says by whom
+`chosen`   its own settings that are chosen on the pictures that are measured, as a threshold
 `seed`     what is noted as the seed of a measure that takes none
 
 Keywords of the function are its options, on the command line and in Python; their defaults are literals."""
@@ -61,6 +62,7 @@ class Declared:
     figure: str = ""
     spread: bool = False
     seed: int | None = None
+    chosen: str = ""
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ SURE = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval
 @measure(
     "retrieval-loc",
     title="Localization by retrieval networks",
+    chosen="threshold",
     about="Localization of retrieval networks: is the nearest picture of the same class, and the map's box right? With "
     "several --net, L2-CAF's Table 3: networks, methods, NMI, recall and localization. Those called the same but for a "
     "last -seed<N> share a row, with an interval.",

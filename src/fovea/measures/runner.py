@@ -284,7 +284,10 @@ def take(
     if str(found.settings.get("labels", "")).endswith("differ"):
         name = run.data.labels[min(sample.label for sample in run.data.samples)]
         warnings.append(f"the network knows no {name!r}: is it for these classes?")
-    settings = {**found.settings, "part": part_of(given), **_chosen_on(run)}
+    part = part_of(given)
+    settings = {**found.settings, "part": part, **_chosen_on(run)}
+    if declared.chosen:
+        settings["settings_chosen_on"] = f"{declared.chosen}: {run.data.name}{f':{part}' if part else ''}"
     return replace(found, settings=settings, warnings=warnings)
 
 

@@ -41,6 +41,7 @@ WIDTH = 190  # letters a line of the recommendation
 @measure(
     "trust",
     title="Which map to trust",
+    chosen="threshold",
     about="Which map should I trust? Every method's localization, insertion, deletion, sanity and time, and a verdict.",
     needs=("labels?",),
     fit="squash",

@@ -19,6 +19,7 @@ SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over see
 @measure(
     "wsol",
     title="Localization",
+    chosen="threshold",
     about="Weakly supervised localization: are the boxes of the heatmaps right? With several --net, classification and "
     "localization stand side by side (L2-CAF's Table 2), with what each network changes beside the first. Those called "
     "the same but for a last -seed<N> share a row, with an interval.",

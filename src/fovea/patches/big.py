@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fovea import networks
@@ -53,7 +55,7 @@ class AskedClosely:
 
 def localize_big(asked: AskedClosely) -> LocalizedPicture:
     network, closer = asked.viewed.network, asked.closer
-    if closer.all:
+    if closer.all and not asked.options.by_crops:
         whole = _by_branches if network.can("branches") else _by_a_map
         if (found := whole(asked, closer.resolution or 1.0)) is not None:
             return found
@@ -133,24 +135,26 @@ def _by_windows(asked: AskedClosely) -> LocalizedPicture:
     first = asked.look(tensors, shown, asked.label, options.branch)
     answers = _answers(first)
     scale = first.scales[int(first.chosen[0])]
-    regions = apart(closer_regions(scale.values[0].cpu().numpy(), _place(scale, shown[0], first.proven)))
+    regions = apart(closer_regions(_map(scale, 0), _place(scale, shown[0], first.proven)))
     for tensors, placed in viewed.taken(viewed.windows(regions), asked.batch):
         answers += _answers(asked.look(tensors, placed, asked.label, options.branch))
     share, label, number = max(answers)
     side = first.scales[number].side
-    branch = side if network.can("branches") else options.branch
+    branch = side if network.can("branches") or options.by_crops else options.branch
     every = [viewed.whole] if asked.closer.all else regions
     boxes = viewed.windows(every, asked.closer.resolution or (1.0 if asked.closer.all else None))
     parts, found = list[Part](), list[tuple[Box, float]]()
     for tensors, placed in viewed.taken(boxes, asked.batch):
         near = asked.look(tensors, placed, label, branch)
-        _, picks = near.picks(options.settings, (tensors.shape[2], tensors.shape[3]))[number]  # all are by one scale
+        number = [one.side for one in near.scales].index(side)  # all are by one scale
+        _, picks = near.picks(options.settings, (tensors.shape[2], tensors.shape[3]))[number]
         for i, (where, sure) in enumerate(zip(placed, near.probability.tolist(), strict=True)):
-            values = near.scales[number].values[i].cpu().numpy()
-            parts.append(Part(values[None], _place(near.scales[number], where, near.proven), [sure]))
+            parts.append(
+                Part(_map(near.scales[number], i)[None], _place(near.scales[number], where, near.proven), [sure])
+            )
             rows = zip(picks.cells[i].tolist(), picks.boxes[i].tolist(), picks.values[i].tolist(), strict=True)
             found += [(on_picture(box, where), value * sure) for cell, box, value in rows if cell >= 0]
-    below = Part(scale.values[:1].cpu().numpy(), _place(scale, shown[0], first.proven), [float(first.probability[0])])
+    below = Part(_map(scale, 0)[None], _place(scale, shown[0], first.proven), [float(first.probability[0])])
     heatmap = blended(parts, viewed.big.size, None if asked.closer.all else below)[0]
     place = on_extent(viewed.big.size, viewed.whole, heatmap.shape)
     settings = asked.settings(side)
@@ -167,6 +171,12 @@ def _by_windows(asked: AskedClosely) -> LocalizedPicture:
 def _answers(found: Look) -> list[tuple[float, int, int]]:
     """Probability, class and scale of every picture."""
     return [*zip(found.probability.tolist(), found.label.tolist(), found.chosen.tolist(), strict=True)]
+
+
+def _map(scale: Scale, i: int) -> NDArray[np.float32]:
+    """Of one picture; a cell that was not read has no evidence."""
+    values: NDArray[np.float32] = scale.values[i].nan_to_num(0).cpu().numpy()
+    return values
 
 
 def _place(scale: Scale, shown: Shown, proven: bool) -> Placement:

@@ -73,7 +73,7 @@ class _Reader:
         self.total, self.done = len(batch) * sum(map(self._most, wanted)), 0
 
     def _most(self, grid: Grid) -> int:
-        return -(-len(grid.boxes) // FEW) if self.few else len(grid.boxes)
+        return max(-(-len(grid.boxes) // FEW), len(_coarse(grid))) if self.few else len(grid.boxes)
 
     def scale(self, grid: Grid, decided: Tensor) -> Scale:
         count, cells = len(self.batch), len(grid.boxes)
@@ -119,8 +119,7 @@ class _Reader:
 
 def _from_coarse_to_fine(grid: Grid, values: Tensor, read: Callable[[Tensor, Tensor], None], most: int) -> None:
     """Reads at most so many cells of every picture: some far apart, then the neighbors of the best, ever nearer."""
-    (rows, columns), pictures = grid.shape, range(len(values))
-    coarse = [row * columns + column for row in _spread(rows) for column in _spread(columns)][:most]
+    pictures, coarse = range(len(values)), _coarse(grid)
     read(torch.arange(len(values)).repeat_interleave(len(coarse)), torch.tensor(coarse).repeat(len(values)))
     reach = [COARSE // 2] * len(values)
     left = [most - len(coarse)] * len(values)
@@ -138,6 +137,12 @@ def _from_coarse_to_fine(grid: Grid, values: Tensor, read: Callable[[Tensor, Ten
             return
         owner, which = torch.tensor(asked).T
         read(owner, which)
+
+
+def _coarse(grid: Grid) -> list[int]:
+    """Cells that are read first."""
+    rows, columns = grid.shape
+    return [row * columns + column for row in _spread(rows) for column in _spread(columns)]
 
 
 def _spread(count: int) -> list[int]:

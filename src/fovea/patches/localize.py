@@ -134,9 +134,10 @@ def _localized(
 def _answers(network: Network, seen: Look, shown: Sequence[Shown]) -> list[tuple[BranchAnswer, ...]]:
     """What each branch says on its own; a network without branches says one thing only."""
     answers: list[list[BranchAnswer]] = [[] for _ in shown]
-    for scale in seen.scales if len(seen.scales) > 1 else ():
+    for scale in seen.scales:
+        if (values := scale.own) is None:
+            continue
         probability, label = networks.shares_of(network, scale.logits).max(1)
-        values = scale.values if scale.own is None else scale.own
         for i, answer in enumerate(answers):
             best = _patch(scale, values[i], int(values[i].argmax()), shown[i])  # for the label that it gives itself
             answer.append(BranchAnswer(scale.side, network.label(int(label[i])), float(probability[i]), best))

@@ -58,7 +58,8 @@ class LocalizeOptions:
     ) -> Look:
         """A batch as the network sees it; `branch` localizes, if it is not for the network to choose."""
         if self.by_crops:
-            return look_by_crops(network, batch, label, self.side, self.evidence == "few-crops")
+            side = branch if self.side is None else self.side
+            return look_by_crops(network, batch, label, side, self.evidence == "few-crops")
         return look(network, batch, label, branch, self.method or "l2caf", self.side, shown)
 
     def settings(self, side: int, size: Sequence[int]) -> Settings:

@@ -279,7 +279,7 @@ VERBS = {
         Verb(
             Localizing, _localize, _localize_settings,
             lambda network: network.can("spans") or (_whole(network) and _classes(network)),
-            _evidence, slow=lambda words: _costly([words.method or ""]),
+            _evidence, slow=lambda words: _patches(words).by_crops or _costly([words.method or ""]),
         ),
         Verb(
             Zooming, _zoom, lambda asked: asked.network.settings(**route_settings(_route(asked.words))),

@@ -19,6 +19,8 @@ def medium_of(recipe: Recipe) -> Medium:
     if holds in OTHERS:
         if recipe.data.validation is not None:
             raise BadChoice(f"data.validation is of pictures, and {recipe.data.train} holds {holds}: give data.test")
+        if recipe.data.branch is not None or recipe.data.together > 1:
+            raise BadChoice(f"data.branch and data.together are of pictures, and {recipe.data.train} holds {holds}")
         return OTHERS[holds](recipe)
     if recipe.data.localizer is not None:
         return PatchMedium(recipe)

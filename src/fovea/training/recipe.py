@@ -180,6 +180,8 @@ class Recipe(Part):
             raise ValueError(
                 "data.together is of patches, without mixing: give data.localizer, leave mixup, cutmix out"
             )
+        if self.data.together > 1 and self.loss.traits["reads"] != "logits":
+            raise ValueError(f"data.together adds up probabilities, and the loss {self.loss.name!r} reads none")
         if self.data.branch is not None and self.data.localizer is None:
             raise ValueError("data.branch is of the localizer: give data.localizer, an AnchorNet")
         return self
