@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
@@ -14,7 +14,8 @@ from fovea.patches.lip import Settings, for_test
 from fovea.patches.scales import Choice, Look, look
 from fovea.pictures import Shown
 
-EVIDENCE = ("map", "crops", "few-crops")
+Evidence = Literal["map", "crops", "few-crops"]
+EVIDENCE: tuple[str, ...] = get_args(Evidence)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """LIP on a network's evidence: of AnchorNet's decided branch, of a map, or of crops."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from PIL import Image
 
 from fovea.basics import SHARE, BadChoice
 from fovea.networks import Network
 from fovea.patches.localize import localize_steps
-from fovea.patches.options import LocalizeOptions
+from fovea.patches.options import Evidence, LocalizeOptions
 from fovea.patches.sources import Finder, PatchCount, Scored, patch_source
 
 
@@ -34,7 +34,7 @@ def patches_of_evidence(
     count: PatchCount | None = None,
     overlap: Annotated[float, SHARE] | None = None,
     share: Annotated[float, SHARE] | None = None,
-    evidence: Literal["map", "crops", "few-crops"] | None = None,
+    evidence: Evidence | None = None,
 ) -> Finder:
     """As `fovea localize` does, with the same defaults."""
     return _finder(network, LocalizeOptions(count, overlap, share, evidence=evidence))
