@@ -119,6 +119,7 @@ def test_tensors_where_the_transform_is_not_ours(tmp_path: Path) -> None:
     assert np.abs(found["heatmap"] - own).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_a_head_that_must_be_searched(tmp_path: Path) -> None:
     net = fovea.wrap(seeded(Normed), PREPARE, labels=5)
     written = fovea.export(net, tmp_path / "own.onnx")

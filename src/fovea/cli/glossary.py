@@ -250,6 +250,7 @@ OPTIONS = {
     "shares": numbers("Of the cells looked at (P).", float),
     "overlaps": numbers("IoUs that patches stay below (T).", float),
     "forced": flag("Every picture by every branch, not by the one that localizes it."),
+    "crops": flag("Also the patches that the network for whole pictures is surest of when it sees them alone."),
     "numbers": numbers("Of patches kept or masked."),
     "time": flag("Time and peak memory, which take a while.", True),
     "ablation": flag("Also without attention, and without auxiliary training.", True),
