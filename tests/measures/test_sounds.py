@@ -47,6 +47,17 @@ def test_one_row_that_agrees_with_the_spans() -> None:
     assert sum(part["sounds"] for part in found.details["localised_by"]) == 24
 
 
+def test_what_the_decision_gains_over_each_branch() -> None:
+    found = fovea.measure("sounds", untrained(), make_sounds(count=24, length=1000, snr=10))
+    (row,), parts = found.rows, found.details["localised_by"]
+    for part in parts:
+        gain = f"gain_{part['frames']}"
+        assert row[gain] == pytest.approx(row["top1"] - row[f"top1_{part['frames']}"])
+        assert row[gain] == pytest.approx((part["won"] - part["lost"]) / 24)
+        assert row[f"{gain}_low"] <= row[gain] <= row[f"{gain}_high"]
+    assert any(part["won"] + part["lost"] for part in parts)
+
+
 def test_other_classes_and_rates_are_refused() -> None:
     network = untrained()
     refused("open it with rate=8000", fovea.measure, "sounds", network, make_sounds(count=1, rate=16000))

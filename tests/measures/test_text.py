@@ -55,9 +55,14 @@ def test_both_tables(reviews: Path, tmp_path: Path) -> None:
     assert both["macs_ratio"] < 0.1
     assert sum(both[f"localized_b{window}"] for window in (3, 5, 7)) == both["sentences"] == 4
     assert {"b3", "b5", "b7", "b7_low"} <= set(found.rows[-1])
-    card = json.loads((tmp_path / "runs/textcnn-mr-spans-0/card.json").read_text())
+    card = json.loads((tmp_path / "runs/anchornet_text-mr-spans-0/card.json").read_text())
     assert "seed=0" in card["changes"]
     assert not any("weights" in one for one in card["changes"])  # where they lay is nobody's business
     again = fovea.measure("text", **asked)  # nothing is trained again
     assert again.rows == found.rows
+    names = ["anchornet_text-mr", "anchornet_text-mr-paper"]
+    beside = fovea.measure("text", **asked | {"recipe": [names[0], f"recipes/{names[1]}.toml"], "ablation": False})
+    assert [row["recipe"] for row in beside.rows] == [names[0]] * 4 + [names[1]] * 4
+    assert beside.rows[:4] == [*found.rows[:3], found.rows[-1]]
+    assert beside.settings["recipes"] == ["textcnn-mr", *names, "textcnn-mr-spans"]
     refused("seeds is 1 to 1,000", fovea.measure, "text", seeds=0)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fovea.basics import BadChoice, by_bootstrap, interval
+from fovea.basics import BadChoice, by_bootstrap, interval, interval_of_means
 from fovea.data import Sounds
 from fovea.measures import Figures, Run, Tally, mean, measure
 from fovea.models.anchornet_sound import Spectrogram, located, parts
@@ -17,10 +17,13 @@ from fovea.networks import Network, as_found, rank_of
     about="AnchorNet on sounds made in code: is the event named, does the best span lie on it?",
     data="sounds",
     usual={"net": ("anchornet_sound-made",), "data": "sounds:count=1000,split=test"},
+    columns=("net", "sounds", "top1", "top1_*", "gain_*[0-9]", "hit", "chance_hit", "iou", "chance_iou"),
+    interval="top1",
 )
 def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
-    """One row: `low` and `high` bound `top1` by bootstrap over the sounds; `top1_5` is the branch that sees 5 frames.
-    Of a random span, `chance_hit` and `chance_iou` are the exact means over every cell of the branch that localized."""
+    """One row: `low` and `high` bound `top1` by bootstrap over the sounds; `top1_5` is the branch that sees 5 frames;
+    `gain_5` is what the decision of all branches gains over it on the same sounds. Of a random span, `chance_hit` and
+    `chance_iou` are the exact means over every cell of the branch that localized."""
     network, data = run.network, run.opened
     spectrogram, module = parts(network)
     if network.labels != data.labels:
@@ -35,6 +38,8 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
         run.progress(min(start + batch, len(data)), len(data))
     by_branch = tally["branches"].mean(0).tolist()  # J
     low, high = interval(tally["right"], seed=seed)
+    gain = tally["right"][:, None] - tally["branches"].astype(float)  # N,J: 1 where the decision alone is right
+    least, most = interval_of_means(gain, seed)
     row = {
         "net": network.name or "network",
         "data": data.name,
@@ -45,6 +50,8 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
         **{f"top1_{window}": share for window, share in zip(module.windows, by_branch, strict=True)},
         **{key: mean(tally[key]) for key in ("hit", "chance_hit", "iou", "chance_iou")},
     }
+    for j, window in enumerate(module.windows):
+        row |= {f"gain_{window}": mean(gain[:, j]), f"gain_{window}_low": least[j], f"gain_{window}_high": most[j]}
     lengths = {window: 1000 * spectrogram.seconds(0, window)[1] for window in module.windows}
     settings = {
         "data": data.name,
@@ -52,9 +59,10 @@ def sounds(run: Run, *, batch: int = 50, seed: int = 0) -> Figures:
         "branches": ", ".join(f"{window} frames ({length:.0f} ms)" for window, length in lengths.items()),
         "hit": "the center of the best span lies in the true event",
         "chance": "mean over all spans of the branch that localized",
-        "interval": by_bootstrap("top1", seed, "the sounds"),
+        "gain_5": "top1 minus top1_5; the others likewise",
+        "interval": by_bootstrap("top1 and of each gain", seed, "the sounds"),
     }
-    return Figures("sounds", settings, [row], details={"localised_by": _localized_by(tally, module.windows)})
+    return Figures("sounds", settings, [row], details={"localised_by": _localized_by(tally, module.windows, gain)})
 
 
 def _add(tally: Tally, network: Network, data: Sounds, places: range) -> None:
@@ -91,11 +99,14 @@ def against(spans: NDArray[np.float64], true: tuple[float, float]) -> tuple[NDAr
     return (true[0] <= center) & (center < true[1]), shared / (stop - start + true[1] - true[0] - shared)
 
 
-def _localized_by(tally: Tally, windows: tuple[int, ...]) -> list[dict[str, float | int | None]]:
-    """How often each branch localized, and how well when it did."""
+def _localized_by(
+    tally: Tally, windows: tuple[int, ...], gain: NDArray[np.float64]
+) -> list[dict[str, float | int | None]]:
+    """How often each branch localized, and how well when it did; of all sounds, how many the decision won and lost."""
     rows: list[dict[str, float | int | None]] = []
     for j, window in enumerate(windows):
         given = tally["branch"] == j
         shares = {name: mean(tally[name][given]) for name in ("hit", "iou")}
-        rows.append({"frames": window, "sounds": int(given.sum()), **shares})
+        turned = {"won": int((gain[:, j] > 0).sum()), "lost": int((gain[:, j] < 0).sum())}
+        rows.append({"frames": window, "sounds": int(given.sum()), **shares, **turned})
     return rows

@@ -24,7 +24,8 @@ from fovea.training import loop
 from fovea.training.recipe import read
 
 Tell = Callable[[str], None]
-CNN, ANCHOR, SPANS = "textcnn-mr", "anchornet_text-mr", "textcnn-mr-spans"
+CNN, SPANS = "textcnn-mr", "textcnn-mr-spans"
+ANCHOR = "anchornet_text"  # whichever recipe trained it
 ABLATION = {  # Table 7, from the bottom: the recipe's own network has both
     "+ attention": ("network.options.auxiliary=false",),
     "baseline": ("network.options.attention=false",),
@@ -60,21 +61,28 @@ def text(
     seeds: int = 5,
     device: str = "auto",
     out: str | Path | None = None,
+    recipe: Sequence[str] = ("anchornet_text-mr",),
     recipes: str | Path = "recipes",
     ablation: bool = True,
     set: Sequence[str] = (),
 ) -> Figures:
-    """Rows of Table 4 and, with `ablation`, of Table 7, as means over the seeds 0, 1, … with 95 % intervals. `out`
-    keeps the runs, one folder per seed and network, and finished ones are not made again; without it they are thrown
-    away. `set` changes every recipe, as `epochs=1`."""
+    """Rows of Tables 4 and 7, the latter whole with `ablation`, as means over the seeds 0, 1, … with 95 % intervals.
+    `recipe` names AnchorNet-T's in the folder `recipes`, as anchornet_text-mr-paper; each gives its rows. `out` keeps
+    the runs, one folder per seed and network, and finished ones are not made again; without it they are thrown away.
+    `set` changes every recipe, as `epochs=1`."""
+    names, about = [Path(given).stem for given in recipe], f"means over {seeds} seed{'s' if seeds > 1 else ''}"
+    tables = {}
     with TemporaryDirectory() as folder:
-        trainer = Trainer(device, Path(out or folder), Path(recipes), ablation, tuple(set), run.tell)
-        found = [trainer.one_seed(seed) for seed in range(seeds)]
+        for name in names:
+            trainer = Trainer(name, device, Path(out or folder), Path(recipes), ablation, tuple(set), run.tell)
+            found = [trainer.one_seed(seed) for seed in range(seeds)]
+            tables[f"text for classification, {name}, {about}"] = _table_4(found, name)
+            tables[f"what attention brings, {name}, {about}"] = _table_7(found, name)
     settings = {
         "data": "mr, 80 / 10 / 10 % divided by each seed; accuracy on its test part",
         "device": "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu",
         "seeds": seeds,
-        "recipes": [CNN, ANCHOR, SPANS],
+        "recipes": [CNN, *names, SPANS],
         "changes": list(set),
         "interval": "95 % of the mean over the seeds, by Student's t; one seed has none",
         "macs": "multiplications a sentence, padded to the networks' length; a span to the widest filter at least",
@@ -82,11 +90,7 @@ def text(
         "macs_ratio": f"to {CNN}: without the localizer, and with it (macs_ratio_all)",
         "localized_b3": "test sentences whose span this branch gave, on average over the seeds; b5, b7 alike",
     }
-    about = f"means over {seeds} seed{'s' if seeds > 1 else ''}"
-    tables = {f"text for classification, {about}": _table_4(found)}
-    if ablation:
-        tables[f"what attention brings, {about}"] = _table_7(found)
-    shown = {title: printed(rows, [key for key in rows[0] if key != "table"]) for title, rows in tables.items()}
+    shown = {title: printed(rows, [*rows[0]][2:]) for title, rows in tables.items()}  # the title says the first two
     return Figures("text", settings, [row for rows in tables.values() for row in rows], tables=shown)
 
 
@@ -94,6 +98,7 @@ def text(
 class Trainer:
     """Trains the networks of a seed, or takes those that are there."""
 
+    anchor: str  # AnchorNet-T's recipe
     device: str
     out: Path
     recipes: Path
@@ -115,12 +120,13 @@ class Trainer:
         return done
 
     def one_seed(self, seed: int) -> Seed:
-        cnn, anchor = self.trained(seed, CNN, CNN), self.trained(seed, ANCHOR, ANCHOR)
+        cnn, anchor = self.trained(seed, CNN, CNN), self.trained(seed, self.anchor, self.anchor)
         files = f"network.weights={cnn.weights}", f"data.localizer={anchor.weights}"
-        spans = self.trained(seed, SPANS, SPANS, "network.name=textcnn", *files)
+        spans = self.trained(seed, SPANS, f"{self.anchor}-spans", "network.name=textcnn", *files)
         parts = {}
         for called, more in ABLATION.items() if self.ablation else ():
-            parts[called] = self.trained(seed, ANCHOR, f"{ANCHOR}-{called.replace('+ ', 'with-')}", *more).score
+            folder = f"{self.anchor}-{called.replace('+ ', 'with-')}"
+            parts[called] = self.trained(seed, self.anchor, folder, *more).score
         recipe = read(self.recipes / f"{CNN}.toml", self.changes)
         test = open_sentences(_dealt(recipe.data.test or recipe.data.train, seed))
         found = localized(anchor.network, [reading_of(anchor.network)(line) for line in test.texts])
@@ -158,7 +164,7 @@ def _dealt(given: str, seed: int) -> str:
     return f"{name}:{','.join([*kept, f'seed={seed}'])}"
 
 
-def _table_4(found: Sequence[Seed]) -> list[dict[str, Any]]:
+def _table_4(found: Sequence[Seed], recipe: str) -> list[dict[str, Any]]:
     def row(net: str, accuracies: Sequence[float], *parts: str) -> dict[str, Any]:
         accuracy, low, high = mean_with_interval(accuracies)
         own = parts[-1:]  # what reads the words last; before it stands who chose them
@@ -166,7 +172,8 @@ def _table_4(found: Sequence[Seed]) -> list[dict[str, Any]]:
         def cost(kind: str, names: Sequence[str]) -> float:
             return mean(float(sum(getattr(one, kind)[name] for name in names)) for one in found)
 
-        line: dict[str, Any] = {"table": "4", "net": net, "accuracy": accuracy, "low": low, "high": high}
+        line: dict[str, Any] = {"table": "4", "recipe": recipe, "net": net}
+        line |= {"accuracy": accuracy, "low": low, "high": high}
         for kind, key in (("macs", "macs"), ("bare", "macs_unpadded")):
             line[key] = round(cost(kind, own))
             line |= {f"{key}_ratio": cost(kind, own) / cost(kind, [CNN])}
@@ -182,12 +189,12 @@ def _table_4(found: Sequence[Seed]) -> list[dict[str, Any]]:
     ]
 
 
-def _table_7(found: Sequence[Seed]) -> list[dict[str, Any]]:
-    scores = {called: [one.ablation[called] for one in found] for called in reversed(ABLATION)}
+def _table_7(found: Sequence[Seed], recipe: str) -> list[dict[str, Any]]:
+    scores = {called: [one.ablation[called] for one in found] for called in reversed(found[0].ablation)}
     scores["+ attention + auxiliary"] = [one.anchor for one in found]
     rows = []
     for called, each in scores.items():
-        row: dict[str, Any] = {"table": "7", "net": f"AnchorNet-T {called}"}
+        row: dict[str, Any] = {"table": "7", "recipe": recipe, "net": f"AnchorNet-T {called}"}
         for head in ("top1", *HEADS):
             middle, low, high = mean_with_interval([one[head] for one in each])
             row |= {head: middle, f"{head}_low": low, f"{head}_high": high}
