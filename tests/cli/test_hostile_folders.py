@@ -72,7 +72,14 @@ WORDS: dict[str, tuple[str, int]] = {
     "bench serve": ("--data {data} --net efficientnet_lite0 --count 3 --batch 2 --rounds 1 --json f.json", 0),
     "bench patches": ("--data {data} --net {judge} --localizer {finder} --rounds 1 --json f.json", 0),
 }
-OTHERS = {"measure clips", "measure sounds", "bench train", "bench bulk", "bench export"}  # other data; cost alone
+OTHERS = {
+    "measure clips",
+    "measure sounds",
+    "measure text",
+    "bench train",
+    "bench bulk",
+    "bench export",
+}  # other data; cost alone
 
 
 GIVEN = {"pictures", "given", "data", "recipe"}
