@@ -146,7 +146,7 @@ def _by_windows(asked: AskedClosely) -> LocalizedPicture:
     parts, found = list[Part](), list[tuple[Box, float]]()
     for tensors, placed in viewed.taken(boxes, asked.batch):
         near = asked.look(tensors, placed, label, branch)
-        number = [one.side for one in near.scales].index(side)  # all are by one scale
+        number = min(number, len(near.scales) - 1)  # all are by one scale; of crops there is no other
         _, picks = near.picks(options.settings, (tensors.shape[2], tensors.shape[3]))[number]
         for i, (where, sure) in enumerate(zip(placed, near.probability.tolist(), strict=True)):
             parts.append(
