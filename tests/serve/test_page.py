@@ -255,7 +255,8 @@ def test_typing_marks_a_span(opened: Any) -> None:
     shown.answered("Type a sentence")
     shown.page.keyboard.type("I say 🎬: a funny , moving and wonderful film from start to end")
     shown.until(lambda: shown.page.locator("#answer .words").inner_text().startswith("positive"))
-    shown.until(lambda: "🎬" in shown.page.locator(".sentence").inner_text())
+    shown.until(lambda: shown.page.locator(".sentence").inner_text().rstrip().endswith("start to end"))  # all of it
+    assert "🎬" in shown.page.locator(".sentence").inner_text()
     marked = shown.page.locator(".sentence mark").inner_text()
     assert "wonderful" in marked or "moving" in marked
     assert shown.page.locator("#answer tbody tr").count() == 3  # one per branch
