@@ -167,9 +167,8 @@ def opened(run: Run, given: Sequence[str | Attack], texture_net: Net) -> tuple[l
     """Attacks by name and strength, or as they are, and the network whose layers a texture matches."""
     if not given:
         raise BadChoice(f"name at least one attack: {'; '.join(STRENGTHS.values())}")
-    named = [
-        parsed(one) if isinstance(one, str) else one for one in dict.fromkeys(given)
-    ]  # wrong names are told before weights load
+    # wrong names are told before weights load
+    named = [parsed(one) if isinstance(one, str) else one for one in dict.fromkeys(given)]
     needed = any(isinstance(one, tuple) and one[0] == "texture" for one in named)
     try:
         return named, run.other(texture_net or TEXTURE_NET) if texture_net or needed else None
