@@ -70,7 +70,7 @@ def test_missing_words_may_have_no_row(tmp_path: Path) -> None:
     [
         (text(True).rpartition(b"the")[0], "cut short: it has 3 of the 4 words"),
         (binary(True)[:-5], "cut short: it has 3 of the 4 words"),
-        (gzip.compress(text(True))[:-12], "cut short"),
+        (gzip.compress(text(True), mtime=0)[:-12], "cut short"),
         (text(True).replace(b"1.0 2.0 -0.5", b"1.0 x -0.5"), "'film' should have 3 numbers"),
         (b"\x00\x01\x02 nothing of the kind", "no word2vec file"),
         (b"", "no word2vec file"),
