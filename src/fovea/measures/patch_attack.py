@@ -12,10 +12,10 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fovea.basics import by_bootstrap, interval_of_means, tell
+from fovea.basics import by_bootstrap, tell
 from fovea.measures import EVERY, Chosen, Figures, Run, ends, measure
 from fovea.measures.attacks import Attack, Named, Net, Plain, Victims, attack_of, images, opened
-from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
+from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, loss, without
 from fovea.networks import WHITE, Network, normalization_of
 from fovea.patches import Choice, choice, judged, look, patches
 from fovea.results import drawing, marks
@@ -161,18 +161,9 @@ def _rows(trial: Trial, tried: Tried, seed: int) -> Iterator[Row]:
                     "images": len(hits),
                     **tally.top((what, place), given),
                     **ends(hits, seed),
-                    **_drop(plain[before], hits, scale == OVERALL and place > 0, seed),
+                    **loss(plain[before], hits, seed, paired=scale == OVERALL and place > 0, name="drop"),
                 }
 
 
 def _given(chosen: NDArray[np.int64], scale: int | str, sides: Sequence[int]) -> Chosen:
     return EVERY if isinstance(scale, str) else chosen == sides.index(scale)
-
-
-def _drop(before: NDArray[np.bool_], after: NDArray[np.bool_], paired: bool, seed: int) -> Row:
-    """What was lost; its interval where the same pictures are compared."""
-    drop = {"drop": float(before.mean() - after.mean()) if len(before) and len(after) else None}
-    if not paired:
-        return drop
-    (low,), (high,) = interval_of_means((before.astype(float) - after)[:, None], seed)
-    return {**drop, "drop_low": low, "drop_high": high}

@@ -13,7 +13,7 @@ from fovea.basics import BadChoice, by_bootstrap
 from fovea.measures import Figures, Run, ends, mean, measure
 from fovea.measures.patch_parts import MACS, OVERALL, Costs, Part, Row, Trial, alone
 from fovea.measures.plots import Rows, sheet
-from fovea.patches import PatchBatch, Scale, Settings, for_test, pick
+from fovea.patches import PatchBatch, Scale, Settings, choice, pick
 
 Grid = Sequence[tuple[float, float]]  # shares P and overlaps T
 
@@ -31,13 +31,14 @@ def patch_sensitivity(
     *,
     shares: Sequence[float] = (0.01, 0.05, 0.1, 0.3),
     overlaps: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
+    count: int | None = None,
     forced: bool = False,
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
     """One row for each branch, share (P) and overlap (T) of LIP, and with all branches together. Of the pictures that a
     branch localizes, or of all, `forced` through every branch. A patch is classified once, however many settings pick
-    it."""
+    it. `count` is the most patches of a picture (K), as many as make up its area unless given."""
     if not shares or not overlaps:
         raise BadChoice("name at least one share (P) and one overlap (T)")
     grid = [(share, overlap) for share in dict.fromkeys(shares) for overlap in dict.fromkeys(overlaps)]
@@ -46,7 +47,7 @@ def patch_sensitivity(
     trial, most = Trial(run), dict[int, int]()
     for part in trial.parts(batch):
         for number, scale in enumerate(part.seen.scales):
-            most[scale.side] = for_test(scale.side, part.tensors["localizer"].shape[2:]).count
+            most[scale.side] = choice(count, None, None)(scale.side, part.tensors["localizer"].shape[2:]).count
             given = torch.ones_like(part.seen.chosen) if forced else part.seen.chosen == number
             if given.any():
                 _add(trial, part, scale, given.nonzero()[:, 0], most[scale.side], grid)

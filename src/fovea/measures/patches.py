@@ -14,7 +14,20 @@ from torch.nn import functional as F
 
 from fovea.basics import by_bootstrap
 from fovea.measures import EVERY, Chosen, Figures, Run, ends, mean, measure
-from fovea.measures.patch_parts import MACS, OVERALL, ROLES, Costs, Part, Row, Trial, alone, answer, without, words
+from fovea.measures.patch_parts import (
+    MACS,
+    OVERALL,
+    ROLES,
+    Costs,
+    Part,
+    Row,
+    Trial,
+    alone,
+    answer,
+    loss,
+    without,
+    words,
+)
 from fovea.measures.plots import Rows, hatched, sheet, style
 from fovea.networks import WHITE, Network, blank, macs, normalization_of
 from fovea.patches import Choice, PatchBatch, Scale, choice, judged, patches
@@ -57,7 +70,8 @@ def measure_patches(
         "macs": MACS,
         "lip": "; ".join(f"{side}: {words(settings(side, size))}" for side in trial.sides),
         "branch": "the surest of those that decide" if branch is None else branch,
-        "interval": by_bootstrap("top1", seed),
+        "interval": f"{by_bootstrap('top1', seed)}; of a loss, of the same pictures read whole and in patches",
+        "loss": "top1 of the network for whole pictures on the same pictures, less this one's",
         "centre_in_box": "of the best patch, in any true box; chance: the mean over all cells of the same branch",
         "rescaled": "the whole picture, as the localizer takes it, scaled down to the patch's size (bicubic, smoothed)",
         "localised": "the one best patch of the branch, for the class that was decided",
@@ -114,7 +128,7 @@ def _table(trial: Trial, costs: Costs, seed: int) -> Iterator[Row]:
     cost = np.array([costs.patch[side] for side in sides])[chosen] * number
 
     def row(role: str, scale: str, key: str, which: Chosen, macs: float | None) -> Row:
-        hits = tally[key][which] < 1
+        hits, whole = tally[key][which] < 1, tally["full"][which] < 1
         return {
             "kind": "patches",
             "net": trial.names[role],
@@ -124,6 +138,7 @@ def _table(trial: Trial, costs: Costs, seed: int) -> Iterator[Row]:
             "patches": mean(number[which]) if key == "patches" else None,
             **tally.top(key, which),
             **ends(hits, seed),
+            **loss(whole, hits, seed, paired=key != "full"),
             **costs.row(macs, localized=key == "patches"),
         }
 
