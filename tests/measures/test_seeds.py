@@ -1,7 +1,10 @@
 """Rows of seeds as one: means, Student's intervals, and changes seed by seed, by hand."""
 
+from pathlib import Path
+
 import pytest
 
+from fovea.basics import BadChoice, write_json
 from fovea.measures import seeds
 
 
@@ -47,3 +50,29 @@ def test_methods_are_kept_apart() -> None:
     assert found["adl", "cam"] == pytest.approx(0.1)
     assert found["adl", "l2caf"] == pytest.approx(-0.1)
     assert found["adl", "x"] is None  # the first network was not measured so
+
+
+def test_results_of_seeds_are_one_result(tmp_path: Path) -> None:
+    for seed, top1 in enumerate((0.4, 0.5, 0.6)):
+        rows = [{**row(f"reader-seed{seed}", top1), "loss_low": top1 / 10}]
+        written = {
+            "what": "patches",
+            "settings": {"net": f"reader-seed{seed}", "seed": 3},
+            "rows": rows,
+            "command": "c",
+        }
+        write_json(tmp_path / f"patches-a-seed{seed}.json", written)
+    write_json(tmp_path / "patches-a-seedling.json", {"what": "patches", "settings": {}, "rows": [row("other", 0.1)]})
+    assert seeds.results(tmp_path) == ["patches-a", "patches-a-seedling"]
+    found = seeds.result(tmp_path, "patches-a")
+    assert (found.settings, found.command) == ({"net": "reader", "seed": 3}, "c")
+    (mean,) = found.rows
+    assert (mean["net"], mean["method"], mean["images"], mean["top5"], mean["seeds"]) == ("reader", "cam", 9, None, 3)
+    assert mean["top1"] == pytest.approx(0.5)
+    assert mean["loss_low"] == pytest.approx(0.05)
+    assert seeds.result(tmp_path, "patches-a-seedling").rows == [row("other", 0.1)]
+    with pytest.raises(BadChoice, match="no result"):
+        seeds.result(tmp_path, "patches-b")
+    write_json(tmp_path / "patches-a-seed3.json", {"what": "patches", "settings": {}, "rows": []})
+    with pytest.raises(BadChoice, match="different numbers of rows"):
+        seeds.result(tmp_path, "patches-a")

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from fovea.basics import BadChoice, Record, nearest, student
-from fovea.measures.figures import Written, markdown, read, read_toml, text_of
+from fovea.measures import seeds
+from fovea.measures.figures import Written, markdown, read_toml, text_of
 from fovea.measures.registry import titles
 
 PAPERS, TRAINED = "papers.toml", "trained"
@@ -69,7 +70,7 @@ class Card(Record, extra="allow"):
 
 def page(folder: Path) -> str:
     """The whole page, by the names of the measures, those of time last."""
-    found = {path.stem: read(path) for path in sorted(folder.glob("*.json"))}
+    found = {name: seeds.result(folder, name) for name in seeds.results(folder)}
     if not found:
         raise BadChoice(f"no results (*.json) in {folder}; 'fovea measure WHAT … --json {folder}/NAME.json' writes one")
     papers = figures_of_papers(folder / PAPERS, found)
@@ -87,13 +88,18 @@ def page(folder: Path) -> str:
         ours = [paper for paper in papers if paper.result == name]
         if ours:
             lines += ["", *_beside(ours, result)]
-    cards = sorted((folder / TRAINED).glob("*.json"))
-    runs = [Card.read(path.read_bytes(), path, "train it anew, or move it elsewhere").model_dump() for path in cards]
+    runs = trained(cards(folder))
     if runs:
-        lines += ["", "## Training runs whose weights are not kept", "", *_table(trained(runs))]
+        lines += ["", "## Training runs whose weights are not kept", "", *_table(runs)]
         told = "means, and Student's 95 % interval of the first score over seeds"
         lines += ["", f"From their cards, as `fovea train` wrote them; {told}."]
     return "\n".join(lines) + "\n"
+
+
+def cards(folder: Path) -> list[dict[str, Any]]:
+    """Of the training runs whose weights are not kept."""
+    paths = sorted((folder / TRAINED).glob("*.json"))
+    return [Card.read(path.read_bytes(), path, "train it anew, or move it elsewhere").model_dump() for path in paths]
 
 
 def trained(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,12 +1,14 @@
-"""Networks that are called the same but for a last -seed<N>: one training repeated, told by its mean and interval."""
+"""Networks, and results, that are called the same but for a last -seed<N>: one training repeated, told by its mean."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fovea.basics import student
+from fovea.basics import BadChoice, student
+from fovea.measures.figures import Written, read
 
 SEED = re.compile(r"(.+)-seed(\d+)")
 Row = dict[str, Any]
@@ -59,3 +61,35 @@ def _row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Ro
             apart = [own[seed][key] - base[seed][key] for seed in own]
             found[f"{key}_change_low"], found[f"{key}_change_high"] = student(apart, least=-1.0)
     return found
+
+
+def results(folder: Path) -> list[str]:
+    """The names of a folder's results, without seeds."""
+    return sorted({of(path.stem)[0] for path in folder.glob("*.json")})
+
+
+def result(folder: Path, name: str) -> Written:
+    """A result by its name. Of one that was repeated with other seeds (NAME-seed0.json, …), row by row the means of all
+    numbers, those of its intervals too, and how many `seeds` there are; the rest as it is of the first."""
+    whole = folder / f"{name}.json"
+    repeats = sorted(path for path in folder.glob(f"{name}-seed*.json") if of(path.stem)[0] == name)
+    if whole.is_file() or not repeats:
+        return read(whole)
+    found = [read(path) for path in repeats]
+    if len({len(one.rows) for one in found}) > 1:
+        raise BadChoice(f"{folder}/{name}-seed*.json have different numbers of rows: measure all seeds alike")
+    rows = [dict(_means(same)) | {"seeds": len(found)} for same in zip(*(one.rows for one in found), strict=True)]
+    settings = {key: _unseeded(value) for key, value in found[0].settings.items()}
+    return found[0].model_copy(update={"rows": rows, "settings": settings})
+
+
+def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for key, first in rows[0].items():
+        values = [row.get(key) for row in rows]
+        numbers = [value for value in values if isinstance(value, int | float)]
+        same = all(value == first for value in values)
+        yield key, _unseeded(first) if same or len(numbers) < len(values) else float(np.mean(numbers))
+
+
+def _unseeded(value: Any) -> Any:
+    return of(value)[0] if isinstance(value, str) else value

@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import Field
 
 from fovea.basics import BadChoice, Entry, FoveaError, Record, Registry, nearest, write_text
-from fovea.measures.figures import markdown, read, read_toml
+from fovea.measures import results, seeds
+from fovea.measures.figures import markdown, read_toml
 from fovea.measures.scale import Scale
 from fovea.networks import ours
 
@@ -122,8 +123,9 @@ class Tables:
         return found
 
     def _rows(self, source: str) -> Sequence[Row]:
-        """A result's rows by its file's name; `card NAME` is the card of weights that come with fovea, `scale NAME`
-        what follows from results for more pictures."""
+        """A result's rows by its name, means where it was repeated with other seeds; `card NAME` is the card of weights
+        that come with fovea, `scale NAME` what follows from results for more pictures, `trained` the training runs
+        whose weights are not kept."""
         if source.startswith("card "):
             name = source.removeprefix("card ")
             if name not in ours():
@@ -131,7 +133,9 @@ class Tables:
             return [{**ours()[name], **ours()[name]["score"]}]
         if source.startswith("scale "):
             return Scale(self.rows).rows(source.removeprefix("scale "))
-        return read(self.folder / f"{source}.json").rows
+        if source == results.TRAINED:
+            return results.trained(results.cards(self.folder))
+        return seeds.result(self.folder, source).rows
 
 
 def refill(folder: Path, pages: Iterable[Path]) -> list[Path]:
