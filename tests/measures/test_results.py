@@ -6,6 +6,7 @@ import pytest
 
 from checks import raises, refused
 from fovea.basics import BadChoice, Damaged, commit, processor, shortened
+from fovea.measures import seeds
 from fovea.measures.figures import Figures
 from fovea.measures.results import figures_of_papers, page, trained
 from fovea.measures.tables import Tables
@@ -108,7 +109,7 @@ def test_a_second_figure_that_is_none_is_refused(tmp_path: Path, second: str, wo
 
 
 def test_rates_of_other_data_are_compared_as_differences_or_ratios() -> None:
-    figures = figures_of_papers(ROOT / "results/papers.toml", [path.stem for path in (ROOT / "results").glob("*.json")])
+    figures = figures_of_papers(ROOT / "results/papers.toml", seeds.results(ROOT / "results"))
     alone = {figure.key for figure in figures if len(figure.cells) == 1}
     assert alone <= {"macs", "params", "buffers_params", "macs_ratio", "x_time", "x_memory", "share", "read"}
 
