@@ -224,3 +224,15 @@ def test_built_as_a_network() -> None:
     refused("color pictures", network.module, torch.zeros(1, 1, 96, 96))
     with pytest.raises(fovea.BadNetwork, match=r"fovea\.zoom tells"):  # its layers run for every glimpse
         fovea.explain(network, pictures(1))
+
+
+def test_without_batch_norm_no_picture_depends_on_its_batch() -> None:
+    torch.manual_seed(0)
+    net = Dram(2, DramOptions(width=0.125, locations=2, norm=False)).eval()
+    assert not any(isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) for layer in net.modules())
+    x = torch.rand(2, 3, 224, 224)
+    with torch.no_grad():
+        assert torch.allclose(net.train(False)(x).logits[:1], net(x[:1]).logits, atol=1e-5)
+        assert torch.allclose(
+            net._seen(net._overview(Pixels(x)), 0)[:1], net._seen(net._overview(Pixels(x[:1])), 0), atol=1e-5
+        )

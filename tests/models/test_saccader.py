@@ -252,3 +252,14 @@ def test_localized_by_proven_patches() -> None:
     assert found.proven
     assert found.scales[0].side == 77
     assert found.scales[0].boxes[5].tolist() == [8, 8, 85, 85]
+
+
+def test_without_batch_norm_blocks_begin_as_their_shortcuts() -> None:
+    torch.manual_seed(0)
+    net = Saccader(2, SaccaderOptions(0.125, 2, side=93, norm=False))
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in net.modules())
+    block = net.representation.features[4]
+    x = torch.rand(1, block.narrow[0].in_channels, 5, 5)
+    assert torch.equal(block(x), torch.relu(block.shortcut(x[:, :, 1:4, 1:4])))
+    alone, together = net.eval()(torch.ones(1, 3, 93, 93)), net.train()(torch.ones(2, 3, 93, 93))
+    assert torch.allclose(alone.evidence, together.evidence[:1], atol=1e-5)  # no picture depends on its batch

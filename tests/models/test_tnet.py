@@ -271,3 +271,58 @@ def test_a_learned_average_begins_as_the_mean_and_learns(tmp_path: Path) -> None
     again = fovea.load(tmp_path / "learned.safetensors")
     assert torch.equal(again.module.weigh.weight, learned.module.weigh.weight)
     refused("average is mean or learned", timm_one, average="median")
+
+
+@pytest.mark.parametrize("make", [bag, timm_one])
+def test_coordinates_begin_as_they_are(make: object) -> None:
+    location = make().module.location  # type: ignore[operator]
+    for layer in (location.across, location.down):
+        assert (float(layer.weight), float(layer.bias)) == (1, 0)
+    seen = location._with_place(torch.zeros(1, 2, 3, 5))
+    assert seen[0, -2, :, 0].tolist() == [-1, 0, 1]  # down
+    assert seen[0, -1, 0].tolist() == [-1, -0.5, 0, 0.5, 1]
+
+
+class Levels(torch.nn.Module):
+    """Vectors of ones of the overview, of twos of the glimpses."""
+
+    def forward(self, vector: Tensor, position: Tensor, level: int) -> Tensor:
+        return torch.full_like(vector, level + 1)
+
+
+def test_dropout_is_of_the_averaged_vector_and_of_each_alone() -> None:
+    """With half of a vector dropped, what is left counts twice: numbers of a layer that copies its input."""
+    net = timm_one(dropout=0.5, levels=2, glimpses=2).module.train()
+    width = net.classifier.in_features
+    net.classifier = torch.nn.Linear(width, width)
+    net.classifier.weight.data, net.classifier.bias.data = torch.eye(width), torch.zeros(width)
+    net.place = Levels()
+    out = net(torch.rand(4, 1, 64, 64))
+    whole = out.logits.detach().flatten().unique()
+    assert whole.tolist() == pytest.approx([0, 2 * 5 / 3])  # one mask for the mean of 1, 2 and 2
+    assert set(out.each[:, 0].flatten().tolist()) == {0.0, 2.0}
+    assert set(out.each[:, 1:].flatten().tolist()) == {0.0, 4.0}
+    net.eval()
+    assert torch.allclose(net(torch.rand(4, 1, 64, 64)).logits, torch.tensor(5 / 3))
+
+
+def test_several_walks_of_a_picture_in_training_alone() -> None:
+    net = timm_one(samples=3, explore=1.0, levels=2, glimpses=2).module.train()
+    x = torch.rand(2, 1, 64, 64)
+    out = net(x)
+    assert len(out.logits) == 6
+    firsts = out.boxes.view(2, 3, -1, 4)[:, :, 1:]
+    assert not torch.equal(firsts[:, 0], firsts[:, 1])  # drawn anew for each
+    assert len(net.eval()(x).logits) == 2
+    refused("explore=1.0", timm_one, samples=3)
+
+
+def test_batch_norm_of_the_bag_has_statistics_for_each_level() -> None:
+    plain, normed = bag(), bag(norm=True)
+    norms = [layer for layer in normed.module.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    convolutions = [layer for layer in plain.module.extractor.modules() if isinstance(layer, torch.nn.Conv2d)]
+    assert len(norms) == len(convolutions)
+    statistics = normed.module.extractor.statistics
+    assert statistics.mean.shape[:2] == (1, 2)
+    normed.module.train()(torch.rand(2, 3, 224, 224))
+    assert not torch.equal(statistics.mean[0, 0], statistics.mean[0, 1])

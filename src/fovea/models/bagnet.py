@@ -48,14 +48,14 @@ class Same(nn.Conv2d):
 class ConvBlock(nn.Module):
     """Narrow, filter, widen, add what came in; an unpadded filter loses the rim, so the shortcut does too."""
 
-    def __init__(self, given: int, row: Row) -> None:
+    def __init__(self, given: int, row: Row, norm: bool = False) -> None:
         super().__init__()
         kernel, width, stride, padded = row
-        conv = Same if padded else nn.Conv2d
-        self.narrow = nn.Conv2d(given, width // 4, 1)
-        self.filter = conv(width // 4, width // 4, kernel, stride)
-        self.widen = nn.Conv2d(width // 4, width, 1)
-        self.shortcut = nn.Conv2d(given, width, 1, stride) if stride > 1 or given != width else nn.Identity()
+        conv, changes = Same if padded else nn.Conv2d, stride > 1 or given != width
+        self.narrow = _normed(nn.Conv2d(given, width // 4, 1), norm)
+        self.filter = _normed(conv(width // 4, width // 4, kernel, stride), norm)
+        self.widen = _normed(nn.Conv2d(width // 4, width, 1), norm)
+        self.shortcut = _normed(nn.Conv2d(given, width, 1, stride), norm) if changes else nn.Identity()
         self.rim = 0 if padded else kernel - 1
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,19 +66,24 @@ class ConvBlock(nn.Module):
         return F.leaky_relu(y + self.shortcut(inner), SLOPE)
 
 
-class Bag(nn.Module):
-    """The feature extraction of Table 4. `width` multiplies every number of channels, `dropout` drops whole maps."""
+def _normed(conv: nn.Conv2d, norm: bool) -> nn.Module:
+    return nn.Sequential(conv, nn.BatchNorm2d(conv.out_channels)) if norm else conv
 
-    def __init__(self, width: float = 1.0, dropout: float = 0.0) -> None:
+
+class Bag(nn.Module):
+    """The feature extraction of Table 4. `width` multiplies every number of channels, `dropout` drops whole maps,
+    `norm` puts batch norm behind every convolution, where the paper has none."""
+
+    def __init__(self, width: float = 1.0, dropout: float = 0.0, norm: bool = False) -> None:
         super().__init__()
         stem, out = scaled(STEM, width), scaled(OUT, width)
         rows = [(kernel, scaled(channels, width), stride, padded) for kernel, channels, stride, padded in BLOCKS]
         given = [stem, *(row[1] for row in rows)]
-        blocks = [ConvBlock(wide, row) for wide, row in zip(given, rows, strict=False)]
-        self.stem = nn.Conv2d(3, stem, 3)
+        blocks = [ConvBlock(wide, row, norm) for wide, row in zip(given, rows, strict=False)]
+        self.stem = _normed(nn.Conv2d(3, stem, 3), norm)
         self.before = nn.Sequential(*blocks[:LOOKED_AT])
         self.behind = nn.Sequential(*blocks[LOOKED_AT:])
-        self.last = nn.Conv2d(rows[-1][1], out, 1)
+        self.last = _normed(nn.Conv2d(rows[-1][1], out, 1), norm)
         self.dropout = nn.Dropout2d(dropout)
         self.channels, self.width = rows[LOOKED_AT - 1][1], out
         glorot(self)
@@ -90,9 +95,9 @@ class Bag(nn.Module):
 
 
 class BagNet(nn.Module):
-    def __init__(self, classes: int, width: float = 1.0, dropout: float = 0.0) -> None:
+    def __init__(self, classes: int, width: float = 1.0, dropout: float = 0.0, norm: bool = False) -> None:
         super().__init__()
-        self.features = Bag(width, dropout)
+        self.features = Bag(width, dropout, norm)
         self.last = nn.Identity()  # where heatmaps are taken
         self.classifier = nn.Linear(self.features.width, classes)
         glorot(self.classifier)
@@ -121,13 +126,13 @@ def glorot(module: nn.Module) -> None:
 
 
 @model("bagnet77", about="a residual network whose cells see 77 x 77 pixels")
-def build(classes: int, width: float = 1.0, dropout: float = 0.0, side: int = 224) -> Network:
-    """`side`: pictures are squashed to side x side."""
+def build(classes: int, width: float = 1.0, dropout: float = 0.0, side: int = 224, norm: bool = False) -> Network:
+    """`side`: pictures are squashed to side x side; `norm`: batch norm, which the paper's has not."""
     check(width, dropout)
     if side < SMALLEST:
         raise BadChoice(f"BagNet needs pictures of at least {SMALLEST} pixels a side; got side={side}")
     labels = tuple(map(str, range(classes)))
-    return Network(BagNet(classes, width, dropout), prepare(side), labels, "last")
+    return Network(BagNet(classes, width, dropout, norm), prepare(side), labels, "last")
 
 
 def check(width: float, dropout: float) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fovea.basics import BadChoice, within
 from fovea.models.glimpsing import InTurn, Pixels, Scene, Walk, boxes_of
-from fovea.models.norms import Statistics, scaled
+from fovea.models.norms import Statistics, scaled, unnormed
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant
 
@@ -28,6 +28,7 @@ class DramOptions:
     glimpse: int = 77  # pixels a side
     side: int = 224  # pictures are squashed to side x side
     spread: float = 0.1  # of places while training, a standard deviation
+    norm: bool = True  # batch norm, as the authors have it
 
     def __post_init__(self) -> None:
         if not 0 < self.width <= 4:
@@ -63,7 +64,9 @@ class Dram(InTurn):
         self.side, self.spread = options.side, options.spread
         channels, units = tuple(scaled(channel, width) for channel in CHANNELS), scaled(UNITS, width)
         form = {"in_chans": VIEWS * 5, "channels": channels, "stem_chs": scaled(STEM, width)}
-        self.eye = timm.create_model("resnetv2_50", num_classes=0, **form)
+        self.eye = timm.create_model("resnetv2_50", num_classes=0, zero_init_last=not options.norm, **form)
+        if not options.norm:
+            unnormed(self.eye)  # each block begins as its shortcut
         self.statistics = Statistics(self.eye, 2)  # of overviews and of glimpses
         self.recognise, self.steer = nn.LSTMCell(channels[-1], units), nn.LSTMCell(units, units)
         self.classifier, self.emit = nn.Linear(units, classes), nn.Linear(units, 2)

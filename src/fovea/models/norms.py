@@ -15,6 +15,17 @@ def scaled(channels: int, width: float) -> int:
     return max(8, round(channels * width / 8) * 8)
 
 
+def unnormed(module: nn.Module) -> nn.Module:
+    """The same without batch norm: of a norm its activation stays, where it has one, and convolutions get a bias."""
+    for parent in list(module.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                setattr(parent, name, getattr(layer, "act", nn.Identity()))  # timm's act as well
+            elif isinstance(layer, nn.Conv2d) and layer.bias is None:
+                layer.bias = nn.Parameter(torch.zeros(layer.out_channels))
+    return module
+
+
 class Statistics(nn.Module):
     """Running means and variances of a network's batch norms, a set for each level."""
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fovea.basics import BadChoice, nearest
 from fovea.models.glimpsing import InTurn, Pixels, Route, Scene, Walk, running_mean
-from fovea.models.norms import scaled
+from fovea.models.norms import scaled, unnormed
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant
 
@@ -113,12 +113,13 @@ class Cell(nn.Module):
         self.scale = 1 / math.sqrt(channels)
 
     def forward(self, mixed: Tensor, visited: Tensor) -> Tensor:
-        """`mixed` is N,P,C; of the cells that were `visited` (N,P) none is chosen again."""
+        """`mixed` is N,P,C; of the cells that were `visited` (N,P), none of which is chosen again, what is given is how
+        probable they would be beside the others."""
         with torch.autocast(mixed.device.type, enabled=False):  # half precision is too coarse for a choice of many
             cells = (self.weigh(mixed)[..., 0] * self.scale).masked_fill(visited, -math.inf).softmax(1)  # N,P
             channels = torch.einsum("npc,np->nc", mixed, cells).softmax(1)  # N,C
             logits = torch.einsum("npc,nc->np", mixed, channels)
-            return logits.masked_fill(visited, -math.inf).log_softmax(1)
+            return logits - logits.masked_fill(visited, -math.inf).logsumexp(1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -128,20 +129,22 @@ class Policy:
     cell: Cell
     mixed: Tensor  # N,P,C
 
-    def follow(self, count: int, choose: Choose) -> tuple[Tensor, Tensor]:
-        """The cells of so many turns, N,T, and the log-probability of each given those before it, N,T."""
+    def follow(self, count: int, choose: Choose, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The cells of so many turns, N,T, and the log-probability of each, or of those `wanted` (N,T), given the cells
+        before it, N,T."""
         visited = torch.zeros(self.mixed.shape[:2], dtype=torch.bool, device=self.mixed.device)  # N,P
         cells, logs = [], []
         for turn in range(count):
             log_p = self.cell(self.mixed, visited)
-            cells.append(choose(turn, log_p).unsqueeze(1))
-            logs.append(log_p.gather(1, cells[-1]))
+            cells.append(choose(turn, log_p.masked_fill(visited, -math.inf)).unsqueeze(1))
+            logs.append(log_p.gather(1, (cells[-1] if wanted is None else wanted[:, turn : turn + 1])))
             visited = visited.scatter(1, cells[-1], True)
         return torch.cat(cells, 1), torch.cat(logs, 1)
 
-    def log_likelihood(self, order: Tensor) -> Tensor:
-        """Of visiting cells in this order, N,T."""
-        return self.follow(order.shape[1], lambda turn, _: order[:, turn])[1]
+    def log_likelihood(self, order: Tensor, along: Tensor | None = None) -> Tensor:
+        """Of visiting cells in this order, N,T; each after those before it, or after those of the visit `along`."""
+        visit = order if along is None else along
+        return self.follow(order.shape[1], lambda turn, _: visit[:, turn], order)[1]
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,7 @@ class SaccaderOptions:
     stage: Stage = "all"  # which training this is for
     side: int = 224  # pictures are squashed to side x side
     policy_into_features: bool = True
+    norm: bool = True  # batch norm, as the authors have it
 
     def __post_init__(self) -> None:
         if self.stage not in get_args(Stage):
@@ -203,11 +207,14 @@ class Saccader(InTurn):
         self.representation = Representation(classes, options.width)
         self.attention = WhereAndWhat(self.representation.wide, self.representation.narrow)
         self.cell = Cell(self.representation.narrow)
+        if not options.norm:
+            unnormed(self)
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
                 _glorot(module)
-            elif isinstance(module, Unpadded):  # begins as its shortcut
-                nn.init.zeros_(module.widen[1].weight)  # type: ignore[arg-type]
+        for module in self.modules():
+            if isinstance(module, Unpadded):  # begins as its shortcut
+                nn.init.zeros_(module.widen[1 if options.norm else 0].weight)  # type: ignore[arg-type]
         self.representation.requires_grad_(stage != "locations")
         self.attention.requires_grad_(stage != "representation")
         self.cell.requires_grad_(stage != "representation")

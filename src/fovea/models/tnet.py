@@ -8,6 +8,7 @@ on. All features, each with its place and scale added, are averaged and classifi
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,13 +46,16 @@ class BagExtractor(nn.Module):
     choose locations by, and a vector of `width` numbers.
     """
 
-    def __init__(self, base: int, width: float, dropout: float) -> None:
+    def __init__(self, base: int, width: float, dropout: float, norms: int = 0) -> None:
+        """`norms`: batch norm with so many sets of running statistics, one a level; 0: none, as in the paper."""
         super().__init__()
-        self.bag = bagnet.Bag(width, dropout)
+        self.bag = bagnet.Bag(width, dropout, norms > 0)
         self.channels, self.width, self.base = self.bag.channels, self.bag.width, base
+        self.statistics = Statistics(self.bag, norms) if norms else None
 
     def forward(self, x: Tensor, level: int) -> tuple[Tensor, Tensor]:
-        seen, last = self.bag(x)
+        with self.statistics.of(self.bag, level) if self.statistics else nullcontext():
+            seen, last = self.bag(x)
         return seen, last.mean((2, 3))
 
 
@@ -73,9 +77,7 @@ class TimmExtractor(nn.Module):
         self.statistics = Statistics(module, norms) if norms > 1 else None
 
     def forward(self, x: Tensor, level: int) -> tuple[Tensor, Tensor]:
-        if self.statistics is None:
-            return self._seen(x)
-        with self.statistics.of(self.module, level):
+        with self.statistics.of(self.module, level) if self.statistics else nullcontext():
             return self._seen(x)
 
     def _seen(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,9 +114,16 @@ class Location(nn.Module, ABC):
     def __init__(self, channels: int, hidden: int, grid: "Grid", cells: Sequence[int] | None, act: nn.Module) -> None:
         super().__init__()
         self.grid, self.cells, self.act = grid, None if cells is None else list(cells), act
-        self.across, self.down = nn.Linear(1, 1), nn.Linear(1, 1)  # coordinates to a learned range
+        self.across, self.down = nn.Linear(1, 1), nn.Linear(1, 1)  # coordinates to a learned range, their own at first
+        self.begin()
         self.mix = nn.Conv2d(channels + 2, hidden, 1)
         self.logit = nn.Conv2d(hidden, 1, 1)
+
+    def begin(self) -> None:
+        """Coordinates as they are."""
+        for layer in (self.across, self.down):
+            nn.init.ones_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, seen: Tensor, vector: Tensor) -> Tensor:
         """Probabilities: N,n*n."""
@@ -237,8 +246,10 @@ class Added(nn.Module):
 @dataclass(frozen=True)
 class WalkOptions:
     """How a TNet walks. `explore` is the share of pictures whose locations are drawn at random in training, by their
-    probabilities: the paper takes the most probable ones there too. `sequential` reads the locations of a level one
-    after the other, which takes longer and less memory."""
+    probabilities: the paper takes the most probable ones there too. With `samples` (M of Eq. 1) above 1 every picture
+    is walked so many times in a training step, for which some must be drawn. `dropout` is of the averaged vector, and
+    of each vector that is judged alone. `sequential` reads the locations of a level one after the other, which takes
+    longer and less memory."""
 
     glimpses: int = 4  # read unless another number is asked for
     levels: int = 3
@@ -248,6 +259,7 @@ class WalkOptions:
     sequential: bool = False
     dropout: float = 0.0
     while_training: int | None = None  # glimpses that are read while training
+    samples: int = 1  # walks of each picture while training
     average: str = "mean"  # of the features; "learned": each weighs what the network makes of it
 
     def check(self, cells: int) -> None:
@@ -258,6 +270,11 @@ class WalkOptions:
         plan(self.glimpses if self.while_training is None else self.while_training, self.levels, cells)
         if not 0 <= self.explore <= 1:
             raise BadChoice(f"explore is a share from 0 to 1; got {self.explore}")
+        within("samples", self.samples, 1, 64)
+        if self.samples > 1 and not self.explore:
+            raise BadChoice(
+                f"samples={self.samples} walks of a picture are all the same unless some explore: explore=1.0"
+            )
         if self.average not in ("mean", "learned"):
             raise BadChoice(f"average is mean or learned; got {self.average!r}")
 
@@ -281,7 +298,7 @@ class TNet(nn.Module):
         self.extractor, self.location, self.place = extractor, location, place
         self.dropout, self.classifier = nn.Dropout(options.dropout), nn.Linear(int(extractor.width), classes)  # type: ignore[arg-type]
         self.levels, self.glimpses, self.explore = options.levels, options.glimpses, options.explore
-        self.antialias, self.sequential = options.antialias, options.sequential
+        self.antialias, self.sequential, self.samples = options.antialias, options.sequential, options.samples
         self.weigh = nn.Linear(self.classifier.in_features, 1, bias=False) if options.average == "learned" else None
         if self.weigh is not None:
             nn.init.zeros_(self.weigh.weight)
@@ -291,7 +308,8 @@ class TNet(nn.Module):
         channels = next(layer.in_channels for layer in self.extractor.modules() if isinstance(layer, nn.Conv2d))
         if x.ndim != 4 or x.shape[1] != channels:
             raise BadChoice(f"this TNet takes pictures of {channels} channels, N,{channels},H,W; got {tuple(x.shape)}")
-        return self.walk(Pixels(x, self.antialias), glimpses)
+        times = self.samples if self.training else 1
+        return self.walk(Pixels(x.repeat_interleave(times, 0) if times > 1 else x, self.antialias), glimpses)
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         base, n, device = int(self.extractor.base), self.location.grid.n, self.classifier.weight.device  # type: ignore[arg-type]
@@ -326,14 +344,18 @@ class TNet(nn.Module):
             parents += [before + i for i in parent]
             before += len(shares)
             levels += [level + 2] * len(parent)
-        features = self.dropout(torch.cat(vectors, 1))  # N,V,D
-        each: Tensor = self.classifier(features)  # of a linear layer, the mean of what it gives is what the mean gives
+        features = torch.cat(vectors, 1)  # N,V,D
+        each: Tensor = self.classifier(self.dropout(features))  # the mean of what a linear layer gives is its mean's
         if self.training and torch.is_grad_enabled():
             self.certainty.forget()
         after, share = (running_mean(each), None) if self.weigh is None else weighted_mean(each, self._scores(features))
+        logits = after[:, -1]
+        if self.training and self.dropout.p:  # of the averaged vector one mask
+            mean = features.mean(1) if share is None else (share.unsqueeze(2).to(features.dtype) * features).sum(1)
+            logits = self.classifier(self.dropout(mean))
         log_probability = torch.cat(logs, 1) if logs else each.new_zeros(scene.count, 0)
         read = torch.cat(boxes, 1), tuple(levels), tuple(parents), log_probability
-        return Walk(after[:, -1], after, each, *read, share)
+        return Walk(logits, after, each, *read, share)
 
     def _scores(self, features: Tensor) -> Tensor:
         assert self.weigh is not None
@@ -459,6 +481,7 @@ class BagOptions(WalkOptions):
     antialias: bool = False
     width: float = 1.0  # multiplies every number of channels
     base: int = 77  # pixels a side that a window is read at
+    norm: bool = False  # batch norm, with running statistics for each level; the paper has none
 
 
 @model("tnet-bagnet77", about="TNet over BagNet-77 (Tables 3 and 4)", can=("glimpses", "steps"))
@@ -466,7 +489,7 @@ def build_bag(classes: int, options: BagOptions) -> Network:
     bagnet.check(options.width, options.dropout)
     options.check(25)
     within("base, of which the extractor's cells see 77 pixels,", options.base, 77, 16384)
-    extractor = BagExtractor(options.base, options.width, options.dropout)
+    extractor = BagExtractor(options.base, options.width, options.dropout, options.levels if options.norm else 0)
     once = math.ceil((options.base - 2) / 2)  # after block 13: an unpadded filter, two strides padded, one unpadded
     side = (math.ceil(once / 2) - 3) // 2 + 1
     cells = [round(i * (side - 1) / 4) for i in range(5)]  # evenly from the first to the last: of 9, every second one
@@ -474,6 +497,7 @@ def build_bag(classes: int, options: BagOptions) -> Network:
     place = Concatenated(extractor.width)
     module = TNet(extractor, location, place, classes, replace(options, dropout=0.0))  # the extractor drops
     bagnet.glorot(module)
+    location.begin()
     transform = options.squashing(options.base, bagnet.prepare(1))
     return Network(module, transform, tuple(map(str, range(classes))))
 

@@ -68,6 +68,21 @@ def test_a_batchs_own_mean_as_the_baseline() -> None:
     assert float(loss(out, torch.tensor([0, 0]))) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_mean_over_glimpses_as_for_saccader() -> None:
+    expected = entropy(4 / 3, 1) - 0.1 * 0.5 * (math.log(0.5) + math.log(0.25)) / 2
+    loss = loss_of(over="mean").eval()
+    assert float(loss(walk(EACH, CHANCE, (1, 2, 2)), TRUTH)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_several_walks_of_a_picture_are_averaged() -> None:
+    other, chance = EACH.flip(2), torch.tensor([[0.2, 0.1]])  # wrong where the first was right
+    both = walk(torch.cat([EACH, other]), torch.cat([CHANCE, chance]), (1, 2, 2))
+    alone = [walk(EACH, CHANCE, (1, 2, 2)), walk(other, chance, (1, 2, 2))]
+    for target in (TRUTH, torch.tensor([[1.0, 0.0]])):
+        expected = sum(float(loss_of(whole=0.3).eval()(one, target)) for one in alone) / 2
+        assert float(loss_of(whole=0.3).eval()(both, target)) == pytest.approx(expected, rel=1e-5)
+
+
 def test_descending_makes_rewarded_places_more_probable() -> None:
     logits = torch.zeros(1, 3, requires_grad=True)
     probability = logits.softmax(1)

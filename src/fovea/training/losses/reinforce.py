@@ -25,12 +25,13 @@ class Reinforce(Loss):
     """What is minimized is -L_r of Eq. 2, per picture, averaged over the batch:
 
         whole        * CE(all)      + (1 - whole)        * mean over what was read of CE(it alone)
-      - policy * whole_reward       * (R - b)   * sum over glimpses of log p
+      - policy * whole_reward       * (R - b)   * sum over glimpses of log p    (or their mean: `over`)
       - policy * (1 - whole_reward) * mean over glimpses of (R_k - b) * log p_k
 
     R is 1 where the answer is right, else 0. whole = λ_c, whole_reward = λ_r, policy = λ_f; with both at 1 it is Eq. 1.
     The baseline b follows the rewards (Eq. 7), or is the batch's own mean reward, as for Saccader. `upto` is the
-    deepest level whose glimpses are judged alone (2 in the paper's second stage)."""
+    deepest level whose glimpses are judged alone (2 in the paper's second stage). A network that walks every picture
+    several times (M) has so many rows for each; the loss is their mean."""
 
     smoothing: Smoothing = 0.0
     policy: NotNegative = 0.1  # the weight of REINFORCE beside cross-entropy
@@ -38,6 +39,7 @@ class Reinforce(Loss):
     whole_reward: Share = 1.0  # likewise of REINFORCE
     upto: Count | None = None  # the deepest level whose glimpses are judged alone
     baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
+    over: Literal["sum", "mean"] = "sum"  # of log p over glimpses: their sum, or their mean, as for Saccader
 
     def made(self) -> "Rewarded":
         return Rewarded(self)
@@ -54,6 +56,7 @@ class Rewarded(nn.Module):
         self.register_buffer("baseline", torch.tensor(BEGINS))
 
     def forward(self, out: Walk, target: Tensor) -> Tensor:
+        target = target.repeat_interleave(len(out.logits) // len(target), 0)
         part, label = self.part, target.argmax(1) if target.ndim > 1 else target
         logits, each, log_p = out.logits.float(), out.each.float(), out.log_probability.float()
         loss = part.whole * F.cross_entropy(logits, target, label_smoothing=part.smoothing)
@@ -73,7 +76,7 @@ class Rewarded(nn.Module):
         whole = part.whole_reward if judged > 0 else 1.0
         mean = whole * reward.mean() + ((1 - whole) * rewards[:, :judged].mean() if whole < 1 else 0)
         base = mean if part.baseline == "batch" else self.baseline
-        gain = whole * (reward - base) * log_p.sum(1)
+        gain = whole * (reward - base) * (log_p.sum(1) if part.over == "sum" else log_p.mean(1))
         if whole < 1:
             gain = gain + (1 - whole) * ((rewards - base) * log_p)[:, :judged].mean(1)
         loss = loss - part.policy * gain.mean()
