@@ -67,6 +67,7 @@ WORDS: dict[str, tuple[str, int]] = {
     "measure trust": ("--data {data} --net {judge} --method cam --steps 2 --curve-pictures 2 --json f.json", 0),
     "measure twostream": ("--data {data} --net {two} --json f.json", 0),
     "measure wsol": ("--data {data} --net {judge} --method cam --json f.json", 0),
+    "measure folds": ("--data {data} --net {x-fold0} --net {x-fold1} --json f.json", 0),
     "measure zoom": ("--data {data} --net {tnet} --glimpses 1 --no-time --json f.json", 0),
     "bench folder": ("--data {data} --net {judge} --method cam --counts 12 --rounds 1 --batch 4 --json f.json", 0),
     "bench serve": ("--data {data} --net efficientnet_lite0 --count 3 --batch 2 --rounds 1 --json f.json", 0),
@@ -125,6 +126,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "finder": ("anchornet", {"side": 119}),
         "judge": ("timm/test_resnet", {}),
         "tnet": ("tnet/test_efficientnet", {"levels": 2, "base": 32, "side": 128}),
+        "x-fold0": ("timm/test_resnet", {}),
+        "x-fold1": ("timm/test_resnet", {}),
         "two": ("twostream/timm/resnet10t", two),
         "proto": ("protopnet/timm/test_resnet", {}),
     }
@@ -254,7 +257,8 @@ def test_where_it_goes_is_checked_before_the_work(
     monkeypatch.setattr("fovea.networks.loading.load", None)  # whoever begins to work fails otherwise
     monkeypatch.setattr("fovea.cli.commands.refuse", lambda values: None)  # what else is wrong may be told first
     words, _ = WORDS.get(name, ("", 0))
-    given = dict.fromkeys(("data", "judge", "finder", "tnet", "two", "proto", "good", "index"), "x")
+    named = ("data", "judge", "finder", "tnet", "x-fold0", "x-fold1", "two", "proto", "good", "index")
+    given = dict.fromkeys(named, "x")
     command, *rest = name.split()
     status, out, err = Run(command, monkeypatch, capsys)(*rest, *words.format(**given).split(), option, place)
     assert (status, out) == (2, ""), err

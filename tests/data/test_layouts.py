@@ -256,7 +256,7 @@ def test_a_strangers_layout_by_reference_by_name_by_its_files_and_by_force(own: 
         ("stranger:drawn:count=x", "count= takes a whole number"),
         (
             "stranger:drawn:split=test",
-            r"no option 'split'.* \(its options: count, fold_seed, folds, labels, layout, limit, part\)",
+            r"no option 'split'.* \(its options: count, crop, fold_seed, folds, labels, layout, limit, part\)",
         ),
         ("stranger:pest", "stranger has no layout 'pest'"),
         ("strangr:pets", "options of data .* there is no module 'strangr'"),

@@ -1,9 +1,12 @@
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from checks import refused
-from fovea.data import Size, numbers, parsed, typed
+from fovea.data import Size, numbers, open_data, parsed, typed
 
 
 def opener(
@@ -28,7 +31,7 @@ def test_text_becomes_the_functions_own_types() -> None:
         (
             "cuont",
             "1",
-            r"no option 'cuont'; did you mean 'count'\? \(its options: count, fold_seed, folds, kind, labels",
+            r"no option 'cuont'; did you mean 'count'\? \(its options: count, crop, fold_seed, folds, kind, labels",
         ),
     ],
 )
@@ -38,3 +41,21 @@ def test_wrong_ones_say_what_was_expected(key: str, value: str, said: str) -> No
 
 def test_numbers() -> None:
     assert numbers("3+5+8-10") == {3, 5, 8, 9, 10}
+
+
+def test_pictures_cut_to_their_boxes(tmp_path: Path) -> None:
+    """A ramp of 20 x 10 pixels, boxes in it: the rectangle around them is what is read, and they lie in it."""
+    folder = tmp_path / "set"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+    ramp = np.tile(np.arange(20, dtype=np.uint8) * 10, (10, 1))
+    Image.fromarray(ramp).save(folder / "a" / "1.png")
+    Image.fromarray(ramp).save(folder / "b" / "2.png")
+    (folder / "boxes.csv").write_text("file,boxes\na/1.png,3 2 6 5;5.5 4 9 7\n")
+    first, second = open_data(f"{folder}:crop=boxes").samples
+    image = np.asarray(first.read().convert("L"))
+    assert image.shape == (5, 6)
+    assert image[0].tolist() == [30, 40, 50, 60, 70, 80]
+    assert first.boxes == ((0, 0, 3, 3), (2.5, 2, 6, 5))
+    assert second.read().size == (20, 10)  # it has none
+    refused("crop= takes boxes", open_data, f"{folder}:crop=all")

@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, Check]] = {
             and "ms_per_picture" not in content["rows"][0]
         ),
     ),
+    "folds": (
+        "--data {data} --net {tnet-fold0} --net {tnet-fold1} --glimpses 1 --control random,center",
+        lambda content: [row["net"] for row in content["rows"]] == ["tnet", "tnet, random", "tnet, center"],
+    ),
     "twostream": (
         "--data {data} --net {two-seed0} --net {two-seed1}",
         lambda content: {row["net"] for row in content["rows"]} == {"two"},
@@ -145,7 +149,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "finder": ("anchornet", {"side": 119}),
         "judge": ("timm/test_resnet", {}),
         "video": ("video/timm/resnet10t", video),
-        **{f"tnet-seed{i}": ("tnet/test_efficientnet", {"levels": 2, "base": 32, "side": 128}) for i in (0, 1)},
+        **{
+            f"tnet-{one}": ("tnet/test_efficientnet", {"levels": 2, "base": 32, "side": 128})
+            for one in ("seed0", "seed1", "fold0", "fold1")
+        },
         **{f"two-seed{i}": ("twostream/timm/resnet10t", two) for i in (0, 1)},
     }
     for seed, (name, (kind, options)) in enumerate(kinds.items()):

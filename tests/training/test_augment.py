@@ -76,3 +76,16 @@ def test_nothing_is_hidden_unless_asked_for() -> None:
     assert not hidden(inputs, AugmentPart(hide=1.0, hide_sizes=[4])).any()
     with pytest.raises(ValueError, match="at least one size"):
         AugmentPart(hide_sizes=[])
+
+
+def test_light_is_added_and_hues_turned_within_their_bounds() -> None:
+    pixels, draws = torch.full((200, 3, 2, 2), 100.0), draw(200, 0, 0)
+    lit = recolor(pixels, draws, AugmentPart(brightness_added=32 / 255))[:, 0, 0, 0]
+    assert 68 <= float(lit.min()) < 70
+    assert 130 < float(lit.max()) <= 132
+    red = pixels * torch.tensor([1.0, 0.5, 0.5]).view(1, 3, 1, 1)
+    turned = recolor(red, draws, AugmentPart(hue=0.2))
+    assert torch.allclose(turned.amax((1, 2, 3)), torch.tensor(100.0))
+    assert torch.allclose(turned.amin((1, 2, 3)), torch.tensor(50.0))
+    assert 0 < float((turned[:, 1] > turned[:, 0]).float().mean()) < 0.5  # green leads beyond a sixth of the circle
+    assert torch.equal(recolor(pixels[:, :1], draws, AugmentPart(hue=0.2)), pixels[:, :1])

@@ -3,11 +3,13 @@ from .examples import PHOTOGRAPHS as PHOTOGRAPHS
 from .examples import SENTENCES as SENTENCES
 from .examples import photograph as photograph
 from .folders import open_folder as open_folder
+from .layouts import FOLDS as FOLDS
 from .layouts import Layout as Layout
 from .layouts import demand_data as demand_data
 from .layouts import held_by as held_by
 from .layouts import holding as holding
 from .layouts import layout as layout
+from .layouts import only_folds as only_folds
 from .layouts import open_data as open_data
 from .layouts import open_loosely as open_loosely
 from .layouts import opened as opened

@@ -88,7 +88,7 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     what = holding(chosen.entry)
     if what != holds:
         raise BadChoice(f"{folder or name} holds {what}, not {holds}: open it with fovea.data.{SETS[what][2]}")
-    kept, folds, part, seed, limit = (options.pop(key, None) if holds == "pictures" else None for key in CHOOSE)
+    kept, folds, part, seed, limit, crop = (options.pop(key, None) if holds == "pictures" else None for key in CHOOSE)
     folds = folds if part is None else _folds_of(name, part, folds)
     arguments = typed(chosen.entry.name, chosen.open, options)
     if "names" in signature(chosen.open).parameters:
@@ -101,7 +101,14 @@ def opened(given: str | Path, holds: str, split: str | None = None, names: Seque
     data = data if kept is None else data.only(numbers(kept))
     if folds is not None:
         data = only_folds(data, numbers(folds), value_of(f"{name}: fold_seed=", seed or "0", Annotated[int, SEED]))
-    return data if limit is None else data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
+    if limit is not None:
+        data = data.first(value_of(f"{name}: limit=", limit, Annotated[int, BOUNDS["limit"]]))
+    return data if crop is None else _cropped(name, data, crop)
+
+
+def _cropped(name: str, data: DataSet, crop: str) -> DataSet:
+    value_of(f"{name}: crop=", crop, Literal["boxes"])
+    return data.cropped()
 
 
 def _has_splits(open: Callable[..., Any], where: Sequence[Path], arguments: Mapping[str, Any]) -> bool:

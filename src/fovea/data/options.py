@@ -13,7 +13,7 @@ from fovea.basics import ANY, BOUNDS, REFERENCE, BadChoice, bound_of, importable
 from fovea.data.places import at_home
 
 Size = tuple[int, int]  # width, height
-CHOOSE = ("labels", "folds", "part", "fold_seed", "limit")  # of any set of pictures, some
+CHOOSE = ("labels", "folds", "part", "fold_seed", "limit", "crop")  # of any set of pictures, some
 PARTS = {"fit": "0-8", "choose": "9"}  # folds of a training split: to train on, and to choose settings by
 COMMON = (*CHOOSE, "layout")
 LONGEST = 1000  # numbers in a list

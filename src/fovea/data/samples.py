@@ -99,6 +99,19 @@ class Unreadable:
         raise BadPicture(self.reason)
 
 
+@dataclass(frozen=True)
+class Cropped:
+    """A part of a picture: half-open x0 y0 x1 y1, in whole pixels of it."""
+
+    source: Source
+    box: tuple[int, int, int, int]
+
+    def read(self) -> Image.Image:
+        image = self.source.read()
+        x0, y0, x1, y1 = self.box
+        return image.crop((x0, y0, min(x1, image.width), min(y1, image.height)))
+
+
 class _Boxes:
     """The field `boxes`: a tuple, or an annotation that becomes one the first time it is looked at."""
 
@@ -163,6 +176,10 @@ class DataSet:
         cannot be read: whoever iterates reports it."""
         return replace(self, samples=tuple(sample for sample in map(_boxes_read, self.samples) if sample is not None))
 
+    def cropped(self) -> "DataSet":
+        """Every picture cut to the smallest rectangle around its boxes; one that has none stays whole."""
+        return replace(self, samples=tuple(map(_cropped, self.samples)))
+
     def read(self) -> Iterator[tuple[Sample, Image.Image | BadPicture]]:
         """Each sample with its picture, or with the reason why it cannot be read."""
         return zip(self.samples, read_all(self.samples), strict=True)
@@ -183,6 +200,19 @@ def _boxes_read(sample: Sample) -> Sample | None:
         return sample if sample.boxes else None
     except BadPicture as reason:
         return Sample(sample.name, sample.label, Unreadable(str(reason)), (), sample.row)
+
+
+def _cropped(sample: Sample) -> Sample:
+    try:
+        boxes = sample.boxes
+    except BadPicture as reason:
+        return Sample(sample.name, sample.label, Unreadable(str(reason)), (), sample.row)
+    if not boxes:
+        return sample
+    starts, ends = np.floor(np.min(boxes, 0)[:2]).clip(0), np.ceil(np.max(boxes, 0)[2:])
+    (x0, y0), (x1, y1) = starts.astype(int).tolist(), ends.astype(int).tolist()
+    moved = tuple((a - x0, b - y0, c - x0, d - y0) for a, b, c, d in boxes)
+    return Sample(sample.name, sample.label, Cropped(sample.source, (x0, y0, x1, y1)), moved, sample.row)
 
 
 def corners(cells: Iterable[str], where: str) -> list[float]:

@@ -89,7 +89,7 @@ def zoom(
     if any(not network.labels for network in networks):
         raise BadChoice("a network without labels is taken for an embedding: fovea.wrap(module, labels=...)")
     orders = tuple(dict.fromkeys(order or (("levels", "best") if until else ("levels",))))
-    walkers = [walker for named in run.networks.items() for walker in _walkers(*named, glimpses, until or (), orders)]
+    walkers = [walker for named in run.networks.items() for walker in walkers_of(*named, glimpses, until or (), orders)]
     sureness: dict[Order, Sureness] = {}
     for samples, inputs in run.inputs(batch):
         taken, walks = dict(zip(run.networks, inputs, strict=True)), dict[Order, list[Walk]]()
@@ -100,7 +100,7 @@ def zoom(
             sureness.setdefault(key, Sureness()).take(walker, made, samples)
     rows = []
     for done, walker in enumerate(walkers, 1):
-        rows.append({**walker.row(data, seed), **_costs(walker, batch, time)})
+        rows.append({**walker.row(data, seed), **costs_of(walker, batch, time)})
         run.progress(done, len(walkers))
 
     def size(network: Network) -> str:
@@ -261,7 +261,7 @@ class Sureness:
         ]
 
 
-def _walkers(
+def walkers_of(
     name: str, network: Network, asked: Sequence[int] | None, until: Sequence[float], orders: Sequence[str]
 ) -> Iterator[Walker]:
     """One for each number of glimpses that the network can read and each certainty, in each order that it has."""
@@ -303,7 +303,7 @@ def _routes(network: Network, order: str, until: Sequence[float]) -> list[Route]
     return []
 
 
-def _costs(walker: Walker, batch: int, timed: bool) -> Row:
+def costs_of(walker: Walker, batch: int, timed: bool) -> Row:
     network, route = walker.network, walker.route
     row: Row = {"params": parameters(network.module)}
     if not walker.alike:

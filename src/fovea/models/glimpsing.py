@@ -130,6 +130,13 @@ class Glimpsing(Protocol):
     def most(self) -> int: ...
 
 
+@runtime_checkable
+class Controlled(Protocol):
+    """A network that can also go to places that it has not learned."""
+
+    def controlled(self, how: str, seed: int = 0) -> "nn.Module": ...
+
+
 @dataclass(frozen=True)
 class Route:
     """How a walk goes and when it ends, where that is not the network's usual way: what comes first ends it."""

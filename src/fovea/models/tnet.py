@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from fovea.models.trunks import prepare_of
 from fovea.networks import Network, model
 from fovea.pictures import Prepare, constant, sent
 
+CONTROLS = ("random", "center")
 FARTHEST = 100.0  # positions are told apart up to about here: the base of the slowest wave
 
 
@@ -174,6 +176,23 @@ class ByExcitation(Location):
         pooled = seen.mean((2, 3), keepdim=True)
         excited: Tensor = self.excite(F.silu(self.squeeze(pooled))).sigmoid()
         return seen * excited
+
+
+class Control(nn.Module):
+    """Places that are not learned, in place of those that are: drawn at random, or the middle first."""
+
+    def __init__(self, grid: "Grid", how: str, seed: int = 0) -> None:
+        super().__init__()
+        if how not in CONTROLS:
+            raise BadChoice(f"places are {' or '.join(CONTROLS)}; got {how!r}{nearest(how, CONTROLS)}")
+        self.grid, self.how, self.random = grid, how, torch.Generator().manual_seed(seed)
+
+    def forward(self, seen: Tensor, vector: Tensor) -> Tensor:
+        n = self.grid.n
+        if self.how == "random":
+            return torch.rand(len(seen), n * n, generator=self.random).to(seen.device).softmax(1)
+        along = (torch.arange(n, device=seen.device) - (n - 1) / 2) ** 2
+        return (-(along[:, None] + along)).flatten().softmax(0).expand(len(seen), -1)
 
 
 class Grid:
@@ -440,6 +459,12 @@ class TNet(nn.Module):
     def most(self) -> int:
         cells = self.location.grid.n**2
         return sum(cells**level for level in range(1, self.levels))
+
+    def controlled(self, how: str, seed: int = 0) -> "TNet":
+        """The same network, with the same weights, whose places are `random` or the `center`."""
+        other = copy(self)
+        other._modules = {**self._modules, "location": Control(self.location.grid, how, seed)}
+        return other
 
     def reset_classifier(self, classes: int) -> None:
         """A new, untrained last layer for so many classes."""

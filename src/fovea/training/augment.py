@@ -12,15 +12,18 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from fovea.pictures import constant, cut
+from fovea.training.kernels import resized, turned
 from fovea.training.recipe import AugmentPart
 from fovea.training.repeatable import generator
 
-DRAWS = 8  # random numbers a picture: area, aspect, x, y, flip, brightness, contrast, saturation
+FIRST = 8  # random numbers a picture: area, aspect, x, y, flip, brightness, contrast, saturation
+THEN = 3  # then: added brightness, hue, the kernel that it is resized by
 
 
 def draw(count: int, seed: int, step: int) -> Tensor:
     """Random numbers for every picture of a step, in [0, 1)."""
-    return torch.rand(count, DRAWS, generator=generator(seed, step))  # N,8
+    first = torch.rand(count, FIRST, generator=generator(seed, step))
+    return torch.cat([first, torch.rand(count, THEN, generator=generator(seed, step, 3))], 1)  # N,11
 
 
 def draw_more(count: int, seed: int, step: int) -> Tensor:
@@ -41,8 +44,18 @@ def crops(draws: Tensor, sizes: Tensor, part: AugmentPart) -> Tensor:
     return torch.stack([x, y, x + width, y + height], 1)  # N,4
 
 
-def cut_out(pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, int]) -> Tensor:
-    """Windows of pictures held as bytes (N,C,h,w), resized to `size` and flipped where asked: N,C,H,W in 0..255."""
+def kernels(draws: Tensor, part: AugmentPart) -> Tensor | None:
+    """The numbers that draw each picture's kernel, where the recipe asks for any but the usual one."""
+    return draws[:, 10] if part.kernels else None
+
+
+def cut_out(
+    pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, int], kernels: Tensor | None = None
+) -> Tensor:
+    """Windows of pictures held as bytes (N,C,h,w), resized to `size` and flipped where asked: N,C,H,W in 0..255.
+    Bilinearly, or each by the kernel that its number of `kernels` (N) draws."""
+    if kernels is not None:
+        return resized(pictures, windows, flips, size, kernels)
     if windows.device.type == "cpu" and pictures.shape[2:] == size:  # a GPU would be waited for
         whole = windows.new_tensor([0.0, 0.0, 1.0, 1.0])
         if bool((windows == whole).all()) and not bool(flips.any()):
@@ -51,17 +64,22 @@ def cut_out(pictures: Tensor, windows: Tensor, flips: Tensor, size: tuple[int, i
 
 
 def recolor(pixels: Tensor, draws: Tensor, part: AugmentPart) -> Tensor:
-    """Brightness, contrast and saturation of each picture by a factor in 1 ± its setting (N,C,H,W in 0..255)."""
-    if not (part.brightness or part.contrast or part.saturation):
+    """Brightness, contrast and saturation of each picture by a factor in 1 ± its setting (N,C,H,W in 0..255), before
+    contrast as much light added to all of it as `brightness_added` allows, at last the hue turned."""
+    if not (part.brightness or part.contrast or part.saturation or part.brightness_added or part.hue):
         return pixels
     spread = constant((part.brightness, part.contrast, part.saturation), draws.device, draws.dtype)
     factor = 1 + (2 * draws[:, 5:8] - 1) * spread
     light, contrast, color = (one.view(-1, 1, 1, 1) for one in factor.unbind(1))
-    pixels = (pixels * light).clamp(0, 255)
+    pixels = pixels * light
+    if part.brightness_added:
+        pixels = pixels + ((2 * draws[:, 8] - 1) * part.brightness_added * 255).view(-1, 1, 1, 1)
+    pixels = pixels.clamp(0, 255)
     mean = _gray(pixels).mean((2, 3), keepdim=True)
     pixels = (mean + (pixels - mean) * contrast).clamp(0, 255)
     gray = _gray(pixels)
-    return (gray + (pixels - gray) * color).clamp(0, 255)
+    pixels = (gray + (pixels - gray) * color).clamp(0, 255)
+    return turned(pixels, (2 * draws[:, 9] - 1) * part.hue) if part.hue and pixels.shape[1] == 3 else pixels
 
 
 def hidden(inputs: Tensor, part: AugmentPart) -> Tensor:

@@ -38,7 +38,7 @@ class Wanted:
     """One step's pictures: which, and the random numbers that each is cut and colored by."""
 
     index: Tensor  # N
-    draws: Tensor = field(default_factory=lambda: torch.empty(0))  # N,8
+    draws: Tensor = field(default_factory=lambda: torch.empty(0))  # N,11
     more: Tensor = field(default_factory=lambda: torch.empty(0))  # N,2: for feeds that choose among several patches
     turn: Tensor = field(default_factory=lambda: torch.empty(0))  # 1: the first of these, which stays on the host
 

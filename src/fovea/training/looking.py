@@ -29,6 +29,8 @@ class TwoStreamMedium(Pictures):
         self.refuse_streaming()
         if recipe.augment.mixup or recipe.augment.cutmix:
             raise BadChoice("two streams see two windows of one picture: mixup and cutmix have no meaning there")
+        if recipe.augment.kernels:
+            raise BadChoice("windows of two streams are cut by the network: leave augment.kernels out")
         if recipe.loss.model_dump().get("distil") is not None:
             raise BadChoice("a teacher sees one picture, and two streams two windows of it: leave loss.distil out")
 

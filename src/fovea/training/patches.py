@@ -11,7 +11,7 @@ from fovea.data import DataSet
 from fovea.networks import Network, load
 from fovea.patches import PatchBatch, added, for_test, for_training, look, patches, pick
 from fovea.pictures import Prepare, constant
-from fovea.training.augment import crops, cut_out, recolor
+from fovea.training.augment import crops, cut_out, kernels, recolor
 from fovea.training.feed import Batch, Feed, Progress, Wanted, preparing
 from fovea.training.medium import Pictures
 from fovea.training.pictures import Held, HeldOut
@@ -73,7 +73,7 @@ class PatchFeed(Held):
         inner = crops(draws, torch.full((len(index), 2), float(side), device=self.device), self.augment)
         windows = (boxes[:, :2].repeat(1, 2) + inner * side) / scale
         flips = self.flips(wanted).repeat_interleave(self.together)
-        pixels = cut_out(self.pixels[index], windows, flips, (side, side))
+        pixels = cut_out(self.pixels[index], windows, flips, (side, side), kernels(draws, self.augment))
         return self.prepare.normalize(recolor(pixels, draws, self.augment))
 
     def _turns(self, counts: Tensor, wanted: Wanted) -> Tensor:

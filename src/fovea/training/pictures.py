@@ -15,7 +15,7 @@ from fovea.basics import BadPicture
 from fovea.data import DataSet, Sample
 from fovea.networks import Network
 from fovea.pictures import Prepare, batched, decoded
-from fovea.training.augment import crops, cut_out, recolor
+from fovea.training.augment import crops, cut_out, kernels, recolor
 from fovea.training.feed import Batch, Device, Feed, Inputs, Progress, Size, Wanted, preparing, room
 from fovea.training.recipe import AugmentPart, DataPart
 from fovea.training.sharing import Skipped, Told, beside, filled
@@ -71,7 +71,7 @@ class Held(Feed):
         part, pixels = self.augment, self.pixels[wanted.index]
         if part.flip or part.area != [1, 1] or part.aspect is not None or pixels.shape[2:] != self.prepare.size:
             windows = crops(wanted.draws, self.sizes[wanted.index], part)
-            pixels = cut_out(pixels, windows, self.flips(wanted), self.prepare.size)
+            pixels = cut_out(pixels, windows, self.flips(wanted), self.prepare.size, kernels(wanted.draws, part))
         return self.prepare.normalize(recolor(pixels, wanted.draws, self.augment))
 
     def one_of(self, counts: Tensor, wanted: Wanted) -> Tensor:
@@ -141,8 +141,14 @@ class _Windows(Dataset[Cut]):
 
     def _cut(self, image: Image.Image, draws: Tensor) -> Tensor:
         size = torch.tensor([image.size], dtype=torch.float32)
-        x0, y0, x1, y1 = (crops(draws[None], size, self.augment)[0] * size.repeat(1, 2)[0]).tolist()
-        height, width = self.prepare.size
+        window, (height, width) = crops(draws[None], size, self.augment), self.prepare.size
+        if self.augment.kernels:
+            whole = torch.from_numpy(np.array(image.convert("L" if len(self.prepare.mean) == 1 else "RGB")))
+            pixels = whole.reshape(1, image.height, image.width, -1).permute(0, 3, 1, 2)
+            flip = (draws[None, 4] < 0.5) & self.augment.flip
+            drawn = kernels(draws[None], self.augment)
+            return cut_out(pixels, window, flip, (height, width), drawn)[0].round().to(torch.uint8)
+        x0, y0, x1, y1 = (window[0] * size.repeat(1, 2)[0]).tolist()
         method = Image.Resampling[self.prepare.interpolation.upper()]
         small = image.resize((width, height), method, box=(x0, y0, min(x1, image.width), min(y1, image.height)))
         if self.augment.flip and draws[4] < 0.5:

@@ -59,6 +59,9 @@ class AugmentPart(Part):
     brightness: Share = 0.0
     contrast: Share = 0.0
     saturation: Share = 0.0
+    brightness_added: Share = 0.0  # light added to or taken from all of a picture, up to this share of white
+    hue: Share = 0.0  # up to this share of the circle, at most half of it, either way
+    kernels: bool = False  # resized by one of eight kernels, drawn for each picture, in place of bilinearly
     mixup: NotNegative = 0.0  # alpha; 0 is off. With both, each batch takes one of the two
     cutmix: NotNegative = 0.0
     hide: Share = 0.0  # Hide-and-Seek: the chance of each square of a grid to be hidden; 0 is off
@@ -69,6 +72,8 @@ class AugmentPart(Part):
         for name, area in (("area", self.area), ("patch_area", self.patch_area)):
             if not 0 < area[0] <= area[1] <= 1:
                 raise ValueError(f"{name} is [least, most] with 0 < least <= most <= 1; got {area}")
+        if self.hue > 0.5:
+            raise ValueError(f"hue is turned by up to half of the circle, 0.5; got {self.hue}")
         if not self.hide_sizes:
             raise ValueError("hide_sizes holds at least one size")
         if self.aspect is not None and not 0 < self.aspect[0] <= self.aspect[1]:

@@ -1,0 +1,124 @@
+"""Cross-validation: every picture is answered by the network that was trained without it, and all answers count.
+
+A network called NAME-fold<K>, one of n, answers the pictures of the K-th n-th of every class: of five, those of
+`folds=0-1`, `2-3`, …, so that it was trained on the others. All of them together are one row, of all pictures."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fovea.basics import BadChoice, by_bootstrap, interval, interval_of_means
+from fovea.data import FOLDS, DataSet, only_folds
+from fovea.measures import Figures, Run, mean, measure
+from fovea.measures.runner import Input
+from fovea.measures.zoom import Walker, costs_of, walkers_of
+from fovea.models.glimpsing import Controlled
+from fovea.networks import Network, groups_for
+
+FOLD = re.compile(r"(.+)-fold(\d+)")
+Row = dict[str, Any]
+Folded = dict[str, list[Network]]  # the networks of each name, one per fold, in order
+
+
+@measure(
+    "folds",
+    title="Cross-validation",
+    about="Networks called NAME-fold0, NAME-fold1, …, each trained without a part of the data and measured on it: all "
+    "pictures count, differences from the first NAME are paired by picture, and it is told where they looked.",
+    nets="several",
+    needs=("labels",),
+    columns=("net", "glimpses", "images", "top1", "change", "found_at_*", "macs"),
+    interval="top1",
+)
+def folds(
+    run: Run,
+    *,
+    glimpses: Sequence[int] | None = None,
+    control: Sequence[str] = (),
+    batch: int = 16,
+    seed: int = 0,
+) -> Figures:
+    """One row per NAME, and number of `glimpses` of those that read some. `control` (random, center) adds rows of
+    networks that go to such places instead of their own. `change` is beside the first row."""
+    folded = _folded(run.networks)
+    for name, networks in list(folded.items()):
+        if any(one.can("glimpses") for one in networks):
+            folded |= {f"{name}, {how}": [_controlled(one, how, seed) for one in networks] for how in control}
+    count, walkers = len(next(iter(folded.values()))), dict[tuple[str, int | None], list[Walker]]()
+    for fold in range(count):
+        part = only_folds(run.data, range(fold * FOLDS // count, (fold + 1) * FOLDS // count))
+        for key, walker in _answered(run, part, {name: own[fold] for name, own in folded.items()}, glimpses, batch):
+            walkers.setdefault(key, []).append(walker)
+        run.progress(fold + 1, count)
+    first = _hits(next(iter(walkers.values())))
+    rows = [_row(name, own, first, run.data.name, seed) for (name, _), own in walkers.items()]
+    settings = {
+        "folds": f"{count} of {FOLDS} tenths of every class; a picture is answered by the network trained without it",
+        "interval": by_bootstrap("top1", seed),
+        "change": f"from {rows[0]['net']}, over the same pictures, its interval likewise",
+        "found_at": "share of pictures with boxes where a glimpse of the level has the middle of one in it",
+    }
+    return run.figures(rows, settings)
+
+
+def _folded(networks: dict[str, Network]) -> Folded:
+    found: dict[str, dict[int, Network]] = {}
+    for called, network in networks.items():
+        named = FOLD.fullmatch(called)
+        if named is None:
+            raise BadChoice(f"cross-validation is of networks called NAME-fold0, NAME-fold1, …; got {called!r}")
+        found.setdefault(named[1], {})[int(named[2])] = network
+    count = max(max(own) for own in found.values()) + 1
+    for name, own in found.items():
+        missing = [fold for fold in range(count) if fold not in own]
+        if missing or FOLDS % count or count < 2:
+            why = f"{name}-fold{missing[0]} is missing" if missing else f"{count} do not divide {FOLDS} tenths"
+            raise BadChoice(f"folds are numbered from 0, all of them, 2, 5 or 10: {why}")
+    return {name: [own[fold] for fold in range(count)] for name, own in found.items()}
+
+
+def _controlled(network: Network, how: str, seed: int) -> Network:
+    if not isinstance(network.module, Controlled):
+        raise BadChoice(
+            f"{network.name or 'this network'} chooses no places that could be {how}: control= is for TNets"
+        )
+    return replace(network, module=network.module.controlled(how, seed))
+
+
+def _answered(
+    run: Run, part: DataSet, networks: dict[str, Network], glimpses: Sequence[int] | None, batch: int
+) -> Iterator[tuple[tuple[str, int | None], Walker]]:
+    """The part, answered by each network with each number of glimpses."""
+    walkers = [walker for name, one in networks.items() for walker in walkers_of(name, one, glimpses, (), ("levels",))]
+    for groups in groups_for(list(networks.values()), part, batch):
+        run.skipped += groups[0].skipped
+        if groups[0].batch is not None:
+            samples = groups[0].of(part.samples)
+            taken = dict(zip(networks, map(Input.of, groups), strict=True))
+            for walker in walkers:
+                walker.take(samples, taken[walker.name], run.data, {})
+    for walker in walkers:
+        yield (walker.name, walker.route.glimpses if walker.route else None), walker
+
+
+def _hits(walkers: Sequence[Walker]) -> NDArray[np.bool_]:
+    return np.concatenate([walker.tally["top"] for walker in walkers]) < 1
+
+
+def _row(name: str, walkers: Sequence[Walker], first: NDArray[np.bool_], data: str, seed: int) -> Row:
+    hits, one = _hits(walkers), walkers[0]
+    low, high = interval(hits, seed=seed)
+    row: Row = {"net": name, "data": data, "glimpses": one.route.glimpses if one.route else None, "images": len(hits)}
+    row |= {"top1": float(hits.mean()), "low": low, "high": high}
+    if len(hits) == len(first):
+        (below,), (above,) = interval_of_means((hits.astype(float) - first)[:, None], seed)
+        row |= {"change": float(hits.mean() - first.mean()), "change_low": below, "change_high": above}
+    for key in [str(key) for key in one.tally.columns if str(key).startswith("found_at_")]:
+        found = np.concatenate([walker.tally[key] for walker in walkers])
+        (below,), (above,) = interval_of_means(found[:, None], seed)
+        row |= {key: mean(found), f"{key}_low": below, f"{key}_high": above}
+    return row | costs_of(one, 1, False)

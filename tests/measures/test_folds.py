@@ -1,0 +1,97 @@
+"""Cross-validation: who answers which pictures, and what is compared, by hand."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import fovea
+from checks import refused
+from fovea.data import DataSet, Pixels, Sample, only_folds
+from fovea.networks import Network
+from fovea.pictures import Prepare
+
+LABELS = ("a", "b")
+
+
+class Says(nn.Module):
+    def __init__(self, label: int) -> None:
+        super().__init__()
+        self.scale, self.label = nn.Parameter(torch.ones(1)), label
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.eye(2)[self.label] * self.scale).expand(len(x), 2)
+
+
+def says(label: int, name: str) -> Network:
+    return Network(Says(label), Prepare((8, 8), (0.5,) * 3, (0.5,) * 3, None), LABELS, name=name)
+
+
+def made(each: int = 10) -> DataSet:
+    gray = np.asarray(Image.new("RGB", (8, 8), "grey"))
+    samples = [Sample(f"{label}{i}", label, Pixels(gray), ((1, 1, 7, 7),)) for label in (0, 1) for i in range(each)]
+    return DataSet("made", tuple(samples), LABELS)
+
+
+def test_every_picture_is_answered_once_by_the_network_of_its_fold() -> None:
+    """Fold 0 of two says a, fold 1 says b: half of each half is right. The other is right of all a and of no b."""
+    networks = [says(0, "one-fold0"), says(1, "one-fold1"), says(0, "two-fold0"), says(0, "two-fold1")]
+    found = fovea.measure("folds", networks, made())
+    one, two = found.rows
+    assert [(row["net"], row["images"], row["top1"], row["change"]) for row in (one, two)] == [
+        ("one", 20, 0.5, 0.0),
+        ("two", 20, 0.5, 0.0),
+    ]
+    assert (one["change_low"], one["change_high"]) == (0.0, 0.0)
+    assert two["change_low"] < 0 < two["change_high"]  # right of other pictures
+    assert two["low"] < 0.5 < two["high"]
+
+
+def test_a_network_sees_no_picture_of_another_fold() -> None:
+    seen: list[int] = []
+
+    class Counts(Says):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(len(x)) if x.any() else None
+            return super().forward(x)
+
+    networks = [says(0, f"n-fold{i}") for i in range(5)]
+    networks[3].module = Counts(0)  # type: ignore[misc]
+    data = made(20)
+    fovea.measure("folds", networks, data, batch=3)
+    assert sum(seen) >= len(only_folds(data, (6, 7))) == 8
+    assert max(seen) <= 3
+
+
+def test_controls_go_to_places_that_are_not_learned() -> None:
+    options = {"in_chans": 3, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32, "levels": 2, "glimpses": 1}
+    networks = []
+    for fold in (0, 1):
+        torch.manual_seed(fold)
+        network = fovea.load("tnet/resnet10t", pretrained=False, classes=2, options=options)
+        networks.append(Network(network.module, network.transform, LABELS, name=f"tnet-fold{fold}"))
+    found = fovea.measure("folds", networks, made(4), glimpses=[1, 2], control=["center", "random"])
+    names = [(row["net"], row["glimpses"]) for row in found.rows]
+    assert names == [(name, count) for name in ("tnet", "tnet, center", "tnet, random") for count in (1, 2)]
+    center = found.rows[2]
+    assert center["found_at_2"] == 1.0  # the middle of the picture is the middle of the box
+    assert center["macs"] < found.rows[0]["macs"]  # nothing is worked out to go there
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("plain", "one-fold1"), "NAME-fold0"),
+        (("one-fold0", "one-fold2"), "one-fold1 is missing"),
+        (("one-fold0", "one-fold1", "one-fold2"), "3 do not divide 10"),
+        (("one-fold0",), "1 do not divide"),
+    ],
+)
+def test_refused(names: tuple[str, ...], words: str) -> None:
+    refused(words, fovea.measure, "folds", [says(0, name) for name in names], made())
+
+
+def test_controls_are_for_networks_that_choose() -> None:
+    found = fovea.measure("folds", [says(0, "a-fold0"), says(0, "a-fold1")], made(), control=["random"])
+    assert len(found.rows) == 1  # it reads whole pictures
