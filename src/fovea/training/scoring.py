@@ -9,7 +9,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fovea.glimpses import where_it_looked
-from fovea.models.glimpsing import walked
+from fovea.models.glimpsing import Walk, walked
 from fovea.networks import Network, rank_of
 from fovea.pictures import inwards
 from fovea.retrieval import lengths, nmi, ranks
@@ -54,8 +54,9 @@ class Tested:
 
 
 class Walked(Tested):
-    """Also, at each level, the share of pictures with boxes where a glimpse has a box's middle in it. With top-k
-    selection a policy narrows early; then accuracy stands still while glimpses miss."""
+    """Also, at each level, the share of pictures with boxes where a glimpse has a box's middle in it (`found_at`), and
+    the share of all that was read there whose own answer is right, its reward (`alone_at`). With top-k selection a
+    policy narrows early; then accuracy stands still while glimpses miss."""
 
     def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
         out = answer(module, batch)
@@ -63,7 +64,13 @@ class Walked(Tested):
         looked = where_it_looked(out, boxes) if walked(out) else {}
         known = {key: values[~np.isnan(values)] for key, values in looked.items() if key.startswith("found_at_")}
         found = {key: (int(values.sum()), len(values)) for key, values in known.items()}
-        return hits(network, network.read(out), batch.target) | found
+        return hits(network, network.read(out), batch.target) | found | (_alone(out, batch.target) if looked else {})
+
+
+def _alone(walk: Walk, labels: Tensor) -> Counts:
+    right = walk.each.argmax(2) == labels.unsqueeze(1)  # N,V
+    places = {level: [i for i, one in enumerate(walk.levels) if one == level] for level in walk.levels}
+    return {f"alone_at_{level}": (int(right[:, own].sum()), right[:, own].numel()) for level, own in places.items()}
 
 
 class Retrieved(Tested):
