@@ -67,7 +67,7 @@ WORDS: dict[str, tuple[str, int]] = {
     "measure trust": ("--data {data} --net {judge} --method cam --steps 2 --curve-pictures 2 --json f.json", 0),
     "measure twostream": ("--data {data} --net {two} --json f.json", 0),
     "measure wsol": ("--data {data} --net {judge} --method cam --json f.json", 0),
-    "measure folds": ("--data {data} --net {x-fold0} --net {x-fold1} --json f.json", 0),
+    "measure folds": ("--data {data} --of 2 --net {x-fold0} --net {x-fold1} --json f.json", 0),
     "measure zoom": ("--data {data} --net {tnet} --glimpses 1 --no-time --json f.json", 0),
     "bench folder": ("--data {data} --net {judge} --method cam --counts 12 --rounds 1 --batch 4 --json f.json", 0),
     "bench serve": ("--data {data} --net efficientnet_lite0 --count 3 --batch 2 --rounds 1 --json f.json", 0),

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from checks import refused
+from checks import raises, refused
+from fovea.basics import BadPicture
 from fovea.data import Size, numbers, open_data, parsed, typed
 
 
@@ -58,4 +59,7 @@ def test_pictures_cut_to_their_boxes(tmp_path: Path) -> None:
     assert image[0].tolist() == [30, 40, 50, 60, 70, 80]
     assert first.boxes == ((0, 0, 3, 3), (2.5, 2, 6, 5))
     assert second.read().size == (20, 10)  # it has none
+    (folder / "boxes.csv").write_text("file,boxes\na/1.png,30 2 40 6\n")
+    outside, _ = open_data(f"{folder}:crop=boxes").samples
+    raises(BadPicture, "outside of its 20 x 10 pixels", outside.read)
     refused("crop= takes boxes", open_data, f"{folder}:crop=all")

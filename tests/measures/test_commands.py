@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, Check]] = {
         ),
     ),
     "folds": (
-        "--data {data} --net {tnet-fold0} --net {tnet-fold1} --glimpses 1 --control random,center",
+        "--data {data} --of 2 --net {tnet-fold0} --net {tnet-fold1} --glimpses 1 --control random,center",
         lambda content: [row["net"] for row in content["rows"]] == ["tnet", "tnet, random", "tnet, center"],
     ),
     "twostream": (

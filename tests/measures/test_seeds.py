@@ -74,5 +74,19 @@ def test_results_of_seeds_are_one_result(tmp_path: Path) -> None:
     with pytest.raises(BadChoice, match="no result"):
         seeds.result(tmp_path, "patches-b")
     write_json(tmp_path / "patches-a-seed3.json", {"what": "patches", "settings": {}, "rows": []})
-    with pytest.raises(BadChoice, match="different numbers of rows"):
+    with pytest.raises(BadChoice, match="different rows"):
         seeds.result(tmp_path, "patches-a")
+    write_json(tmp_path / "patches-a.json", {"what": "patches", "settings": {}, "rows": []})
+    with pytest.raises(BadChoice, match="stands beside"):
+        seeds.result(tmp_path, "patches-a")
+
+
+def test_what_a_seed_has_not_is_no_mean(tmp_path: Path) -> None:
+    for seed, loss in enumerate((0.7, 0.8, None)):
+        rows = [{"top1": 0.5, "loss": loss, "paired": True}]
+        write_json(tmp_path / f"a-seed{seed}.json", {"what": "patches", "settings": {}, "rows": rows})
+    assert seeds.result(tmp_path, "a").rows == [{"top1": 0.5, "loss": None, "paired": True, "seeds": 3}]
+    write_json(tmp_path / "b-seed0.json", {"what": "w", "settings": {}, "rows": [{"scale": "63"}, {"scale": "95"}]})
+    write_json(tmp_path / "b-seed1.json", {"what": "w", "settings": {}, "rows": [{"scale": "95"}, {"scale": "63"}]})
+    with pytest.raises(BadChoice, match="different rows"):
+        seeds.result(tmp_path, "b")

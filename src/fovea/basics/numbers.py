@@ -65,6 +65,7 @@ BOUNDS = {
     **dict.fromkeys(("classes", "frames", "k"), Bound(1, 100_000)),
     **dict.fromkeys(("glimpses", "nearest"), Bound(0, 1000)),
     "forwards": Bound(20, 100_000),
+    "of": Bound(2, 10),
     **dict.fromkeys(("overlap", "overlaps", "share", "shares"), SHARE),
     **dict.fromkeys(("seeds", "top"), Bound(1, 1000)),
     **dict.fromkeys(("start", "stop"), Bound(0, 1e7, real=True)),  # seconds

@@ -193,6 +193,7 @@ OPTIONS = {
         commas=True,
         choices=("best", "levels"),
     ),
+    "of": number("How many folds each has.", 5),
     "control": names("Also networks that go to places they have not learned: random, center."),
     "levels": number("How deep; as the network was trained if not given. Big pictures have more detail below."),
     "count": number("At most so many.", metavar="K"),

@@ -74,8 +74,8 @@ def open_data(given: str | Path, split: str | None = None, names: Sequence[str] 
 
     Options follow a colon: `split=`, `labels=` (classes kept, as 0-49 or 3+5+8), `folds=` (tenths of every class kept,
     as 0-7, drawn by `fold_seed=`), `part=` (of a training split: fit, nine tenths to train on, or choose, the
-    tenth that settings are chosen by), `limit=` (so many, spread evenly), `layout=` (when the files do not tell), and
-    the set's own. A folder's classes are matched to `names` where they all occur there."""
+    tenth that settings are chosen by), `limit=` (so many, spread evenly), `crop=boxes` (cut to them), `layout=` (when
+    the files do not tell), and the set's own. A folder's classes are matched to `names` where they all occur there."""
     return opened(given, "pictures", split, names)
 
 

@@ -109,7 +109,10 @@ class Cropped:
     def read(self) -> Image.Image:
         image = self.source.read()
         x0, y0, x1, y1 = self.box
-        return image.crop((x0, y0, min(x1, image.width), min(y1, image.height)))
+        x1, y1 = min(x1, image.width), min(y1, image.height)
+        if x0 >= x1 or y0 >= y1:
+            raise BadPicture(f"its boxes lie outside of its {image.width} x {image.height} pixels")
+        return image.crop((x0, y0, x1, y1))
 
 
 class _Boxes:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fovea.basics import BadChoice, by_bootstrap, interval, interval_of_means
-from fovea.data import FOLDS, DataSet, only_folds
+from fovea.data import FOLDS, DataSet, only_folds, parsed
 from fovea.measures import Figures, Run, mean, measure
 from fovea.measures.runner import Input
 from fovea.measures.zoom import Walker, costs_of, walkers_of
@@ -37,27 +37,31 @@ Folded = dict[str, list[Network]]  # the networks of each name, one per fold, in
 def folds(
     run: Run,
     *,
+    of: int = 5,
     glimpses: Sequence[int] | None = None,
     control: Sequence[str] = (),
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
-    """One row per NAME, and number of `glimpses` of those that read some. `control` (random, center) adds rows of
-    networks that go to such places instead of their own. `change` is beside the first row."""
-    folded = _folded(run.networks)
+    """One row per NAME, and number of `glimpses` of those that read some; `of` is how many folds each has. `control`
+    (random, center) adds rows of networks that go to such places instead of their own. `change` is beside the first
+    row."""
+    folded, random = _folded(run.networks, of), _whole(run)
     for name, networks in list(folded.items()):
         if any(one.can("glimpses") for one in networks):
             folded |= {f"{name}, {how}": [_controlled(one, how, seed) for one in networks] for how in control}
-    count, walkers = len(next(iter(folded.values()))), dict[tuple[str, int | None], list[Walker]]()
-    for fold in range(count):
-        part = only_folds(run.data, range(fold * FOLDS // count, (fold + 1) * FOLDS // count))
+    walkers = dict[tuple[str, int | None], list[Walker]]()
+    for fold in range(of):
+        part = only_folds(run.data, range(fold * FOLDS // of, (fold + 1) * FOLDS // of), random)
         for key, walker in _answered(run, part, {name: own[fold] for name, own in folded.items()}, glimpses, batch):
             walkers.setdefault(key, []).append(walker)
-        run.progress(fold + 1, count)
+        run.progress(fold + 1, of)
+    if all("top" not in walker.tally.columns for own in walkers.values() for walker in own):
+        run.refuse_empty()
     first = _hits(next(iter(walkers.values())))
     rows = [_row(name, own, first, run.data.name, seed) for (name, _), own in walkers.items()]
     settings = {
-        "folds": f"{count} of {FOLDS} tenths of every class; a picture is answered by the network trained without it",
+        "folds": f"{of}, each {FOLDS // of} tenths of every class; NAME-fold0 answers the first, and so on",
         "interval": by_bootstrap("top1", seed),
         "change": f"from {rows[0]['net']}, over the same pictures, its interval likewise",
         "found_at": "share of pictures with boxes where a glimpse of the level has the middle of one in it",
@@ -65,19 +69,31 @@ def folds(
     return run.figures(rows, settings)
 
 
-def _folded(networks: dict[str, Network]) -> Folded:
+def _whole(run: Run) -> int:
+    """The seed of the division into folds, of a set that is given whole: which fold a picture is in depends on all."""
+    options = parsed(run.given.data)[1] if isinstance(run.given.data, str) else {}
+    some = [key for key in ("split", "labels", "folds", "part", "limit") if key in options]
+    if some or run.given.split is not None or run.given.limit is not None:
+        raise BadChoice(
+            f"folds are of the whole set, as training divides it: leave {', '.join(some) or 'split, limit'} out"
+        )
+    return int(options.get("fold_seed", "0"))
+
+
+def _folded(networks: dict[str, Network], count: int) -> Folded:
     found: dict[str, dict[int, Network]] = {}
     for called, network in networks.items():
         named = FOLD.fullmatch(called)
         if named is None:
             raise BadChoice(f"cross-validation is of networks called NAME-fold0, NAME-fold1, …; got {called!r}")
         found.setdefault(named[1], {})[int(named[2])] = network
-    count = max(max(own) for own in found.values()) + 1
+    if count not in (2, 5, 10):
+        raise BadChoice(f"folds are 2, 5 or 10, as they divide tenths; got of={count}")
     for name, own in found.items():
-        missing = [fold for fold in range(count) if fold not in own]
-        if missing or FOLDS % count or count < 2:
-            why = f"{name}-fold{missing[0]} is missing" if missing else f"{count} do not divide {FOLDS} tenths"
-            raise BadChoice(f"folds are numbered from 0, all of them, 2, 5 or 10: {why}")
+        odd = sorted({*range(count)} ^ {*own})
+        if odd:
+            why = f"{name}-fold{odd[0]} is {'missing' if odd[0] < count else 'one too many'}"
+            raise BadChoice(f"of {count} folds, all are given, numbered from 0: {why}")
     return {name: [own[fold] for fold in range(count)] for name, own in found.items()}
 
 
@@ -106,7 +122,7 @@ def _answered(
 
 
 def _hits(walkers: Sequence[Walker]) -> NDArray[np.bool_]:
-    return np.concatenate([walker.tally["top"] for walker in walkers]) < 1
+    return np.concatenate([walker.tally["top"] for walker in walkers if "top" in walker.tally.columns]) < 1
 
 
 def _row(name: str, walkers: Sequence[Walker], first: NDArray[np.bool_], data: str, seed: int) -> Row:
@@ -117,8 +133,11 @@ def _row(name: str, walkers: Sequence[Walker], first: NDArray[np.bool_], data: s
     if len(hits) == len(first):
         (below,), (above,) = interval_of_means((hits.astype(float) - first)[:, None], seed)
         row |= {"change": float(hits.mean() - first.mean()), "change_low": below, "change_high": above}
-    for key in [str(key) for key in one.tally.columns if str(key).startswith("found_at_")]:
+    keys = dict.fromkeys(str(key) for walker in walkers for key in walker.tally.columns)
+    for key in [key for key in keys if key.startswith("found_at_")]:
         found = np.concatenate([walker.tally[key] for walker in walkers])
+        if mean(found) is None:
+            continue  # nothing has boxes
         (below,), (above,) = interval_of_means(found[:, None], seed)
         row |= {key: mean(found), f"{key}_low": below, f"{key}_high": above}
     return row | costs_of(one, 1, False)

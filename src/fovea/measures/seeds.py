@@ -73,22 +73,31 @@ def result(folder: Path, name: str) -> Written:
     numbers, those of its intervals too, and how many `seeds` there are; the rest as it is of the first."""
     whole = folder / f"{name}.json"
     repeats = sorted(path for path in folder.glob(f"{name}-seed*.json") if of(path.stem)[0] == name)
-    if whole.is_file() or not repeats:
+    if whole.is_file() and repeats:
+        raise BadChoice(f"{whole} stands beside {repeats[0].name}: which of them is {name}? Rename or drop one")
+    if not repeats:
         return read(whole)
     found = [read(path) for path in repeats]
-    if len({len(one.rows) for one in found}) > 1:
-        raise BadChoice(f"{folder}/{name}-seed*.json have different numbers of rows: measure all seeds alike")
+    if len({tuple(map(_words, one.rows)) for one in found}) > 1:
+        raise BadChoice(f"{folder}/{name}-seed*.json have different rows: measure all seeds alike")
     rows = [dict(_means(same)) | {"seeds": len(found)} for same in zip(*(one.rows for one in found), strict=True)]
     settings = {key: _unseeded(value) for key, value in found[0].settings.items()}
     return found[0].model_copy(update={"rows": rows, "settings": settings})
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for key, first in rows[0].items():
+    for key in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(key) for row in rows]
-        numbers = [value for value in values if isinstance(value, int | float)]
-        same = all(value == first for value in values)
-        yield key, _unseeded(first) if same or len(numbers) < len(values) else float(np.mean(numbers))
+        if all(value == values[0] for value in values) or isinstance(values[0], str):
+            yield key, _unseeded(values[0])
+        else:  # a figure that some seed has not is none of theirs
+            known = [float(value) for value in values if value is not None]
+            yield key, float(np.mean(known)) if len(known) == len(values) else None
+
+
+def _words(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row is about."""
+    return tuple((key, _unseeded(value)) for key, value in row.items() if isinstance(value, str | bool))
 
 
 def _unseeded(value: Any) -> Any:

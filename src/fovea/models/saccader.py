@@ -113,8 +113,8 @@ class Cell(nn.Module):
         self.scale = 1 / math.sqrt(channels)
 
     def forward(self, mixed: Tensor, visited: Tensor) -> Tensor:
-        """`mixed` is N,P,C; of the cells that were `visited` (N,P), none of which is chosen again, what is given is how
-        probable they would be beside the others."""
+        """`mixed` is N,P,C. Of the cells that were `visited` (N,P), none of which is chosen again, their logit less the
+        others' logsumexp: no probability, but what the loss of a wanted one goes by."""
         with torch.autocast(mixed.device.type, enabled=False):  # half precision is too coarse for a choice of many
             cells = (self.weigh(mixed)[..., 0] * self.scale).masked_fill(visited, -math.inf).softmax(1)  # N,P
             channels = torch.einsum("npc,np->nc", mixed, cells).softmax(1)  # N,C

@@ -179,7 +179,7 @@ class ByExcitation(Location):
 
 
 class Control(nn.Module):
-    """Places that are not learned, in place of those that are: drawn at random, or the middle first."""
+    """Places that are not learned, in place of those that are: drawn at random, or the cells nearest to the middle."""
 
     def __init__(self, grid: "Grid", how: str, seed: int = 0) -> None:
         super().__init__()
@@ -192,7 +192,8 @@ class Control(nn.Module):
         if self.how == "random":
             return torch.rand(len(seen), n * n, generator=self.random).to(seen.device).softmax(1)
         along = (torch.arange(n, device=seen.device) - (n - 1) / 2) ** 2
-        return (-(along[:, None] + along)).flatten().softmax(0).expand(len(seen), -1)
+        turn = torch.arange(n * n, device=seen.device) * 1e-3  # of those as near, the first in reading order
+        return (-(along[:, None] + along).flatten() - turn).softmax(0).expand(len(seen), -1)
 
 
 class Grid:
@@ -498,7 +499,7 @@ def plan(glimpses: int, levels: int, cells: int) -> list[int]:
 
 @dataclass(frozen=True)
 class BagOptions(WalkOptions):
-    """Tables 3 and 4."""
+    """Tables 3 and 4. `dropout` is of whole maps of the extractor, as the paper has it here."""
 
     glimpses: int = 3
     levels: int = 2

@@ -27,9 +27,9 @@ def _lanczos(radius: int) -> Kernel:
 
 KERNELS: dict[str, Kernel] = {
     "bilinear": lambda x: (1 - x).clamp_min(0),
-    "nearest": lambda x: (x <= 0.5).to(x.dtype),
+    "nearest": lambda x: (x < 0.5).to(x.dtype),  # see `_weights`
     "bicubic": _cubic(0, 0.5),  # Keys
-    "area": lambda x: (0.5 - x).clamp(0, 1),  # of distances from the window that a pixel is, see `_weights`
+    "area": lambda x: (0.5 - x).clamp_min(0),  # see `_weights`
     "lanczos3": _lanczos(3),
     "lanczos5": _lanczos(5),
     "mitchell": _cubic(1 / 3, 1 / 3),
@@ -52,12 +52,17 @@ def _weights(start: Tensor, end: Tensor, length: int, wanted: int, chosen: Tenso
     """What each of the `length` pixels along a side adds to each of the `wanted` ones of a window: N,wanted,length."""
     steps = (torch.arange(wanted, device=start.device) + 0.5) / wanted
     middles = (start[:, None] + steps * (end - start)[:, None]) * length  # N,wanted
-    apart = (torch.arange(length, device=start.device) + 0.5 - middles[:, :, None]).abs()  # N,wanted,length
-    half = ((end - start) * length / wanted).clamp_min(1)[:, None, None] / 2  # of what a pixel covers, of `area`
+    places = torch.arange(length, device=start.device) + 0.5
+    apart = (places - middles[:, :, None]).abs()  # N,wanted,length
+    half = ((end - start) * length / wanted)[:, None, None] / 2  # of what a pixel covers
     found = torch.zeros_like(apart)
     for number, (name, kernel) in enumerate(KERNELS.items()):
-        distance = apart - half if name == "area" else apart
-        found = torch.where((chosen == number)[:, None, None], kernel(distance), found)
+        weights = kernel(apart)
+        if name == "nearest":  # the pixel that the middle lies in; at an edge the later one
+            weights = kernel((places - 0.5 - middles.floor().clamp(0, length - 1)[:, :, None]).abs())
+        elif name == "area":  # how much of each pixel is covered
+            weights = kernel(apart - half).minimum((2 * half).clamp_max(1))
+        found = torch.where((chosen == number)[:, None, None], weights, found)
     return found / found.sum(2, keepdim=True)
 
 

@@ -69,7 +69,8 @@ class Held(Feed):
 
     def inputs(self, wanted: Wanted) -> Inputs:
         part, pixels = self.augment, self.pixels[wanted.index]
-        if part.flip or part.area != [1, 1] or part.aspect is not None or pixels.shape[2:] != self.prepare.size:
+        cropped = part.area != [1, 1] or part.aspect is not None or pixels.shape[2:] != self.prepare.size
+        if part.flip or part.kernels or cropped:
             windows = crops(wanted.draws, self.sizes[wanted.index], part)
             pixels = cut_out(pixels, windows, self.flips(wanted), self.prepare.size, kernels(wanted.draws, part))
         return self.prepare.normalize(recolor(pixels, wanted.draws, self.augment))

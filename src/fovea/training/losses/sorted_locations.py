@@ -22,9 +22,10 @@ class SortedLocations(Loss):
         -1/T sum over t of log p(l_t | …),   l the T highest cells in order
 
     averaged over the batch; T is how many glimpses the walk has. As in the authors' code the class is the one that the
-    mean over all cells names, and step t follows the cells that the network itself drew before it (a wanted one among
-    them is judged as if it were free). `label = "true"` takes the true class, of mixed pictures the one they have most
-    of; `along = "order"` judges each step after the right ones before it, whatever the network would have chosen."""
+    mean over all cells names, and step t follows the cells that the network itself drew before it; a wanted one among
+    them has its logit beside those of the free ones, so that a loss may be below 0. `label = "true"` takes the true
+    class, of mixed pictures the one they have most of; `along = "order"` judges each step after the right ones before
+    it, whatever the network would have chosen."""
 
     label: Literal["predicted", "true"] = "predicted"  # whose logits order the cells
     along: Literal["samples", "order"] = "samples"  # the cells that a step follows
