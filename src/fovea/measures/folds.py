@@ -6,7 +6,7 @@ A network called NAME-fold<K>, one of n, answers the pictures of the K-th n-th o
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,11 +98,11 @@ def _folded(networks: dict[str, Network], count: int) -> Folded:
 
 
 def _controlled(network: Network, how: str, seed: int) -> Network:
-    if not isinstance(network.module, Controlled):
+    if not network.can("controls"):
         raise BadChoice(
             f"{network.name or 'this network'} chooses no places that could be {how}: control= is for TNets"
         )
-    return replace(network, module=network.module.controlled(how, seed))
+    return replace(network, module=cast(Controlled, network.module).controlled(how, seed))
 
 
 def _answered(

@@ -130,9 +130,8 @@ class Glimpsing(Protocol):
     def most(self) -> int: ...
 
 
-@runtime_checkable
 class Controlled(Protocol):
-    """A network that can also go to places that it has not learned."""
+    """A network with the ability "controls", which can also go to places that it has not learned."""
 
     def controlled(self, how: str, seed: int = 0) -> "nn.Module": ...
 

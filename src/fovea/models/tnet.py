@@ -308,7 +308,7 @@ class TNet(nn.Module):
     """The features of everything read are averaged, plainly as in the paper, or with weights that a linear layer
     predicts of each placed feature, their softmax; it begins at zero, so as the plain mean."""
 
-    abilities = frozenset({"glimpses", "steps"})
+    abilities = frozenset({"glimpses", "steps", "controls"})
 
     def __init__(
         self, extractor: nn.Module, location: Location, place: nn.Module, classes: int, options: WalkOptions
@@ -510,7 +510,7 @@ class BagOptions(WalkOptions):
     norm: bool = False  # batch norm, with running statistics for each level; the paper has none
 
 
-@model("tnet-bagnet77", about="TNet over BagNet-77 (Tables 3 and 4)", can=("glimpses", "steps"))
+@model("tnet-bagnet77", about="TNet over BagNet-77 (Tables 3 and 4)", can=("glimpses", "steps", "controls"))
 def build_bag(classes: int, options: BagOptions) -> Network:
     bagnet.check(options.width, options.dropout)
     options.check(25)
@@ -533,7 +533,7 @@ class B0Options(WalkOptions):
     drop_path: float = 0.0
 
 
-@model("tnet-b0", about="TNet over EfficientNet-B0 (Table 5)", can=("glimpses", "steps"))
+@model("tnet-b0", about="TNet over EfficientNet-B0 (Table 5)", can=("glimpses", "steps", "controls"))
 def build_b0(classes: int, options: B0Options) -> Network:
     import timm
 
@@ -573,7 +573,12 @@ def maps_of(features: Network, stage: int | None) -> int | None:
     return stage
 
 
-@model("tnet", about="TNet over a network of timm's, built the way of Table 5", over="timm", can=("glimpses", "steps"))
+@model(
+    "tnet",
+    about="TNet over a network of timm's, built the way of Table 5",
+    over="timm",
+    can=("glimpses", "steps", "controls"),
+)
 def build_timm(features: Network, classes: int, options: TimmOptions) -> Network:
     stage = maps_of(features, options.stage)
     prepare = prepare_of(features)

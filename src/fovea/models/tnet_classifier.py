@@ -50,7 +50,7 @@ class ClassifierOptions(TimmOptions):
     "tnet-classifier",
     about="TNet over a trained classifier of timm's, its features averaged before its own last layer",
     over="classifier",
-    can=("glimpses", "steps"),
+    can=("glimpses", "steps", "controls"),
 )
 def build(trained: Network, options: ClassifierOptions) -> Network:
     stage, prepare = maps_of(trained, options.stage), prepare_of(trained)

@@ -24,6 +24,7 @@ ABILITIES = {
     "branches": "its branches' cells see known patches: it localizes by its own evidence",
     "glimpses": "it walks through a picture and reads a few glimpses",
     "steps": "its walk can end after any glimpse: when it is sure, or when a budget is spent",
+    "controls": "it can go to places that it has not learned: random ones, or the middle",
     "streams": "it looks at a picture as a whole and at patches of it, in steps",
     "prototypes": "it compares cells with prototypes",
     "frames": "it takes clips, N,T,C,H,W",
