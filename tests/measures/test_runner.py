@@ -134,6 +134,8 @@ def test_declarations(name: str) -> None:
 def test_columns_are_in_the_rows_that_were_written(name: str) -> None:
     files = [json.loads(path.read_text()) for path in (ROOT / "results").glob("*.json")]
     keys = {key for content in files if content["what"] == name for row in content["rows"] for key in row}
+    if not keys and name not in DEMANDED:
+        pytest.skip("nothing was measured by it yet")
     declared = find(name)
     columns = {*declared.columns, *([declared.interval] if declared.interval else [])}
     unknown = {column for column in columns if not any(fnmatchcase(key, column) for key in keys)}
