@@ -14,6 +14,7 @@ from PIL import Image
 
 import fovea
 from commands import ran
+from fovea.cli.measure import declaration
 from fovea.measures.registry import find
 from made_recipes import SMALLNET, written
 
@@ -182,3 +183,11 @@ def test_commands(name: str, files: dict[str, Path], tmp_path: Path, monkeypatch
     row = content["rows"][0]
     assert str(row.get("method") or row.get("source") or row["net"]) in done.output
     assert not out or Image.open("new/f.png").width > 200
+
+
+def test_a_network_that_may_be_left_out_has_no_usual_one() -> None:
+    """No reader of patches was asked for, so none reads them."""
+    declared = declaration(find("patch-curves"))
+    assert [declared.usual_of(role) for role in ("net", "rival")] == [None, None]
+    assert declaration(find("patches")).usual_of("net") == ("efficientnet_lite0",)
+    assert "net" in declaration(find("patches")).required

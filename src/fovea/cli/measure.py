@@ -62,6 +62,7 @@ def declaration(declared: Declared) -> Declaration:
     if isinstance(declared.nets, tuple):
         options += declared.roles
         required += [role for role in declared.nets if role in declared.roles and role not in usual]
+        usual = {role.rstrip("?"): None for role in declared.nets if role.endswith("?")} | usual  # none, if not given
     elif declared.nets != "none":
         options += ["net", *(NETWORK if declared.nets != "names" and declared.trained else ())]
     if declared.fit:
