@@ -105,6 +105,7 @@ def test_folds_are_of_the_whole_set(tmp_path: Path) -> None:
     for more in (":limit=4", ":folds=0-4", ":labels=0"):
         refused("whole set", fovea.measure, "folds", networks, f"{tmp_path}{more}", of=2)
     refused("whole set", fovea.measure, "folds", networks, str(tmp_path), of=2, limit=4)
+    refused("fold_seed=", fovea.measure, "folds", networks, f"{tmp_path}:fold_seed=x", of=2)
     assert fovea.measure("folds", networks, f"{tmp_path}:fold_seed=3", of=2).rows[0]["images"] == 8
 
 

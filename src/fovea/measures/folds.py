@@ -6,13 +6,13 @@ A network called NAME-fold<K>, one of n, answers the pictures of the K-th n-th o
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fovea.basics import BadChoice, by_bootstrap, interval, interval_of_means
-from fovea.data import FOLDS, DataSet, only_folds, parsed
+from fovea.basics import SEED, BadChoice, by_bootstrap, interval, interval_of_means
+from fovea.data import FOLDS, DataSet, only_folds, parsed, value_of
 from fovea.measures import Figures, Run, mean, measure
 from fovea.measures.runner import Input
 from fovea.measures.zoom import Walker, costs_of, walkers_of
@@ -77,7 +77,7 @@ def _whole(run: Run) -> int:
         raise BadChoice(
             f"folds are of the whole set, as training divides it: leave {', '.join(some) or 'split, limit'} out"
         )
-    return int(options.get("fold_seed", "0"))
+    return value_of("fold_seed=", options.get("fold_seed", "0"), Annotated[int, SEED])  # type: ignore[no-any-return]
 
 
 def _folded(networks: dict[str, Network], count: int) -> Folded:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-Kernel = Callable[[Tensor], Tensor]  # of distances in pixels of the picture, at least 0
+Kernel = Callable[[Tensor, Tensor], Tensor]  # of how far pixels lie behind a wanted one's middle, and half its width
 
 
 def _cubic(b: float, c: float) -> Kernel:
     """Mitchell and Netravali 1988."""
 
-    def weigh(x: Tensor) -> Tensor:
+    def weigh(apart: Tensor, half: Tensor) -> Tensor:
+        x = apart.abs()
         near = (12 - 9 * b - 6 * c) * x**3 + (12 * b + 6 * c - 18) * x**2 + 6 - 2 * b
         far = -(b + 6 * c) * x**3 + (6 * b + 30 * c) * x**2 - (12 * b + 48 * c) * x + 8 * b + 24 * c
         return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x))) / 6
@@ -22,18 +23,18 @@ def _cubic(b: float, c: float) -> Kernel:
 
 
 def _lanczos(radius: int) -> Kernel:
-    return lambda x: torch.where(x < radius, torch.sinc(x) * torch.sinc(x / radius), torch.zeros_like(x))
+    return lambda x, half: torch.where(x.abs() < radius, torch.sinc(x) * torch.sinc(x / radius), torch.zeros_like(x))
 
 
 KERNELS: dict[str, Kernel] = {
-    "bilinear": lambda x: (1 - x).clamp_min(0),
-    "nearest": lambda x: (x < 0.5).to(x.dtype),  # see `_weights`
+    "bilinear": lambda x, half: (1 - x.abs()).clamp_min(0),
+    "nearest": lambda x, half: ((x > -0.5) & (x <= 0.5)).to(x.dtype),  # the pixel that the middle lies in
     "bicubic": _cubic(0, 0.5),  # Keys
-    "area": lambda x: (0.5 - x).clamp_min(0),  # see `_weights`
+    "area": lambda x, half: (half + 0.5 - x.abs()).clamp_min(0).minimum((2 * half).clamp_max(1)),  # what is covered
     "lanczos3": _lanczos(3),
     "lanczos5": _lanczos(5),
     "mitchell": _cubic(1 / 3, 1 / 3),
-    "gaussian": lambda x: torch.where(x < 1.5, torch.exp(-2 * x**2), torch.zeros_like(x)),  # σ = 0.5
+    "gaussian": lambda x, half: torch.where(x.abs() < 1.5, torch.exp(-2 * x**2), torch.zeros_like(x)),  # σ = 0.5
 }
 
 
@@ -52,17 +53,11 @@ def _weights(start: Tensor, end: Tensor, length: int, wanted: int, chosen: Tenso
     """What each of the `length` pixels along a side adds to each of the `wanted` ones of a window: N,wanted,length."""
     steps = (torch.arange(wanted, device=start.device) + 0.5) / wanted
     middles = (start[:, None] + steps * (end - start)[:, None]) * length  # N,wanted
-    places = torch.arange(length, device=start.device) + 0.5
-    apart = (places - middles[:, :, None]).abs()  # N,wanted,length
-    half = ((end - start) * length / wanted)[:, None, None] / 2  # of what a pixel covers
+    apart = torch.arange(length, device=start.device) + 0.5 - middles[:, :, None]  # N,wanted,length
+    half = ((end - start) * length / wanted)[:, None, None] / 2
     found = torch.zeros_like(apart)
-    for number, (name, kernel) in enumerate(KERNELS.items()):
-        weights = kernel(apart)
-        if name == "nearest":  # the pixel that the middle lies in; at an edge the later one
-            weights = kernel((places - 0.5 - middles.floor().clamp(0, length - 1)[:, :, None]).abs())
-        elif name == "area":  # how much of each pixel is covered
-            weights = kernel(apart - half).minimum((2 * half).clamp_max(1))
-        found = torch.where((chosen == number)[:, None, None], weights, found)
+    for number, kernel in enumerate(KERNELS.values()):
+        found = torch.where((chosen == number)[:, None, None], kernel(apart, half), found)
     return found / found.sum(2, keepdim=True)
 
 
