@@ -7,7 +7,8 @@ import torch
 
 from fovea.models.frontier import Frontier
 from fovea.models.glimpsing import Pixels
-from fovea.models.tnet import Grid, planned
+from fovea.models.locations import Grid
+from fovea.models.tnet import planned
 
 QUARTERS = Grid(2, 0.5)
 SURE, EVEN = (0.7, 0.1, 0.1, 0.1), (0.25, 0.25, 0.25, 0.25)

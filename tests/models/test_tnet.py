@@ -8,7 +8,8 @@ from torch import Tensor
 import fovea
 from checks import refused
 from fovea.models.glimpsing import Pixels, Walk, cut, shared_out, weighted_mean
-from fovea.models.tnet import Grid, encoding, plan
+from fovea.models.locations import Grid
+from fovea.models.tnet import encoding, plan
 
 TINY = {"in_chans": 1, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32}
 

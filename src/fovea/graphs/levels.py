@@ -12,7 +12,8 @@ import fovea
 from fovea.basics import BadChoice, whole
 from fovea.graphs.tracing import Graph, program
 from fovea.graphs.writing import Names, format_of, ran, write
-from fovea.models.tnet import Grid, planned
+from fovea.models.locations import Grid
+from fovea.models.tnet import planned
 from fovea.networks import Network, as_found
 from fovea.pictures import Prepare
 

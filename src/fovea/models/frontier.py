@@ -4,16 +4,14 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fovea.models.glimpsing import Scene, Walk, running_mean, weighted_mean
+from fovea.models.locations import Grid
 from fovea.pictures import constant
-
-if TYPE_CHECKING:
-    from fovea.models.tnet import Grid
 
 TINY = 1e-10  # beside a probability whose logarithm is taken
 
@@ -41,7 +39,7 @@ class Frontier:
     """
 
     scene: Scene
-    grid: "Grid"
+    grid: Grid
     levels: int
     trained: int
     side: int

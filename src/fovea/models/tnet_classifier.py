@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fovea.basics import BadChoice
-from fovea.models.tnet import ByExcitation, Grid, TimmExtractor, TimmOptions, TNet, maps_of
+from fovea.models.locations import ByExcitation, Grid
+from fovea.models.tnet import TimmExtractor, TimmOptions, TNet, maps_of
 from fovea.models.trunks import prepare_of
 from fovea.networks import Network, borrowed_of, hash_of, model
 
