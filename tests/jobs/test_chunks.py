@@ -1,5 +1,7 @@
 """Whatever pictures lie in, they come in chunks that are known again; what changes changes its own chunk alone."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -117,3 +119,27 @@ def test_a_limit_of_pixels_holds_in_shards(folder: Path, tmp_path: Path) -> None
     (picture, *_) = cut(tarred(folder, tmp_path / "s.tar"))[0].pictures(100)
     with pytest.raises(BadPicture, match="pixels"):
         picture.read(100)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux lists them")
+def test_parquet_is_read_without_threads_of_arrows(tmp_path: Path) -> None:
+    """They would hold a Python file at the interpreter's end, and abort the process every now and then."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.table({"a": [{"b": [1.0, 2.0]}] * 40, "c": ["x"] * 40}), tmp_path / "s.parquet", row_group_size=20
+    )
+    code = """if True:
+        import os, pyarrow.parquet
+        from fovea.jobs.chunks import rows_of
+
+        def threads(): return len(os.listdir("/proc/self/task"))
+
+        before = threads()
+        with open("s.parquet", "rb") as file:
+            some = rows_of(file, ["c"], 0)
+            print(len(rows_of(file)), len(some), some.column_names, threads() - before)
+    """
+    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert told == "40 20 ['c'] 0\n"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import fsspec
 from PIL import Image
@@ -94,12 +94,10 @@ class Records(Chunk):
     reads = "records"
 
     def pictures(self, max_pixels: int) -> Iterable[Picture]:
-        import pyarrow.parquet as pq
-
         group, column, naming = json.loads(self.stamp)[:3]
         with _file(self.where) as file:
             columns = [column, *([naming] if naming else [])]
-            table = pq.ParquetFile(file).read_row_group(group, columns).slice(self.items[0], len(self.items))
+            table = rows_of(file, columns, group).slice(self.items[0], len(self.items))
         for number, row in zip(self.items, table.to_pylist(), strict=True):
             value = row[column]
             data, own = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
@@ -245,6 +243,16 @@ class Shard:
             stamp = json.dumps([group, column, naming, self.stamp])
             for start in range(0, count, self.size):
                 yield Records(self.where, tuple(range(start, min(start + self.size, count))), stamp)
+
+
+def rows_of(file: BinaryIO, columns: list[str] | None = None, group: int | None = None) -> Any:
+    """The table in a Parquet file, or a group of its rows, read in this thread: one of Arrow's own that still holds a
+    Python file when the interpreter ends brings the process down."""
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file, pre_buffer=False)
+    groups = range(table.num_row_groups) if group is None else [group]
+    return table.read_row_groups(groups, columns, use_threads=False)
 
 
 def _wanted(name: str, size: int) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fovea.basics import BadChoice, Damaged, Record, Text, whole
-from fovea.jobs.chunks import is_address, opened_at
+from fovea.jobs.chunks import is_address, opened_at, rows_of
 
 NOTE, END, FILES = "_job.json", ".parquet", "_files"  # names with _ are no data to whoever reads the folder
 PART = re.compile(r"([0-9a-f]{24})\.parquet")  # a chunk's id
@@ -114,21 +114,16 @@ class Folder:
 
     def skipped(self, part: str) -> list[tuple[str, str]]:
         """The pictures of a chunk that could not be read, and why."""
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
         fs, path = self._at(f"{part}{END}")
         with fs.open(path, "rb") as file:
-            table = pq.read_table(file, columns=["name", "reason"], filters=pc.field("reason").is_valid())
-        return [(row["name"], row["reason"]) for row in table.to_pylist()]
+            rows = rows_of(file, ["name", "reason"]).to_pylist()
+        return [(row["name"], row["reason"]) for row in rows if row["reason"] is not None]
 
     def rows(self) -> Iterator[Row]:
         """All rows, part after part."""
-        import pyarrow.parquet as pq
-
         for part in sorted(self.parts()):
             data = self.read(f"{part}{END}")
-            for row in pq.read_table(io.BytesIO(data or b"")).to_pylist():
+            for row in rows_of(io.BytesIO(data or b"")).to_pylist():
                 content = None if row["row"] is None else json.loads(row["row"])
                 maps = {
                     each["name"]: np.array(each["values"], np.float32).reshape(each["shape"]) for each in row["maps"]
