@@ -83,6 +83,37 @@ def test_several_walks_of_a_picture_are_averaged() -> None:
         assert float(loss_of(whole=0.3).eval()(both, target)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_walks_of_a_picture_are_compared_with_its_others() -> None:
+    # three walks, of one picture each has one glimpse; as a whole they are right, wrong, right
+    each = torch.tensor([[[4.0, 0.0]], [[0.0, 4.0]], [[4.0, 0.0]]])
+    chance = torch.tensor([[0.5], [0.25], [0.125]])
+    out = Walk(each[:, 0], each, each, torch.zeros(3, 1, 4), (2,), (-1,), chance.log())
+    gain = (0.5 * math.log(0.5) - 1.0 * math.log(0.25) + 0.5 * math.log(0.125)) / 3  # others' means: 1/2, 1, 1/2
+    expected = (2 * entropy(4, 0) + entropy(0, 4)) / 3 - 0.2 * gain
+    loss = loss_of(policy=0.2, baseline="picture").eval()
+    assert float(loss(out, TRUTH)) == pytest.approx(expected, rel=1e-5)
+    easy = walk(EACH.repeat(2, 1, 1), torch.cat([CHANCE, CHANCE / 2]), (1, 2, 2))  # always right: nothing to learn here
+    assert float(loss(easy, TRUTH)) == pytest.approx(entropy(4 / 3, 1), rel=1e-5)
+    with pytest.raises(BadChoice, match="samples above 1"):
+        loss(walk(EACH, CHANCE, (1, 2, 2)), TRUTH)
+
+
+def test_the_probability_of_the_right_answer_as_the_reward() -> None:
+    def sure(right: float, wrong: float) -> float:
+        return math.exp(-entropy(right, wrong)) - 0.5  # less the baseline
+
+    own = (sure(4, 0) * math.log(0.5) + sure(0, 1) * math.log(0.25)) / 2
+    expected = entropy(4 / 3, 1) - 0.1 * (0.2 * sure(4 / 3, 1) * math.log(0.125) + 0.8 * own)
+    each = EACH.clone().requires_grad_()
+    loss = loss_of(whole_reward=0.2, reward="probability").eval()(walk(each, CHANCE, (1, 2, 2)), TRUTH)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
+    loss.backward()
+    assert each.grad is not None
+    plain = EACH.clone().requires_grad_()
+    loss_of().eval()(walk(plain, CHANCE, (1, 2, 2)), TRUTH).backward()
+    torch.testing.assert_close(each.grad, plain.grad)  # answers learn by cross-entropy alone, whatever the reward
+
+
 def test_descending_makes_rewarded_places_more_probable() -> None:
     logits = torch.zeros(1, 3, requires_grad=True)
     probability = logits.softmax(1)

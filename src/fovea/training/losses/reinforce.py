@@ -28,17 +28,20 @@ class Reinforce(Loss):
       - policy * whole_reward       * (R - b)   * sum over glimpses of log p    (or their mean: `over`)
       - policy * (1 - whole_reward) * mean over glimpses of (R_k - b) * log p_k
 
-    R is 1 where the answer is right, else 0. whole = λ_c, whole_reward = λ_r, policy = λ_f; with both at 1 it is Eq. 1.
-    The baseline b follows the rewards (Eq. 7), or is the batch's own mean reward, as for Saccader. `upto` is the
-    deepest level whose glimpses are judged alone (2 in the paper's second stage). A network that walks every picture
-    several times (M) has so many rows for each; the loss is their mean."""
+    R is 1 where the answer is right, else 0; or the probability of the right one, which tells walks apart that are all
+    right or all wrong. whole = λ_c, whole_reward = λ_r, policy = λ_f; with both at 1 it is Eq. 1. The baseline b
+    follows the rewards (Eq. 7), or is the batch's own mean reward, as for Saccader; of a network that walks every
+    picture several times (M), so that it has so many rows for each, it may be what the picture's other walks got: then
+    places count, and not whether a picture is easy. `upto` is the deepest level whose glimpses are judged alone (2 in
+    the paper's second stage)."""
 
     smoothing: Smoothing = 0.0
     policy: NotNegative = 0.1  # the weight of REINFORCE beside cross-entropy
     whole: Share = 1.0  # of cross-entropy, the share of the answer as a whole; the rest is of what was read alone
     whole_reward: Share = 1.0  # likewise of REINFORCE
     upto: Count | None = None  # the deepest level whose glimpses are judged alone
-    baseline: Literal["average", "batch"] = "average"  # what rewards are compared with
+    reward: Literal["right", "probability"] = "right"
+    baseline: Literal["average", "batch", "picture"] = "average"  # what rewards are compared with
     over: Literal["sum", "mean"] = "sum"  # of log p over glimpses: their sum, or their mean, as for Saccader
 
     def made(self) -> "Rewarded":
@@ -56,7 +59,8 @@ class Rewarded(nn.Module):
         self.register_buffer("baseline", torch.tensor(BEGINS))
 
     def forward(self, out: Walk, target: Tensor) -> Tensor:
-        target = target.repeat_interleave(len(out.logits) // len(target), 0)
+        walks = len(out.logits) // len(target)  # of each picture
+        target = target.repeat_interleave(walks, 0)
         part, label = self.part, target.argmax(1) if target.ndim > 1 else target
         logits, each, log_p = out.logits.float(), out.each.float(), out.log_probability.float()
         loss = part.whole * F.cross_entropy(logits, target, label_smoothing=part.smoothing)
@@ -70,16 +74,34 @@ class Rewarded(nn.Module):
         if not out.glimpses:
             return loss
         first = len(out.levels) - out.glimpses
-        reward = (logits.argmax(1) == label).float()  # N
-        rewards = (each[:, first:].argmax(2) == label.unsqueeze(1)).float()  # N,G
+        reward = self._rewards(logits, label)  # N
+        rewards = self._rewards(each[:, first:], label.unsqueeze(1))  # N,G
         judged = upto - first  # glimpses whose own answer has a say
         whole = part.whole_reward if judged > 0 else 1.0
         mean = whole * reward.mean() + ((1 - whole) * rewards[:, :judged].mean() if whole < 1 else 0)
-        base = mean if part.baseline == "batch" else self.baseline
-        gain = whole * (reward - base) * (log_p.sum(1) if part.over == "sum" else log_p.mean(1))
+        reward, rewards = (self._compared(one, mean, walks) for one in (reward, rewards))
+        gain = whole * reward * (log_p.sum(1) if part.over == "sum" else log_p.mean(1))
         if whole < 1:
-            gain = gain + (1 - whole) * ((rewards - base) * log_p)[:, :judged].mean(1)
+            gain = gain + (1 - whole) * (rewards * log_p)[:, :judged].mean(1)
         loss = loss - part.policy * gain.mean()
         if self.training:
             self.baseline.lerp_(mean.detach().to(self.baseline), 1 - FORGETS)
         return loss
+
+    def _rewards(self, logits: Tensor, label: Tensor) -> Tensor:
+        if self.part.reward == "right":
+            return (logits.argmax(-1) == label).float()
+        label = label.expand(logits.shape[:-1]).unsqueeze(-1)
+        return logits.detach().softmax(-1).gather(-1, label).squeeze(-1)
+
+    def _compared(self, rewards: Tensor, mean: Tensor, walks: int) -> Tensor:
+        """Rewards less what they are compared with; `mean` is that of all."""
+        if self.part.baseline != "picture":
+            return rewards - (mean if self.part.baseline == "batch" else self.baseline)
+        if walks == 1:
+            raise BadChoice(
+                'loss.baseline = "picture" compares walks of a picture: give network.options.samples above 1'
+            )
+        own = rewards.view(-1, walks, *rewards.shape[1:])  # pictures, walks, ...
+        others = (own.sum(1, keepdim=True) - own) / (walks - 1)
+        return (own - others).flatten(0, 1)
