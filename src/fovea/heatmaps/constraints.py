@@ -25,10 +25,10 @@ def softmax(v: Tensor, grid: Sequence[int]) -> Tensor:
 
 
 def gaussian(v: Tensor, grid: Sequence[int]) -> Tensor:
-    """f(p) = exp(-|p - mu|^2 / 2): the mean is free, the covariance is one cell. A single mode."""
+    """f(p) = exp(-|p - mu|^2 / 2) over its sum: the mean is free, the covariance is one cell. A single mode."""
     axes = [torch.arange(length, device=v.device, dtype=v.dtype) for length in grid]
     places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)  # P,dims
-    return (-(places - v.unsqueeze(1)).square().sum(2) / 2).exp()
+    return (-(places - v.unsqueeze(1)).square().sum(2) / 2).softmax(1)
 
 
 CONSTRAINTS: dict[str, Constraint] = {"l2": l2, "l1": l1, "softmax": softmax, "gaussian": gaussian}

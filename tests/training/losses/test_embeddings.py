@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fovea.training.losses.npair import NPair
 from fovea.training.losses.triplet import Triplet
@@ -34,14 +33,25 @@ def test_only_directions_count_in_triplets() -> None:
     assert float(one) == pytest.approx(float(other), rel=1e-6)
 
 
+PAIRS = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 2.0], [-1.0, 1.0]], dtype=torch.float64)
+
+
 def test_n_pairs_by_hand() -> None:
-    """Two pairs: -log exp(a·p) / (exp(a·p) + exp(a·n)) with the other pair's positive as n, plus l2 times lengths."""
-    a0, p0, a1, p1 = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 2.0], [-1.0, 1.0]], dtype=torch.float64)
-    embeddings, labels = torch.stack([a0, p0, a1, p1]), torch.tensor([0, 0, 1, 1])
-    found = float(NPair(l2=0.01).made()(embeddings, labels))
-    dots = torch.stack([torch.stack([a0 @ p0, a0 @ p1]), torch.stack([a1 @ p0, a1 @ p1])])
-    expected = F.cross_entropy(dots, torch.tensor([0, 1])) + 0.01 * embeddings.square().sum(1).mean()
-    assert found == pytest.approx(float(expected), rel=1e-6)
+    """Each is an anchor: -log exp(a·p) / (exp(a·p) + exp(a·n) + exp(a·n')), n both of the other pair."""
+    dots = [(0.5, 0, -1), (0.5, 1, 0), (2, 0, 1), (2, -1, 0)]  # a·p, and with the others
+    near = [-math.log(math.exp(p) / sum(map(math.exp, (p, *others)))) for p, *others in dots]
+    expected = sum(near) / 4 + 0.01 * (1 + 0.5 + 4 + 2) / 4
+    labels = torch.tensor([0, 0, 1, 1])
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        found = NPair(l2=0.01).made()(PAIRS[order], labels[order])
+        assert float(found) == pytest.approx(expected, rel=1e-6)
+
+
+def test_sohns_pairs_by_hand() -> None:
+    """Two anchors, each with the other pair's positive as its negative."""
+    found = float(NPair(l2=0.01, negatives="positives").made()(PAIRS, torch.tensor([0, 0, 1, 1])))
+    expected = (math.log(1 + math.exp(-1 - 0.5)) + math.log(1 + math.exp(1 - 2))) / 2 + 0.01 * 7.5 / 4
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("per_class", [2, 4])
@@ -58,8 +68,11 @@ def test_losses_are_those_of_pytorch_metric_learning(per_class: int) -> None:
     ours = [Triplet(margin=0.3).made()(embeddings, labels)]
     if per_class == 2:
         dot = distances.DotProductSimilarity(normalize_embeddings=False)
-        theirs.append(losses.NPairsLoss(distance=dot)(embeddings, labels))
-        ours.append(NPair(l2=0).made()(embeddings, labels))
+        theirs += [
+            losses.NTXentLoss(1.0, distance=dot)(embeddings, labels),
+            losses.NPairsLoss(distance=dot)(embeddings, labels),
+        ]
+        ours += [NPair(l2=0, negatives=which).made()(embeddings, labels) for which in ("all", "positives")]
     for one, other in zip(ours, theirs, strict=True):
         slopes = [torch.autograd.grad(value, embeddings)[0] for value in (one, other)]
         assert float(one.detach()) == pytest.approx(float(other.detach()), rel=1e-9)

@@ -1,5 +1,7 @@
 """One pair per class (L2-CAF supplement, S1)."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -8,16 +10,29 @@ from fovea.training.losses import Loss, loss
 from fovea.training.parts import NotNegative
 
 
-@loss("npair", about="one pair per class, others' positives are negatives", reads="embedding", per_class=2, pairs=True)
+@loss(
+    "npair",
+    about="one pair per class, pictures of all others are negatives",
+    reads="embedding",
+    per_class=2,
+    pairs=True,
+)
 class NPair(Loss):
-    """-log exp(a·p) / (exp(a·p) + Σ exp(a·n)), one pair per class, every other class's positive a negative (Sohn 2016).
+    """-log exp(a·p) / (exp(a·p) + Σ exp(a·n)), one pair per class (L2-CAF, Eq. S2): of a batch of b pictures each is an
+    anchor once, its class's other picture the positive, all b - 2 of other classes negatives. `negatives="positives"`
+    is Sohn's form (2016): a class's first picture is the anchor, the second ones of other classes are its negatives.
 
-    L2-CAF's Eq. S2 counts both pictures of every other class. Embeddings are as they are, so `l2` times their mean
-    squared length keeps them from growing."""
+    Embeddings are as they are, so `l2` times their mean squared length keeps them from growing."""
 
     l2: NotNegative = 2e-3  # how much the embeddings' squared length counts
+    negatives: Literal["all", "positives"] = "all"
 
     def __call__(self, embeddings: Tensor, target: Tensor) -> Tensor:
-        anchors, positives = embeddings[target.argsort(stable=True)].view(-1, 2, embeddings.shape[1]).unbind(1)
-        pairs = F.cross_entropy(anchors @ positives.T, torch.arange(len(anchors), device=target.device))
+        paired = embeddings[target.argsort(stable=True)]  # a pair after the other
+        place = torch.arange(len(paired), device=target.device)
+        if self.negatives == "all":
+            near = (paired @ paired.T).masked_fill(place.unsqueeze(1) == place, -torch.inf)
+            pairs = F.cross_entropy(near, place ^ 1)
+        else:
+            pairs = F.cross_entropy(paired[::2] @ paired[1::2].T, place[: len(paired) // 2])
         return pairs + self.l2 * embeddings.square().sum(1).mean()
