@@ -1,5 +1,6 @@
 """The two-stream network: the thesis' size, its attention's invariants, what each stream sees, one answer a picture."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 import fovea
 from checks import refused
 from fovea.basics import BadNetwork
-from fovea.models.localstream import LocalOptions, LocalStream, SelfAttention, basis
+from fovea.models.localstream import LocalOptions, LocalStream, Recurrent, SelfAttention, basis
 from fovea.models.trunks import Trunk, trunk_of
 from fovea.models.twostream import (
     GlobalStream,
@@ -28,9 +29,12 @@ from made_twostream import give_boxes
 GRAY = (0.5,) * 3
 
 
-def local_stream(kind: str = "attention", steps: int = 4, readout: str | None = None, ask: bool = False) -> LocalStream:
+def local_stream(
+    kind: str = "attention", steps: int = 4, readout: str | None = None, ask: str | None = None
+) -> LocalStream:
     torch.manual_seed(0)
-    options = LocalOptions(kind, steps, 5, self_attention=ask, keys=2, places=8, readout=readout)
+    asking = {} if ask is None else {"self_attention": True, "asked_by": ask, "keys": 2, "places": 8}
+    options = LocalOptions(kind, steps, 5, readout=readout, **asking)
     return LocalStream(6, 3, options).eval()
 
 
@@ -93,8 +97,8 @@ def test_zero_attention_weights_are_mean_pooling() -> None:
     assert torch.allclose(mean(a_map()).logits, local.classifier(mean(a_map()).features.mean(1)), atol=1e-6)
 
 
-@pytest.mark.parametrize("ask", [False, True])
-def test_the_first_steps_do_not_change_with_their_number(ask: bool) -> None:
+@pytest.mark.parametrize("ask", [None, "state", "first"])
+def test_the_first_steps_do_not_change_with_their_number(ask: str | None) -> None:
     few, many = local_stream(steps=3, ask=ask), local_stream(steps=9, ask=ask)
     few.recurrent.load_state_dict(many.recurrent.state_dict())
     assert torch.allclose(few(a_map()).features, many(a_map()).features[:, :3], atol=1e-6)
@@ -151,9 +155,50 @@ def test_self_attention_splits_channels_and_knows_places() -> None:
     assert torch.cdist(cells.T, cells.T).add(10 * torch.eye(49)).min() > 0.1  # no two cells are at one place
 
 
-def test_self_attention_maps_come_with_the_steps() -> None:
-    maps = local_stream(ask=True)(a_map()).maps
+@pytest.mark.parametrize("ask", ["state", "first"])
+def test_self_attention_maps_come_with_the_steps(ask: str) -> None:
+    maps = local_stream(ask=ask)(a_map()).maps
     assert maps.shape == (2, 4, 3, 3)
+    assert torch.allclose(maps.sum((2, 3)), torch.ones(2, 4))
+
+
+def queries(ask: str, features: Tensor) -> Tensor:
+    """What every step asks: M,T,K."""
+    stream, asked = local_stream(ask=ask), list[Tensor]()
+    stream.recurrent.ask.query.register_forward_hook(lambda _, __, query: asked.append(query))
+    stream(features)
+    return torch.cat(asked, 1)
+
+
+def test_what_was_found_decides_what_is_asked_next() -> None:
+    """Shuffled, a map's cells keep their mean, but not their places: the first query is anyone's, all others change."""
+    features = a_map()
+    shuffled = features.flatten(2)[:, :, torch.tensor([4, 7, 1, 0, 8, 3, 6, 2, 5])].view_as(features)
+    apart = (queries("state", features) - queries("state", shuffled)).norm(dim=2)
+    assert apart[:, 0].max() == 0
+    assert apart[:, 1:].min() > 1e-6
+    assert torch.allclose(queries("first", features), queries("first", shuffled), atol=1e-6)
+
+
+def test_asking_step_by_step_by_hand() -> None:
+    """Gates open, the state asks as it is: keys 0 and ln 3, values 0 and 1. At first the state is 0, so both count
+    alike and the answer is 1/2; then c = tanh(1/2), the state tanh(c), and the shares follow from it."""
+    ask = SelfAttention(2, 1, 1, 0, 1)
+    ask.query, ask.answer = nn.Identity(), nn.Identity()
+    options = LocalOptions("lstm", 2, 1, 1, self_attention=True, keys=1, places=0)
+    recurrent = Recurrent(2, options, ask)
+    with torch.no_grad():
+        for weights in recurrent.lstm.parameters():
+            weights.zero_()
+        recurrent.lstm.weight_ih_l0[2] = 1.0  # the cell's candidate is tanh of the input
+        recurrent.lstm.bias_ih_l0[:2] = recurrent.lstm.bias_ih_l0[3] = 100.0
+    features = torch.tensor([[[[0.0, math.log(3)]], [[0.0, 1.0]]]])
+    found, maps = recurrent(features)
+    cell = math.tanh(0.5)
+    share = 3 ** math.tanh(cell) / (1 + 3 ** math.tanh(cell))
+    assert maps.flatten().tolist() == pytest.approx([0.5, 0.5, 1 - share, share], abs=1e-5)
+    after = math.tanh(cell + math.tanh(share))
+    assert found.flatten().tolist() == pytest.approx([math.tanh(cell), after], abs=1e-5)
 
 
 def test_streams_see_what_they_should() -> None:
@@ -323,7 +368,9 @@ def test_networks_of_two_streams_are_not_explained_as_of_one() -> None:
 @pytest.mark.parametrize(("options", "said"), [
     ({"local": "rnn"}, "local is none, cnn, lstm, attention"),
     ({"readout": "sum:11"}, "N from 1 to 10"),
-    ({"self_attention": True, "layers": 1}, "between LSTM layers"),
+    ({"self_attention": True, "asked_by": "first", "layers": 1}, "between LSTM layers"),
+    ({"self_attention": True, "local": "cnn"}, "asked by an LSTM"),
+    ({"asked_by": "last"}, "asked_by is state or first"),
     ({"steps": 0}, "steps is 1 to 1,000; got 0"),
     ({"local": "lstm", "readout": "attention"}, "has no attention"),
     ({"dropout": 2.0}, "dropout is a share"),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fovea.basics import BadChoice, within
 
 Local = Literal["none", "cnn", "lstm", "attention"]
+Asked = Literal["state", "first"]
 READOUTS = {"cnn": "last", "lstm": "last", "attention": "attention"}  # by what kind the steps are usually made one
 
 
@@ -73,6 +74,7 @@ class LocalOptions:
     layers: int = 2
     shared_attention: bool = False  # one weight vector for all steps
     self_attention: bool = False  # chapter 7's
+    asked_by: Asked = "state"  # self-attention's query: the state before, or the first layer, which sees the map's mean
     keys: int | None = None  # of the map's channels, of self-attention
     places: int = 64  # numbers that tell a cell's place, of self-attention
     readout: str | None = None
@@ -94,8 +96,12 @@ class LocalOptions:
             raise BadChoice(f"weight is the local stream's share, 0 or more; got {self.weight}")
         if self.readout == "attention" and self.local in ("cnn", "lstm"):
             raise BadChoice(f"a local stream {self.local!r} has no attention: leave readout out or name another")
-        if self.self_attention and (self.layers < 2 or self.local == "cnn"):
-            raise BadChoice("self-attention sits between LSTM layers: it takes two or more (local=lstm or attention)")
+        if self.asked_by not in get_args(Asked):
+            raise BadChoice(f"asked_by is {' or '.join(get_args(Asked))}; got {self.asked_by!r}")
+        if self.self_attention and self.local == "cnn":
+            raise BadChoice("self-attention is asked by an LSTM, which local=cnn has none of: local=lstm or attention")
+        if self.self_attention and self.asked_by == "first" and self.layers < 2:
+            raise BadChoice('asked_by="first": self-attention sits between LSTM layers, and takes two or more')
         if self.readout is not None and self.local != "none":
             check_readout(self.readout, 1 if self.local == "cnn" else self.steps)
 
@@ -104,18 +110,25 @@ class LocalOptions:
 
 
 class Recurrent(nn.Module):
-    """Stacked LSTMs from zero states that are given the same vector at every step (Eq. 3.4). With self-attention, the
-    first layer's output asks the map, and the answer is what the second layer is given."""
+    """Stacked LSTMs from zero states that are given the same vector at every step, the map's mean (Eq. 3.4).
+
+    With self-attention, as chapter 7 has it, the last layer's state of the step before asks the map, and the answer is
+    all that a step is given. Asked by the first layer, which is given the map's mean at every step, the answers are
+    what the second layer is given: then what was found has no say in what is asked next."""
 
     def __init__(self, channels: int, options: LocalOptions, ask: SelfAttention | None = None) -> None:
         super().__init__()
         hidden, layers = options.hidden, options.layers
         self.steps, self.ask, self.dropout = options.steps, ask, nn.Dropout(options.dropout)
-        self.lstm = nn.LSTM(channels, hidden, layers if ask is None else 1, batch_first=True)
-        self.after = None if ask is None else nn.LSTM(ask.width, hidden, layers - 1, batch_first=True)
+        between = ask is not None and options.asked_by == "first"
+        given = channels if ask is None or between else ask.width
+        self.lstm = nn.LSTM(given, hidden, 1 if between else layers, batch_first=True)
+        self.after = nn.LSTM(ask.width, hidden, layers - 1, batch_first=True) if ask is not None and between else None
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
         """M,C,h,w to M,T,D, and where self-attention looked, M,T,h,w."""
+        if self.ask is not None and self.after is None:
+            return self._asking(features, self.ask)
         vector = self.dropout(features.mean((2, 3)))  # M,C: dropped once, so that every step sees the same
         same = vector.unsqueeze(1).expand(-1, self.steps, -1).contiguous()  # M,T,C
         found, _ = self.lstm(same)  # M,T,D
@@ -123,6 +136,15 @@ class Recurrent(nn.Module):
             return found, None
         answers, maps = self.ask(features, found)
         return self.after(answers)[0], maps
+
+    def _asking(self, features: Tensor, ask: SelfAttention) -> tuple[Tensor, Tensor]:
+        states, maps, memory = [features.new_zeros(len(features), 1, self.lstm.hidden_size)], list[Tensor](), None
+        for _ in range(self.steps):
+            answer, looked = ask(features, states[-1])
+            state, memory = self.lstm(self.dropout(answer), memory)
+            states.append(state)
+            maps.append(looked)
+        return torch.cat(states[1:], 1), torch.cat(maps, 1)
 
 
 class LocalStream(nn.Module):
