@@ -1,5 +1,7 @@
 """GAP, ADL and ACoL: masks by hand, what each classifier sees, maps of both as one."""
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor
@@ -38,6 +40,15 @@ def test_each_picture_has_its_own_maximum() -> None:
     both = torch.cat([FEATURES, FEATURES / 100])
     dropped = adl(0.0)(both)
     assert torch.allclose(dropped[0], dropped[1] * 100)
+
+
+def test_a_map_that_is_negative_everywhere_is_told_once() -> None:
+    layer = adl(0.0)
+    with pytest.warns(UserWarning, match="nowhere above 0 in 1 of 2 maps"):
+        hidden = layer(torch.cat([FEATURES, -1 - FEATURES]))
+    assert torch.equal(hidden[1], -1 - FEATURES[0])
+    with warnings.catch_warnings(action="error"):
+        layer(-1 - FEATURES)
 
 
 def test_one_of_the_two_is_chosen_a_step_as_often_as_asked() -> None:
@@ -109,9 +120,24 @@ def test_the_loss_is_of_both_classifiers_and_the_mask_has_no_gradient() -> None:
         assert bool(branch.last.weight.grad.any())
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_features_learn_from_the_second_classifier_where_asked(shared: bool) -> None:
+    acol, x, target = (
+        small("acol", shared_gradient=shared).module,
+        torch.randn(4, 3, 32, 32),
+        torch.tensor([0, 1, 2, 0]),
+    )
+    features = acol.forward_features(x).detach().requires_grad_()
+    out = acol.forward_head(features)
+    (both,) = torch.autograd.grad(Complementary()(out, target), features, retain_graph=True)
+    (first,) = torch.autograd.grad(torch.nn.functional.cross_entropy(out.logits, target), features)
+    assert torch.allclose(both, first, atol=1e-8) is not shared
+
+
+@pytest.mark.parametrize("convs", [0, 2])
 @pytest.mark.parametrize("method", ["cam", "l2caf", "gradcam"])
-def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str) -> None:
-    network = small("acol")
+def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str, convs: int) -> None:
+    network = small("acol", convs=convs, width=5)
     acol = network.module
     x = torch.randn(2, 3, 32, 32)
     seen = fovea.explain(network, x, method=method, target=[1, 2])
@@ -128,16 +154,18 @@ def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str) -> Non
 
 
 def _alone(branch: ErasingBranch, features: Tensor, method: str, label: int) -> Tensor:
-    """One classifier's maps of given features, as a network of its own."""
+    """One classifier's maps at its own last convolution, as a network of its own."""
+    features = branch.more(features)
 
     class Rest(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.start, self.branch = torch.nn.Conv2d(features.shape[1], features.shape[1], 1, bias=False), branch
+            self.start = torch.nn.Conv2d(features.shape[1], features.shape[1], 1, bias=False)
             torch.nn.init.dirac_(self.start.weight)
+            self.last = branch.last
 
         def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.branch(self.start(x))
+            out: Tensor = self.last(self.start(x)).mean((2, 3))
             return out
 
     network = fovea.wrap(Rest(), labels=3, layer="start")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fovea.heatmaps.heatmap import HeatMaps
-from fovea.models.erasing import ACoL, zero_to_one
+from fovea.models.erasing import ACoL, ErasingBranch, zero_to_one
 from fovea.networks import root
 from fovea.networks.cutting import Opened
 
@@ -49,14 +49,24 @@ def _not_classes(target: Any) -> Iterator[Any]:
             yield item
 
 
-def _without(module: ACoL, opened: Opened, maps: Tensor, classes: Tensor, differentiable: bool) -> Opened:
-    """What the second classifier sees."""
-    features = root(module.erased(opened.features, maps, classes), differentiable)
+def seen_by(branch: ErasingBranch, opened: Opened, differentiable: bool) -> Opened:
+    """What a classifier sees at its own last convolution, of features that both are given."""
+    own = root(branch.more(opened.features), differentiable)
     return replace(
         opened,
-        features=features,
-        output=module.second(features),
-        head=module.second,
-        input=None,  # the network's input is the first classifier's as well
-        trunk=lambda: module.erased(opened.trunk(), maps, classes),
+        features=own,
+        output=branch.forward_head(own),
+        head=branch.forward_head,
+        trunk=lambda: branch.more(opened.trunk()),
     )
+
+
+def _without(module: ACoL, opened: Opened, maps: Tensor, classes: Tensor, differentiable: bool) -> Opened:
+    """What the second classifier sees; the network's input is the first one's as well."""
+    left = replace(
+        opened,
+        features=module.erased(opened.features, maps, classes),
+        trunk=lambda: module.erased(opened.trunk(), maps, classes),
+        input=None,
+    )
+    return seen_by(module.second, left, differentiable)

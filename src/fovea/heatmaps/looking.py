@@ -16,7 +16,7 @@ from fovea.basics import BadChoice, DoesNotApply, Later
 from fovea.heatmaps import targets as targeting
 from fovea.heatmaps.cost import announce_cost
 from fovea.heatmaps.diagnosis import Words, diagnose, ends_of
-from fovea.heatmaps.fused import fused
+from fovea.heatmaps.fused import fused, seen_by
 from fovea.heatmaps.heatmap import HeatMaps
 from fovea.heatmaps.look import Finding, Look, finite_rows, mark, without_lost
 from fovea.heatmaps.methods import Method, MethodLike, find
@@ -86,19 +86,21 @@ def _looked_at(
     differentiable: bool,
 ) -> tuple[ByMethod, Tensor]:
     opened = made.open(batch, differentiable)
-    maps, output = look_into(network, opened, shown, methods, target, made.layer, differentiable)
-    if network.can("complement") and network.labels is not None:  # and not its features as an embedding
-        if made.layer != "forward_features":
-            raise BadChoice(f"ACoL's maps are of both classifiers, at features they share: leave {made.layer!r} out")
-        by_name = {found.name: found for found in map(find, methods)}
+    if not network.can("complement") or network.labels is None:  # or its features as an embedding
+        return look_into(network, opened, shown, methods, target, made.layer, differentiable)
+    if made.layer != "forward_features":
+        raise BadChoice(f"ACoL's maps are of both classifiers, at features they share: leave {made.layer!r} out")
+    module, by_name = cast(ACoL, network.module), {found.name: found for found in map(find, methods)}
 
-        def again(other: Opened, asked: Target, name: str) -> HeatMaps:
-            return look_into(network, other, shown, [by_name[name]], asked, made.layer, differentiable)[0][name]
+    def again(other: Opened, asked: Target, name: str) -> HeatMaps:
+        return look_into(network, other, shown, [by_name[name]], asked, made.layer, differentiable)[0][name]
 
-        first, maps = maps, ByMethod(maps.refused)
-        for name, heatmaps in first.items():
-            with maps.unless_refused(by_name[name]):
-                maps |= fused(cast(ACoL, network.module), opened, {name: heatmaps}, target, again)
+    own = seen_by(module.first, opened, differentiable)
+    first, output = look_into(network, own, shown, methods, target, made.layer, differentiable)
+    maps = ByMethod(first.refused)
+    for name, heatmaps in first.items():
+        with maps.unless_refused(by_name[name]):
+            maps |= fused(module, opened, {name: heatmaps}, target, again)
     return maps, output
 
 

@@ -2,6 +2,7 @@
 global average pooling (GAP; Zhou et al. 2016), the attention-based dropout layer (ADL; Choe and Shim 2019), and
 adversarial complementary learning (ACoL; Zhang et al. 2018)."""
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +26,20 @@ class ADL(nn.Module):
         for name, value in (("keep", keep), ("threshold", threshold)):
             if not 0 <= value <= 1:
                 raise BadChoice(f"{name} of ADL is between 0 and 1; got {value}")
-        self.keep, self.threshold = keep, threshold
+        self.keep, self.threshold, self.looked = keep, threshold, False
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
         attention = x.mean(1, keepdim=True)  # N,1,h,w
         most = attention.amax((2, 3), keepdim=True)
+        if not self.looked:  # once: to know it, a GPU is waited for
+            self.looked, below = True, int((most <= 0).sum())
+            if below:
+                why = "there it hides nothing: it belongs after a layer with an activation"
+                warnings.warn(
+                    f"ADL: the mean over channels is nowhere above 0 in {below} of {len(x)} maps; {why}", stacklevel=2
+                )
         mask = (attention < self.threshold * most).to(x.dtype)
         important = torch.rand((), device=x.device) < self.keep  # one choice a step
         return x * torch.where(important, attention.sigmoid(), mask)
@@ -93,7 +101,8 @@ class ACoLOutput:
 
     def second(self, classes: Tensor) -> Tensor:
         """The second classifier's logits, N,classes, without the cells where the first finds these classes, N."""
-        return self.acol.second(self.acol.erased(self.features, self.maps, classes))
+        features = self.features if self.acol.shared_gradient else self.features.detach()
+        return self.acol.second(self.acol.erased(features, self.maps, classes))
 
 
 class ErasingBranch(nn.Module):
@@ -112,21 +121,28 @@ class ErasingBranch(nn.Module):
     def maps(self, features: Tensor) -> Tensor:
         return self.last(self.dropout(self.more(features)))  # N,classes,h,w
 
+    def forward_head(self, own: Tensor) -> Tensor:
+        """From what the convolutions give, N,k,h,w, to N,classes."""
+        return self.last(self.dropout(own)).mean((2, 3))
+
     def forward(self, features: Tensor) -> Tensor:
-        return self.maps(features).mean((2, 3))  # N,classes
+        return self.forward_head(self.more(features))
 
 
 class ACoL(nn.Module):
     """Two classifiers on the same features; the second does not see where the first finds the class. The answer is the
-    first one's. fovea.explain gives the maximum of both classifiers' maps."""
+    first one's. fovea.explain gives the maximum of both classifiers' maps, each at its own last convolution.
+
+    The second learns from the features, and they do not learn from it unless `shared_gradient` says so: shown only what
+    is not the object, it teaches features whose cells see far to say the class everywhere, which flattens all maps."""
 
     abilities = frozenset({"complement"})
 
-    def __init__(self, features: Trunk, classes: int, convs: int, width: int, dropout: float, threshold: float) -> None:
+    def __init__(self, features: Trunk, classes: int, options: "AcolOptions") -> None:
         super().__init__()
-        self.features, self.threshold = features, threshold
-        self.first = ErasingBranch(features.channels, classes, convs, width, dropout)
-        self.second = ErasingBranch(features.channels, classes, convs, width, dropout)
+        self.features, self.threshold, self.shared_gradient = features, options.threshold, options.shared_gradient
+        branch = (features.channels, classes, options.convs, options.width, options.dropout)
+        self.first, self.second = ErasingBranch(*branch), ErasingBranch(*branch)
 
     def reset_classifier(self, classes: int) -> None:
         self.first.reset_classifier(classes)
@@ -179,6 +195,7 @@ class GapOptions(FeatureOptions):
 @dataclass(frozen=True)
 class AcolOptions(FeatureOptions):
     threshold: float = 0.6  # cells at or above it are erased for the second classifier
+    shared_gradient: bool = False  # the second classifier's reaches the features, as in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,8 +214,7 @@ def build_gap(features: Network, classes: int, options: GapOptions) -> Network:
 @model("acol", about="a second classifier sees what the first does not", over="network", can=("complement",))
 def build_acol(features: Network, classes: int, options: AcolOptions) -> Network:
     trunk = trunk_of(features, options.last_pool)
-    module = ACoL(trunk, classes, options.convs, options.width, options.dropout, options.threshold)
-    return _network(features, module, classes)
+    return _network(features, ACoL(trunk, classes, options), classes)
 
 
 def _network(features: Network, module: nn.Module, classes: int) -> Network:
