@@ -12,6 +12,7 @@ from fovea.measures.boxes import (
     iou_by_threshold,
     max_box_acc,
     max_box_acc_v2,
+    right_apart,
     scores,
 )
 
@@ -41,6 +42,23 @@ def test_scores_need_class_and_box() -> None:
     assert got["top5_loc"] == 0.5
     assert got["gt_known"] == got["max_box_acc"] == 0.75
     assert got["threshold"] == 0.3
+
+
+def test_a_threshold_that_was_chosen_on_other_pictures() -> None:
+    """Pictures 0 and 2 are best at the first threshold, 1 and 3 at the second: each half is judged at the other's."""
+    ious = np.array([[0.9, 0.1], [0.1, 0.9], [0.8, 0.6], [0.7, 0.9]])
+    assert right_apart(ious).tolist() == [False, False, True, True]
+    assert right_apart(ious[:1]).tolist() == [False]  # there is no other
+
+
+def test_three_rules_for_a_threshold() -> None:
+    largest = np.array([[0.1, 0.6, 0.9], [0.9, 0.1, 0.9], [0.9, 0.6, 0.1]])
+    right = np.array([True, True, False])
+    got = scores(Localized(largest, largest), right, None, [0.1, 0.2, 0.3])
+    assert (got["threshold"], got["gt_known"], got["top1_loc"]) == (0.1, pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert (got["gt_known_fixed"], got["top1_loc_fixed"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    # 0 and 2 at the first one, best for 1; 1 at the second, best for 0 and 2
+    assert (got["gt_known_apart"], got["top1_loc_apart"]) == (pytest.approx(1 / 3), 0)
 
 
 def test_every_threshold_agrees_with_the_box_of_the_map() -> None:

@@ -212,8 +212,8 @@ def test_boxes_of_a_retrieval_network() -> None:
     assert [row["method"] for row in found.rows] == ["gradcam", "gradcam-abs", "l2caf-oblivious"]
     for row in found.rows:
         assert list(row)[:5] == ["net", "method", "data", "images", "nmi"]
-        assert list(row)[5:] == ["recall_at_1", "loc", "gt_known", "threshold", "gain"]
-        assert row["gain"] == 0
+        assert list(row)[5:] == ["recall_at_1", "loc", "gt_known", "threshold", "loc_apart", "gain", "gain_apart"]
+        assert row["gain"] == row["gain_apart"] == 0
         assert (row["images"], row["recall_at_1"], row["loc"], row["gt_known"]) == (4, 1, 1, 1)
     assert seen[-1] == (10, 10)
     assert found.skipped == [("broken.png", "broken")]

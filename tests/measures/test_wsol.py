@@ -89,6 +89,14 @@ def test_a_wrong_box_scores_zero(net: fovea.Network, pack: Path) -> None:
     assert rows[0]["top1"] == 1
 
 
+def test_without_clipping_a_map_counts_from_its_least_value(net: fovea.Network, pack: Path) -> None:
+    """The object is 0 and all around it -1: clipped, there is nothing to draw a box around."""
+    dark = replace(net, transform=Prepare((60, 80), (1.0,) * 3, (1.0,) * 3, None))
+    for clip, share in ((True, 0), (False, 1)):
+        (row,) = measure(dark, open_pack(pack), method=["cam"], clip=clip).rows
+        assert row["gt_known"] == row["gt_known_fixed"] == row["gt_known_apart"] == share
+
+
 def test_a_tie_is_not_a_hit() -> None:
     outputs = torch.tensor([[1.0, 1.0, 1.0], [float("nan")] * 3, [0.0, 2.0, 1.0]])
     assert rank_of(outputs, torch.tensor([0, 0, 1])).tolist() == [2, 2, 0]

@@ -240,6 +240,7 @@ OPTIONS = {
     "picture": Option("A picture file, to tell its pixels and bytes as well.", Path, metavar="FILE"),
     "steps": number("Of each curve."),
     "kinds": names("Curves; another filling (black, mean, blur) after a colon, as in deletion:black."),
+    "clip": flag("What speaks against a class counts as 0; without it, a map counts from its least value on.", True),
     "true_class": flag("Maps of the true class, instead of the one that comes first."),
     "attacks": names("fgsm:ε and noise:σ in 8-bit units, jpeg:QUALITY, texture:ITERATIONS."),
     "surrogate": Option("Attack this network's gradient instead of the network's own.", metavar="NET"),

@@ -134,9 +134,11 @@ class HeatMaps(Results["HeatMap"]):
         """The part of a map that speaks for the target, on the user's pixels: what boxes are drawn around."""
         return self._placed(self.smoothed(picture, target, frame), picture)
 
-    def smoothed(self, picture: int = 0, target: int = 0, frame: int = 0) -> NDArray[np.float32]:
-        """The part of a map that speaks for the target, cell by cell; one of pixels is blurred (regions.BLUR)."""
-        values = self.map(picture, target, frame).clip(0)
+    def smoothed(self, picture: int = 0, target: int = 0, frame: int = 0, clip: bool = True) -> NDArray[np.float32]:
+        """The part of a map that speaks for the target, cell by cell, or all of it, from its least value on; one of
+        pixels is blurred (regions.BLUR)."""
+        values = self.map(picture, target, frame)
+        values = values.clip(0) if clip else values - values.min()
         return regions.blurred(values) if self.shown[picture].big is None else values
 
     def _placed(self, cells: NDArray[np.float32], picture: int) -> NDArray[np.float32]:

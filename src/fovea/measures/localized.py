@@ -38,12 +38,14 @@ class Looker(Protocol):
     def keep(self, samples: Sequence[Sample], output: Tensor) -> None: ...
 
 
-def look(run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int) -> dict[Pair, Localized]:
+def look(
+    run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int, clip: bool = True
+) -> dict[Pair, Localized]:
     """How the boxes of every method's heatmaps agree with the true ones, by names of network and method; methods that
     do not apply are told in `run.refused`. Every picture is looked at by all networks, then its boxes are drawn: half
     of the progress each."""
     maps: dict[Pair, list[Job]] = {}
-    looking = Looking(lookers, [replace(method, optional=True) for method in methods], batch)
+    looking = Looking(lookers, [replace(method, optional=True) for method in methods], batch, clip)
     half, some = len(run.data), False
     run.progress(0, 2 * half)  # from here on it is timed
     for part in looking.spread(run.data, run.engine):
@@ -80,6 +82,7 @@ class Looking:
     lookers: Mapping[str, Looker]
     methods: Sequence[Method]
     batch: int
+    clip: bool  # what is below 0 has no box; else a map begins at its least value
 
     def spread(self, data: DataSet, engine: Engine) -> Iterator[Part]:
         if engine.here:
@@ -111,7 +114,9 @@ class Looking:
         target = looker.target(samples, given.tensors)
         heatmaps, output = look_at(looker.network, given.tensors, given.shown, self.methods, target)
         maps = {
-            method: [(heatmap.smoothed(i), given.places[i], sample.boxes) for i, sample in enumerate(samples)]
+            method: [
+                (heatmap.smoothed(i, clip=self.clip), given.places[i], sample.boxes) for i, sample in enumerate(samples)
+            ]
             for method, heatmap in heatmaps.items()
         }
         return output.detach().cpu(), maps, dict(heatmaps.refused)

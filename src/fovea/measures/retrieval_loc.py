@@ -11,14 +11,14 @@ from torch import Tensor
 
 from fovea.data import Sample
 from fovea.measures import Figures, Run, measure, seeds
-from fovea.measures.boxes import THRESHOLDS, max_box_acc
+from fovea.measures.boxes import APART, THRESHOLDS, max_box_acc, right_apart
 from fovea.measures.localized import THRESHOLD, look, named
 from fovea.measures.retrieval import check, distance_of
 from fovea.networks import Network
 from fovea.networks.heads import embedding
 from fovea.retrieval import lengths, nmi, ranks
 
-SURE = ("recall_at_1", "nmi", "loc", "gt_known")  # the figures with an interval over seeds
+SURE = ("recall_at_1", "nmi", "loc", "loc_apart", "gain_apart", "gt_known")  # the figures with an interval over seeds
 
 
 @measure(
@@ -72,21 +72,27 @@ def retrieval_loc(
                     "loc": float((hits & (boxes.largest[:, best] >= 0.5)).mean()),
                     "gt_known": gt_known,
                     "threshold": float(THRESHOLDS[best]),
+                    "loc_apart": float((hits & right_apart(boxes.largest)).mean()),
                 }
             )
-        base = next((row["loc"] for row in of_net if row["method"] == "gradcam"), None)
-        rows += [row | ({} if base is None else {"gain": row["loc"] - base}) for row in of_net]
+        base = next((row for row in of_net if row["method"] == "gradcam"), None)
+        rows += [row | _gains(row, base) for row in of_net]
     several = len(embedders) > 1
     settings = {
         "features": ", ".join(dict.fromkeys(kind for _, kind in kinds.values())),
         "distance": distance_of(not raw),
         "threshold": THRESHOLD,
+        "apart": APART,
         "correct": "the nearest picture is of the same class, and IoU of at least 0.5 with any true box",
         "gain": "of loc over that of gradcam on the same network",
         **(seeds.told(list(embedders)) if several else {}),
     }
     found = seeds.together(rows, SURE) if several else rows
     return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"])
+
+
+def _gains(row: dict[str, Any], base: dict[str, Any] | None) -> dict[str, float]:
+    return {} if base is None else {f"gain{rule}": row[f"loc{rule}"] - base[f"loc{rule}"] for rule in ("", "_apart")}
 
 
 @dataclass

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from fovea.data import DataSet, Sample
 from fovea.measures import Figures, Run, measure, seeds
-from fovea.measures.boxes import scores
+from fovea.measures.boxes import APART, FIXED, scores
 from fovea.measures.localized import THRESHOLD, look, named
 from fovea.networks import Matching, Network, match_by_trying, rank_of
 
-SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over seeds
+SURE = ("top1", "top1_loc", "gt_known", "gt_known_fixed", "gt_known_apart")  # the figures with an interval over seeds
 
 
 @measure(
@@ -28,14 +28,20 @@ SURE = ("top1", "top1_loc", "gt_known")  # the figures with an interval over see
     fit="squash",
     any_size=True,
     spread=True,
-    columns=("net", "seeds", "method", "images", "top*", "gt_known*", "max_box_acc_v2", "threshold"),
-)
-def wsol(run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), batch: int = 16) -> Figures:
+    columns=(
+        "net", "seeds", "method", "images", "top?", "top?_loc", "top1_loc_change",
+        "gt_know*[!e]", "gt_known_change", "max_box_acc_v2", "threshold",
+    ),
+)  # fmt: skip
+def wsol(
+    run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), clip: bool = True, batch: int = 16
+) -> Figures:
     """One row per network and method; pictures are decoded once for all. Maps are of the true class, as the boxes of
-    GT-known and of a right prediction are; the class counts for top-1/5."""
+    GT-known and of a right prediction are; the class counts for top-1/5. Without `clip` a map counts from its least
+    value on, and not from 0."""
     methods = named(method)
     classifiers = {name: _Classifier(network, run.data) for name, network in run.networks.items()}
-    drawn = look(run, classifiers, methods, batch)
+    drawn = look(run, classifiers, methods, batch, clip)
     rows = []
     for name, classifier in classifiers.items():
         rank = np.concatenate(classifier.ranks)
@@ -46,6 +52,9 @@ def wsol(run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), batch
     settings = {
         "labels": f"matched by {next(iter(classifiers.values())).how}",
         "threshold": THRESHOLD,
+        "fixed": f"at {FIXED} instead",
+        "apart": APART,
+        **({} if clip else {"clip": "none: a map counts from its least value on"}),
         "correct": "IoU of at least 0.5 with any true box",
         "max_box_acc_v2": "mean over IoU 0.3, 0.5, 0.7, each at its best threshold; the best of all segments counts",
         **(seeds.told(list(run.networks)) if several else {}),
