@@ -8,7 +8,7 @@ import fovea
 from fovea.basics import whole_pixels
 from fovea.results import drawing
 from fovea.streams import BAR, RIGHT, TEXT, TILE, WRONG, Looked, Said
-from fovea.streams.figure import _lines
+from fovea.streams.figure import _drawn, _lines
 from made_twostream import BOX, made, planted_image, scrambled
 
 
@@ -94,3 +94,18 @@ def test_odd_pictures() -> None:
     for size in ((400, 4), (4, 400), (2, 2)):
         figure = fovea.look_longer(network, Image.new("RGB", size, "grey"))[0].draw()
         assert figure.width > 500
+
+
+def test_steps_share_a_scale_and_show_how_they_differ() -> None:
+    """Two cells: 1 and 0, then 0.5 and 0. The second is half as strong; from their mean they differ by a quarter."""
+    maps = np.array([[[1.0, 0.0]], [[0.5, 0.0]]], np.float32)
+    white = Image.new("RGB", (2, 1), "white")
+    (first, above), (second, below) = (
+        [np.asarray(tile).astype(int) for tile in tiles] for tiles in _drawn(white, maps)
+    )
+    assert np.abs(255 - first[0, 0]).sum() > np.abs(255 - second[0, 0]).sum() > 0
+    assert (first[-1, -1] == 255).all()
+    assert above[0, 0].tolist() == pytest.approx([255 - 0.8 * (255 - x) for x in (213, 94, 0)], abs=2)
+    assert below[0, 0].tolist() == pytest.approx([255 - 0.8 * (255 - x) for x in (0, 114, 178)], abs=2)
+    assert (above[-1, -1] == 255).all()
+    assert [len(tiles) for tiles in _drawn(white, maps[:1])] == [1]  # one step differs from nothing

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from fovea.basics import boxes as regions
 
 COLORS, GRAY = "viridis", "#555555"  # of maps, and of what is said beside
+MORE, LESS = "#d55e00", "#0072b2"  # Okabe and Ito's: than the mean
 OPACITY = 0.8  # of a map's color where it is largest
 UNSEEN = "hatched: not seen by the network"
 BAND = 512  # rows of pixels that are colored at once
@@ -31,23 +32,43 @@ def opacity(shares: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def blend(
-    image: Image.Image, values: NDArray[np.floating], window: Place | None = None, size: Size = None
+    image: Image.Image,
+    values: NDArray[np.floating],
+    window: Place | None = None,
+    size: Size = None,
+    most: float | None = None,
 ) -> Image.Image:
-    """The photograph under the map, whose colors are the stronger the larger the value; hatched outside the window."""
+    """The photograph under the map, whose colors are the stronger the larger the value; hatched outside the window.
+    `most` is the value of the strongest color; the map's own largest unless given."""
     drawn = enlarged(image, size)
-    levels = Image.fromarray((regions.normalized(values) * 255).round().astype(np.uint8))
+    shares = regions.normalized(values) if most is None else _shares(values, most)
+    levels = Image.fromarray((shares * 255).round().astype(np.uint8))
     heat = levels.resize(drawn.size, Image.Resampling.BILINEAR)
-    shares = (255 * opacity(np.linspace(0, 1, 256))).round().astype(int).tolist()
+    opaque_at = (255 * opacity(np.linspace(0, 1, 256))).round().astype(int).tolist()
     palette = _colors().astype(np.uint8).tobytes()
     for top in range(0, drawn.height, BAND):  # a picture of 24 megapixels is not held four times
         part = heat.crop((0, top, drawn.width, min(top + BAND, drawn.height)))
-        opaque = part.point(shares)
+        opaque = part.point(opaque_at)
         part.putpalette(palette)
         drawn.paste(part.convert("RGB"), (0, top), opaque)
     if window is not None and crops(window, image.size):
         across, down = drawn.width / image.width, drawn.height / image.height
         hatch(drawn, (window[0] * across, window[1] * down, window[2] * across, window[3] * down))
     return drawn
+
+
+def differ(image: Image.Image, values: NDArray[np.floating], most: float) -> Image.Image:
+    """The photograph under what is more (MORE) and what is less (LESS), `most` being the strongest color's."""
+    drawn = image.convert("RGB")
+    for ink, own in ((MORE, values), (LESS, -values)):
+        opaque = Image.fromarray((255 * opacity(_shares(own, most))).round().astype(np.uint8))
+        drawn.paste(ink, mask=opaque.resize(drawn.size, Image.Resampling.BILINEAR))
+    return drawn
+
+
+def _shares(values: NDArray[np.floating], most: float) -> NDArray[np.floating]:
+    shares: NDArray[np.floating] = np.clip(values / most, 0, 1) if most > 0 else np.zeros_like(values)
+    return shares
 
 
 def crops(window: Place | None, size: tuple[int, int]) -> bool:

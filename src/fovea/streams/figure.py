@@ -1,5 +1,6 @@
 """One strip per picture: the global stream's map, the patches, each step of each patch (thesis, Figs. 5.1 to 7.3)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ def draw(looked: "Looked") -> Image.Image:
     below += [_maps(looked), "bars: how much each step counts"]
     if any(len(patch.steps) > 1 for patch in looked.patches):
         below[-1] += ", thin line: if all counted alike"
+        below.append(
+            "the steps of a patch share a scale; below each: where it is above (orange) and below (blue) their mean"
+        )
     below += [drawing.UNSEEN] * looked.whole.crops
     lines = [(line, TITLE, "black") for line in drawing.wrapped(title, TITLE, strip.width)]
     lines += [(line, TEXT, drawing.GRAY) for line in drawing.wrapped(" · ".join(below), TEXT, strip.width)]
@@ -65,7 +69,11 @@ def _block(looked: "Looked", image: Image.Image, number: int, patch: "SeenPatch"
     if len(looked.patches) > 1:
         marks.mark(tile, [marks.Mark((0, 0, *tile.size), ink=marks.INKS[(number - 1) % len(marks.INKS)])])
     own = drawing.grid([[_centered(tile)], [_caption(looked, name, patch.said, TILE)]], 4)
-    steps = [_step(looked, crop, inside, step, longest, len(patch.steps)) for step in patch.steps]
+    maps = np.stack([_inside(step.map, inside) for step in patch.steps])  # T,h,w
+    seen = _drawn(crop, maps)
+    steps = [
+        _step(looked, tiles, step, longest, len(patch.steps)) for tiles, step in zip(seen, patch.steps, strict=True)
+    ]
     return drawing.grid([[own, drawing.in_rows(steps, MOST, GAP)]], GAP)
 
 
@@ -73,13 +81,23 @@ def _centered(tile: Image.Image) -> Image.Image:
     return drawing.padded(tile, (TILE, tile.height), ((TILE - tile.width) // 2, 0))
 
 
-def _step(
-    looked: "Looked", crop: Image.Image, inside: tuple[int, int, int, int], step: "SeenStep", longest: float, count: int
-) -> Image.Image:
-    drawn = drawing.fitted(drawing.blend(crop, _inside(step.map, inside)), (TILE, TILE), LEAST)
-    _tell_blank(drawn, step.map)
+def _drawn(crop: Image.Image, maps: NDArray[np.float32]) -> list[list[Image.Image]]:
+    """Of every step its map, all on one scale, and, of several steps, how it differs from their mean, likewise."""
+    apart = maps - maps.mean(0)
+    most, farthest = float(maps.max()), float(np.abs(apart).max())
+    tiles = [[drawing.blend(crop, own, most=most)] for own in maps]
+    if len(maps) > 1:
+        for own, other in zip(tiles, apart, strict=True):
+            own.append(drawing.differ(crop, other, farthest))
+    return tiles
+
+
+def _step(looked: "Looked", tiles: Sequence[Image.Image], step: "SeenStep", longest: float, count: int) -> Image.Image:
+    drawn = [drawing.fitted(tile, (TILE, TILE), LEAST) for tile in tiles]
+    _tell_blank(drawn[0], step.map)
     bar = _bar(step.weight, longest, 1 / count if count > 1 else None)
-    return drawing.grid([[_centered(drawn)], [bar], [_caption(looked, f"step {step.number}", step.said, TILE)]], 4)
+    caption = _caption(looked, f"step {step.number}", step.said, TILE)
+    return drawing.grid([*([_centered(tile)] for tile in drawn), [bar], [caption]], 4)
 
 
 def _inside(seen: HeatMap, box: tuple[int, int, int, int]) -> NDArray[np.float32]:
