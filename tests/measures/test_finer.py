@@ -154,3 +154,19 @@ def test_the_picture_has_a_line_and_a_band_a_method() -> None:
     for line, method in zip(panel.lines, ("gradcam", "self-attention"), strict=True):
         areas = [row["area"] for row in found.rows if row["method"] == method and "step" in row]
         assert list(line.get_ydata()) == areas
+
+
+def test_lstms_that_have_learned_nothing_beside_those_that_have() -> None:
+    network = scrambled(made())
+    before = {name: value.clone() for name, value in network.module.state_dict().items()}
+    found = fovea.measure("finer", network, data(0, 1), control=["untrained"], seed=1)
+    alone = fovea.measure("finer", network, data(0, 1), seed=1)
+    assert [row["method"] for row in found.rows[:2]] == ["gradcam", "gradcam, untrained LSTMs"]
+    assert [row for row in found.rows if row["method"] == "gradcam"] == alone.rows
+    trained, untrained = ([row["weight"] for row in found.rows if row["method"] == name and "step" in row]
+                          for name in ("gradcam", "gradcam, untrained LSTMs"))  # fmt: skip
+    assert len(untrained) == STEPS
+    assert untrained != trained
+    assert fovea.measure("finer", network, data(0, 1), control=["untrained"], seed=1).rows == found.rows
+    assert all(torch.equal(value, before[name]) for name, value in network.module.state_dict().items())
+    refused("compared with LSTMs that are untrained", fovea.measure, "finer", network, data(0, 1), control=["random"])

@@ -194,7 +194,7 @@ OPTIONS = {
         choices=("best", "levels"),
     ),
     "of": number("How many folds each has.", 5),
-    "control": names("Also networks that go to places they have not learned: random, center."),
+    "control": names("Also networks that have not learned where to look: random, center; in steps: untrained."),
     "levels": number("How deep; as the network was trained if not given. Big pictures have more detail below."),
     "count": number("At most so many.", metavar="K"),
     "overlap": Option("LIP's T: patches overlap by an IoU below this.", float, metavar="T"),

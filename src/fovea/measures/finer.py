@@ -3,14 +3,16 @@
 The thesis (chapter 5, Figs. 5.1 and 5.2) shows that it does on a few pictures; here it is measured over a data set."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fovea.basics import RESAMPLES, BadChoice, interval_of_means
@@ -18,10 +20,12 @@ from fovea.measures import Figures, Run, Tally, measure
 from fovea.measures.figures import cell
 from fovea.measures.plots import Rows, sheet, style
 from fovea.measures.runner import Input
-from fovea.networks import as_found, match, rank_of
+from fovea.models.twostream import TwoStream
+from fovea.networks import Network, as_found, match, rank_of
 from fovea.streams import Streams, source_of
 
 Values = NDArray[np.float64]
+UNTRAINED = "untrained"
 
 
 def area(maps: Tensor, side: int) -> Tensor:
@@ -41,22 +45,31 @@ def area(maps: Tensor, side: int) -> Tensor:
     usual={"net": ("twostream-cub100",)},
     figure="draw",
 )
-def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, seed: int = 0) -> Figures:
+def finer(
+    run: Run, *, method: Sequence[str] = ("gradcam",), control: Sequence[str] = (), batch: int = 32, seed: int = 0
+) -> Figures:
     """One row per method: how much smaller or larger the area is at the last step than at the first, and in how many
     pictures it is smaller. Then one for every method and step: the area, how often the step alone is right, and its
-    mean weight. Maps are of the network's answer; a picture's area is the mean over its patches."""
+    mean weight. Maps are of the network's answer; a picture's area is the mean over its patches. `control` (untrained)
+    adds rows of the same network with LSTMs that have learned nothing: what they do, steps do by themselves."""
     streams = Streams.of(run.network, *method)
     if not method or len(set(method)) < len(method):
         raise BadChoice(f"name one or more methods, each once; got {list(method)}")
     if streams.local.steps < 2:
         raise BadChoice(f"{run.network.name or 'this network'} looks once: nothing can narrow in a single step")
-    matching, tally = match(run.network, run.data, streams.classes), Tally()
+    matching, looking = match(run.network, run.data, streams.classes), {"": (streams, Tally())}
+    for how in control:
+        if how != UNTRAINED:
+            raise BadChoice(f"steps are compared with LSTMs that are {UNTRAINED}; got control={how!r}")
+        looking[f", {how} LSTMs"] = Streams.of(_untrained(run.network, seed), *method), Tally()
     for samples, (given,) in run.inputs(batch):
-        _add(tally, streams, method, given, matching.of(samples))
-    images, patches = tally[method[0]].shape[:2]
-    about = run.about(images)
-    rows = [{**about, "method": one, **change_of(tally[one], seed)} for one in method]
-    steps = [{**about, "method": one, **row} for one in method for row in _steps(tally, one, seed)]
+        for own, tally in looking.values():
+            _add(tally, own, method, given, matching.of(samples))
+    images, patches = looking[""][1][method[0]].shape[:2]
+    about, rows, steps = run.about(images), list[dict[str, Any]](), list[dict[str, Any]]()
+    for name, (_, tally) in looking.items():
+        rows += [{**about, "method": one + name, **change_of(tally[one], seed)} for one in method]
+        steps += [{**about, "method": one + name, **row} for one in method for row in _steps(tally, one, seed)]
     source = source_of(streams.module)
     settings = {
         "labels": f"matched by {matching.how}",
@@ -74,11 +87,22 @@ def finer(run: Run, *, method: Sequence[str] = ("gradcam",), batch: int = 32, se
     return run.figures([*rows, *steps], settings, tables=table, notes=notes)
 
 
+def _untrained(network: Network, seed: int) -> Network:
+    """The same network with LSTMs, and what asks between them, as they begin."""
+    module = cast(TwoStream, deepcopy(network.module))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in module.local.recurrent.modules():  # type: ignore[union-attr]  # which has steps
+            if isinstance(layer, (nn.LSTM, nn.Linear)):
+                layer.reset_parameters()
+    return replace(network, module=module)
+
+
 def _by_step(rows: Rows) -> list[dict[str, Any]]:
     """One row per step, the methods beside each other."""
     lines: dict[int, dict[str, Any]] = {}
     for row in rows:
-        line = lines.setdefault(row["step"], {key: row[key] for key in ("step", "weight", "top1")})
+        line = lines.setdefault(row["step"], {key: row[key] for key in ("step", "weight", "top1")})  # the trained one's
         line[f"area, {row['method']} (95 %)"] = cell(row, "area", "area")
     return list(lines.values())
 
