@@ -8,7 +8,8 @@ from checks import raises, refused
 from fovea.basics import BadChoice, Damaged, commit, processor, shortened
 from fovea.measures import seeds
 from fovea.measures.figures import Figures
-from fovea.measures.results import figures_of_papers, page, trained
+from fovea.measures.papers import read as read_papers
+from fovea.measures.results import TRAINED, cards, page, trained
 from fovea.measures.tables import Tables
 from fovea.networks import loading as zoo
 
@@ -109,8 +110,9 @@ def test_a_second_figure_that_is_none_is_refused(tmp_path: Path, second: str, wo
 
 
 def test_rates_of_other_data_are_compared_as_differences_or_ratios() -> None:
-    figures = figures_of_papers(ROOT / "results/papers.toml", seeds.results(ROOT / "results"))
-    alone = {figure.key for figure in figures if len(figure.cells) == 1}
+    folder = ROOT / "results"
+    known = {*seeds.results(folder), *(f"{TRAINED}/{name}" for name in cards(folder))}
+    alone = {figure.key for figure in read_papers(folder / "papers.toml", known).figure if len(figure.cells) == 1}
     assert alone <= {"macs", "params", "buffers_params", "macs_ratio", "x_time", "x_memory", "share", "read"}
 
 
@@ -125,6 +127,62 @@ def test_rates_of_other_data_are_compared_as_differences_or_ratios() -> None:
 )
 def test_a_paper_beside_nothing_is_refused(tmp_path: Path, changed: tuple[str, str], words: str) -> None:
     (small(tmp_path) / "papers.toml").write_text(FIGURE.replace(*changed))
+    refused(words, page, tmp_path)
+
+
+ITEM = '[[item]]\nitem = "P, Table 1"\nabout = "a and b"\nfound = "as it is"\n'
+
+
+@pytest.mark.parametrize(
+    ("says", "verdict"),
+    [
+        ("-0.25", "reproduced"),
+        ("-0.17", "reproduced"),  # 3/2
+        ("-0.16", "direction only"),
+        ("-1.2", "direction only"),
+        ("-1.3", "contradicted"),  # less than a fifth
+        ("0.25", "contradicted"),
+        ("0", "contradicted"),
+        ('-1.3\nbound = "least"', "reproduced"),  # better than claimed
+        ('0.25\nbound = "most"', "reproduced"),
+        ('0.25\nbound = "least"', "contradicted"),
+    ],
+)
+def test_a_verdict_follows_from_the_figures(tmp_path: Path, says: str, verdict: str) -> None:
+    figure = FIGURE.replace('"P"', '"P, Table 1, of b"').replace("0.6", says) + 'less = { row = { net = "a" } }\n'
+    (small(tmp_path) / "papers.toml").write_text(figure + ITEM)
+    told = f"b top1 - a top1: -0.25, paper {float(says.split()[0]):+.3g}"
+    assert f"| Table 1 | a and b | **{verdict}** | {told} | as it is |" in page(tmp_path).split("### P\n")[1]
+
+
+def test_a_table_is_as_its_worst_figure_and_says_how_many(tmp_path: Path) -> None:
+    figure = FIGURE.replace('"P"', '"P, Table 1: b"')
+    ours = (figure.replace("0.6", says) for says in ("0.5", "0.51", "0.9", "5"))  # our 0.5
+    (small(tmp_path) / "papers.toml").write_text("".join(ours) + ITEM)
+    assert "**contradicted** | b top1: 0.5, paper 5; 2 reproduced, 1 direction only, 1 contradicted |" in page(tmp_path)
+
+
+def test_a_training_run_is_a_result_of_one_row(tmp_path: Path) -> None:
+    (small(tmp_path) / "trained").mkdir()
+    card = {"name": "n", "tested_on": "d", "changes": [], "minutes": 1, "processor": "p", "commit": "c"}
+    (tmp_path / "trained/run.json").write_text(json.dumps(card | {"score": {"top1": 0.25}}))
+    (tmp_path / "papers.toml").write_text(FIGURE + 'less = { result = "trained/run", row = {} }')
+    assert "| one b top1 - trained/run top1 | +0.25 | +0.6 |" in page(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ITEM, "'P, Table 1' has no figure, so it needs a verdict"),
+        (ITEM + 'verdict = "maybe"', "item.0.verdict"),
+        (FIGURE + ITEM + 'verdict = "not run"', "'P' is of no"),
+        (FIGURE.replace('"P"', '"P, Table 12"') + ITEM + 'verdict = "not run"', "'P, Table 12' is of no"),
+    ],
+)
+def test_a_table_without_a_verdict_and_a_figure_without_a_table_are_refused(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (small(tmp_path) / "papers.toml").write_text(text)
     refused(words, page, tmp_path)
 
 

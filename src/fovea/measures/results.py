@@ -1,58 +1,16 @@
 """results/*.json as one page: what was measured, beside what the papers say. Nothing on the page is typed by hand."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from fovea.basics import BadChoice, Record, nearest, student
-from fovea.measures import seeds
-from fovea.measures.figures import Written, markdown, read_toml, text_of
+from fovea.basics import BadChoice, Record, student
+from fovea.measures import papers, seeds
+from fovea.measures.figures import Written, markdown, text_of
 from fovea.measures.registry import titles
 
-PAPERS, TRAINED = "papers.toml", "trained"
+TRAINED = "trained"
 MADE = ("recipe", "commit", "seed", "processor", "date")
-
-
-class Other(Record):
-    """A second figure of ours: another row, another key, or both; what is None is as in the first."""
-
-    row: dict[str, Any] | None = None
-    key: str | None = None
-
-
-class Paper(Record):
-    """A figure of a paper, and what it is compared with: a figure of ours, or the difference or ratio of two."""
-
-    result: str
-    key: str
-    paper: str
-    says: float
-    differs: str
-    row: dict[str, Any] = Field(default_factory=dict)
-    less: Other | None = None  # ours minus this one; `says` is the paper's difference
-    over: Other | None = None  # ours divided by this one; `says` is the paper's ratio
-    scale: Annotated[float, Field(gt=0)] = 1.0
-
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        if self.less and self.over:
-            raise ValueError("less is for a difference, over for a ratio: give one of them")
-        if self.cells[1:] == self.cells[:1]:
-            raise ValueError(f"{'less' if self.less else 'over'} is another row or another key of {self.result}")
-        return self
-
-    @property
-    def cells(self) -> list[tuple[dict[str, Any], str]]:
-        """The row and key of our figure, and those of the second one where there are two."""
-        other = self.less or self.over
-        second = [(self.row if other.row is None else other.row, other.key or self.key)] if other else []
-        return [(self.row, self.key), *second]
-
-
-class Papers(Record):
-    figure: list[Paper] = Field(default_factory=list)
 
 
 class Card(Record, extra="allow"):
@@ -73,7 +31,12 @@ def page(folder: Path) -> str:
     found = {name: seeds.result(folder, name) for name in seeds.results(folder)}
     if not found:
         raise BadChoice(f"no results (*.json) in {folder}; 'fovea measure WHAT … --json {folder}/NAME.json' writes one")
-    papers = figures_of_papers(folder / PAPERS, found)
+    runs = cards(folder)
+    scores = {
+        f"{TRAINED}/{name}": Written(what="train", settings={}, rows=[run["score"]]) for name, run in runs.items()
+    }
+    compared = found | scores
+    sayings = papers.read(folder / papers.FILE, compared)
     known = titles()
     places = {what: i for i, what in enumerate(known)}
     lines = [
@@ -83,26 +46,25 @@ def page(folder: Path) -> str:
         "of one. The papers' figures are theirs, for their set-ups; the last column says what differs here. Rates from",
         "other data or networks are compared as differences (points lost or gained) or ratios, never directly.",
     ]
+    lines += ["", *overview] if (overview := sayings.overview(compared)) else []
     for name, result in sorted(found.items(), key=lambda one: (places.get(one[1].what, 99), one[0])):
         lines += ["", f"## {known.get(result.what, result.what)}: {name}", "", *_section(result)]
-        ours = [paper for paper in papers if paper.result == name]
-        if ours:
-            lines += ["", *_beside(ours, result)]
-    runs = trained(cards(folder))
+        lines += ["", *beside] if (beside := sayings.beside(name, compared)) else []
     if runs:
-        lines += ["", "## Training runs whose weights are not kept", "", *_table(runs)]
+        lines += ["", "## Training runs whose weights are not kept", "", *_table(trained(runs.values()))]
         told = "means, and Student's 95 % interval of the first score over seeds"
         lines += ["", f"From their cards, as `fovea train` wrote them; {told}."]
     return "\n".join(lines) + "\n"
 
 
-def cards(folder: Path) -> list[dict[str, Any]]:
-    """Of the training runs whose weights are not kept."""
+def cards(folder: Path) -> dict[str, dict[str, Any]]:
+    """Of the training runs whose weights are not kept, by their files' names."""
     paths = sorted((folder / TRAINED).glob("*.json"))
-    return [Card.read(path.read_bytes(), path, "train it anew, or move it elsewhere").model_dump() for path in paths]
+    advice = "train it anew, or move it elsewhere"
+    return {path.stem: Card.read(path.read_bytes(), path, advice).model_dump() for path in paths}
 
 
-def trained(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def trained(cards: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row for each recipe and what was set otherwise, over its seeds."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for card in cards:
@@ -121,16 +83,6 @@ def trained(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def figures_of_papers(path: Path, results: Collection[str]) -> list[Paper]:
-    """The papers' own numbers, each beside the row and key of ours that it is compared with."""
-    content = read_toml(path) if path.is_file() else {}
-    figures = Papers.read(content, path, "write [[figure]] with result, key, paper, says, differs", BadChoice).figure
-    for figure in figures:
-        if figure.result not in results:
-            raise BadChoice(f"{path}: no result {figure.result!r}{nearest(figure.result, results)}")
-    return figures
-
-
 def _section(result: Written) -> list[str]:
     more = result.model_extra or {}
     settings = "; ".join(f"{key}: {text_of(value)}" for key, value in result.settings.items() if value is not None)
@@ -144,27 +96,3 @@ def _section(result: Written) -> list[str]:
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(key for row in rows for key in row))
     return markdown(names, ([text_of(row.get(name)) for name in names] for row in rows))
-
-
-def _beside(papers: Sequence[Paper], result: Written) -> list[str]:
-    lines = ["| | ours | the paper's | difference | paper | how the set-ups differ |", "|---|---|---|---|---|---|"]
-    for paper in papers:
-        names = [" ".join(map(str, [*row.values(), key])) for row, key in paper.cells]
-        ours, form = _ours(paper, result), "+.3g" if paper.less else ".4g"
-        cells = [(" - " if paper.less else " / ").join(names), f"{ours:{form}}", f"{paper.says:{form}}"]
-        lines.append("| " + " | ".join([*cells, f"{ours - paper.says:+.3g}", paper.paper, paper.differs]) + " |")
-    return lines
-
-
-def _ours(paper: Paper, result: Written) -> float:
-    first, *second = (_number(paper.result, result, row, key) for row, key in paper.cells)
-    if paper.over and second == [0]:
-        raise BadChoice(f"{paper.result}: {paper.key!r} is divided by {paper.cells[1]}, which is 0")
-    return (first / second[0] if paper.over else first - sum(second)) / paper.scale
-
-
-def _number(name: str, result: Written, where: Mapping[str, Any], key: str) -> float:
-    rows = [row for row in result.rows if all(row.get(one) == value for one, value in where.items())]
-    if len(rows) != 1 or not isinstance(rows[0].get(key), (int, float)):
-        raise BadChoice(f"{name}: {len(rows)} rows with {where} and a number {key!r}; one is needed")
-    return float(rows[0][key])

@@ -134,7 +134,7 @@ class Tables:
         if source.startswith("scale "):
             return Scale(self.rows).rows(source.removeprefix("scale "))
         if source == results.TRAINED:
-            return results.trained(results.cards(self.folder))
+            return results.trained(results.cards(self.folder).values())
         return seeds.result(self.folder, source).rows
 
 
