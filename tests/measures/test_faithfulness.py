@@ -67,6 +67,19 @@ def test_the_areas_of_the_exact_map_its_reverse_and_the_control(net: fovea.Netwo
         assert exact[kind] < control[kind] < reverse[kind]
 
 
+def test_an_interval_is_over_pictures(net: fovea.Network) -> None:
+    """Of pictures that are all alike it is a point; of a square seen and none to see it spans both."""
+    same = measure(net, held(*[(square_of(255), 1)] * 3), method=[Known("exact")], kinds=["coverage"], steps=9).rows[0]
+    assert same["coverage_low"] == same["coverage_high"] == pytest.approx(same["coverage"])
+    mixed = measure(
+        net, held((square_of(255), 1), (square_of(0), 1)), method=[Known("exact")], kinds=["coverage"], steps=9
+    )
+    row = mixed.rows[0]
+    ends = (0, same["coverage"])
+    assert (row["coverage_low"], row["coverage_high"]) == pytest.approx(ends)
+    assert row["coverage"] == pytest.approx(sum(ends) / 2)
+
+
 def test_the_ends_of_the_curves(net: fovea.Network) -> None:
     """One picture in two is right: its square is white and the other's is black, and both are called 'yes'."""
     data = held((square_of(255), 1), (square_of(0), 1))

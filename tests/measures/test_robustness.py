@@ -122,7 +122,11 @@ def test_rows_before_and_after(net: fovea.Network) -> None:
     assert plain["top5"] is None  # of two classes
     for row in (fgsm, noise):
         assert (row["top1"], row["unchanged"]) == (plain["top1"], 1)
+        assert (row["drop"], row["drop_low"], row["drop_high"]) == (0, 0, 0)  # the same pictures before and after
     assert strong["top1"] == 0
+    assert strong["drop"] == plain["top1"]
+    assert plain["low"] <= plain["top1"] <= plain["high"]
+    assert (strong["drop_low"], strong["drop_high"]) == pytest.approx((plain["low"], plain["high"]), abs=0.02)
     assert strong["unchanged"] == pytest.approx(1 - plain["top1"])
     assert (jpeg["attack"], jpeg["strength"]) == ("jpeg", 100)
     assert seen[-1] == (30, 30)

@@ -5,4 +5,5 @@ from .tally import EVERY as EVERY
 from .tally import Chosen as Chosen
 from .tally import Tally as Tally
 from .tally import ends as ends
+from .tally import loss as loss
 from .tally import mean as mean

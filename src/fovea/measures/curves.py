@@ -121,6 +121,6 @@ def joined(curves: list[Curve], axis: int) -> Curve:
     return Curve(*(np.concatenate(column, axis) for column in columns))
 
 
-def area_under(values: NDArray[np.floating], at: NDArray[np.float64]) -> float:
-    """By the trapezoid rule."""
-    return float(((values[1:] + values[:-1]) / 2 * np.diff(at)).sum())
+def area_under(values: NDArray[np.floating], at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By the trapezoid rule, along the last axis."""
+    return ((values[..., 1:] + values[..., :-1]) / 2 * np.diff(at)).sum(-1)

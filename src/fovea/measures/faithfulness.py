@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import BadChoice
+from fovea.basics import BadChoice, by_bootstrap, interval_of_means
 from fovea.heatmaps import Method, look_at
 from fovea.measures import Figures, Run, measure, plots
 from fovea.measures.curves import KINDS, Curve, Kind, area_under, best, curve, joined, kind_of, places
+from fovea.measures.figures import printed
 from fovea.measures.localized import cells_of
 from fovea.measures.random_control import methods_or_control
 from fovea.networks import Network, filling
@@ -26,6 +27,7 @@ Key = tuple[str, str]  # a method's name, a kind's name
 
 
 AREAS = {"insertion": "put in", "deletion": "taken out", "coverage": "kept", "masking": "masked"}
+ENDS = ("", "_low", "_high")
 READS = {"probability": "mean probability of the class", "accuracy": "top-1 accuracy"}
 
 
@@ -72,10 +74,10 @@ def faithfulness(
     whole = {key: joined(parts, 0) for key, parts in curves.items() if parts}
     net = run.network.name or "network"
     about = {name: {"net": net, "method": name, "data": run.data.name, "images": images} for name in blank}
-    areas = {one: {**_areas(one, ways, whole, shares), "blank": blank[one]} for one in about}
+    areas = {one: {**_areas(one, ways, whole, shares, seed), "blank": blank[one]} for one in about}
     rows = [{**about[one], **areas[one]} for one in about]
     for (name, kind), found in whole.items():
-        means = [_mean(found, what).tolist() for what in ("accuracy", "probability")]
+        means = [_values(found, what).mean(0).tolist() for what in ("accuracy", "probability")]
         for share, accuracy, probability in zip(shares.tolist(), *means, strict=True):
             point = {"area": round(share, 6), "accuracy": accuracy, "probability": probability}
             rows.append({**about[name], "kind": kind, **point})
@@ -86,11 +88,12 @@ def faithfulness(
         "area": "share of the input's pixels kept or taken away, best first; under the curves by the trapezoid rule",
         "order": "cells interpolated bilinearly to pixels; equal values, as in a blank map, in reading order",
         "random": f"uniform values in the cells, seed {seed}",
+        "interval": by_bootstrap("the areas", seed),
         **{way.name: str(way) for way in ways},
     }
-    table = {f"areas under the curves, {net} on {run.data.name}": [{"method": one, **areas[one]} for one in areas]}
+    table = printed([{"method": one, **areas[one]} for one in areas], ("method", *(way.name for way in ways), "blank"))
     notes = ["good maps: insertion and coverage high, deletion and masking low; random is the control"]
-    return run.figures(rows, settings, tables=table, notes=notes)
+    return run.figures(rows, settings, tables={f"areas under the curves, {net} on {run.data.name}": table}, notes=notes)
 
 
 def draw(found: Figures) -> Figure:
@@ -174,10 +177,15 @@ def _parts(run: Run, methods: Sequence[Method], true_class: bool, batch: int) ->
         )
 
 
-def _areas(method: str, ways: Sequence[Kind], whole: dict[Key, Curve], shares: NDArray[np.float64]) -> dict[str, float]:
-    return {way.name: area_under(_mean(whole[method, way.name], way.reads), shares) for way in ways}
+def _areas(
+    method: str, ways: Sequence[Kind], whole: dict[Key, Curve], shares: NDArray[np.float64], seed: int
+) -> dict[str, float]:
+    """Under every curve, with its interval: the mean over pictures of the area under each one's own curve."""
+    own = np.stack([area_under(_values(whole[method, way.name], way.reads), shares) for way in ways], 1)  # N,ways
+    low, high = interval_of_means(own, seed)
+    ends = zip(ways, own.mean(0).tolist(), low, high, strict=True)
+    return {f"{way.name}{end}": value for way, *values in ends for end, value in zip(ENDS, values, strict=True)}
 
 
-def _mean(found: Curve, what: str) -> NDArray[np.float64]:
-    values = found.right if what == "accuracy" else found.probability
-    return values.mean(0, dtype=np.float64)
+def _values(found: Curve, what: str) -> NDArray[np.float64]:
+    return (found.right if what == "accuracy" else found.probability).astype(np.float64)

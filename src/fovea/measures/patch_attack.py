@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import by_bootstrap, tell
-from fovea.measures import EVERY, Chosen, Figures, Run, ends, measure
+from fovea.measures import EVERY, Chosen, Figures, Run, ends, loss, measure
 from fovea.measures.attacks import Attack, Named, Net, Plain, Victims, attack_of, images, opened
-from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, loss, without
+from fovea.measures.patch_parts import OVERALL, ROLES, Part, Row, Trial, answer, without
 from fovea.networks import WHITE, Network, normalization_of
 from fovea.patches import Choice, choice, judged, look, patches
 from fovea.results import drawing, marks

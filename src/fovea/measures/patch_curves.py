@@ -235,7 +235,7 @@ def _mean_accuracy(points: NDArray[np.float64], upto: float) -> float:
     as there."""
     area, accuracy = np.split(points, 2)
     at = np.append(area[area < upto], upto)
-    return area_under(np.interp(at, area, accuracy), at) / upto
+    return float(area_under(np.interp(at, area, accuracy), at)) / upto
 
 
 def draw(found: Figures) -> Figure:

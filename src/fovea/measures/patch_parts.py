@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import BadChoice, BadPicture, interval_of_means
+from fovea.basics import BadChoice, BadPicture
 from fovea.data import Box, DataSet, Sample
 from fovea.measures.figures import Figures, printed
 from fovea.measures.runner import Run
@@ -148,17 +148,6 @@ class Costs:
             return dict.fromkeys(keys)
         both = own + self.localizer * localized
         return dict(zip(keys, (round(own), own / self.whole, round(both), both / self.whole), strict=True))
-
-
-def loss(
-    before: NDArray[np.bool_], after: NDArray[np.bool_], seed: int, *, paired: bool = True, name: str = "loss"
-) -> Row:
-    """What is right before less what is right after, with its interval where both are of the same pictures."""
-    lost = {name: float(before.mean() - after.mean()) if len(before) and len(after) else None}
-    if not paired or not len(before):
-        return lost
-    (low,), (high,) = interval_of_means((before.astype(float) - after)[:, None], seed)
-    return {**lost, f"{name}_low": low, f"{name}_high": high}
 
 
 def words(settings: Settings) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fovea.basics import by_bootstrap
-from fovea.measures import EVERY, Chosen, Figures, Run, ends, mean, measure
+from fovea.measures import EVERY, Chosen, Figures, Run, ends, loss, mean, measure
 from fovea.measures.patch_parts import (
     MACS,
     OVERALL,
@@ -24,7 +24,6 @@ from fovea.measures.patch_parts import (
     Trial,
     alone,
     answer,
-    loss,
     without,
     words,
 )

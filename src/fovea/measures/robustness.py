@@ -8,8 +8,8 @@ from PIL import Image
 from torch import Tensor
 
 from fovea import networks
-from fovea.basics import BadChoice
-from fovea.measures import Figures, Run, Tally, mean, measure
+from fovea.basics import BadChoice, by_bootstrap
+from fovea.measures import Figures, Run, Tally, ends, loss, mean, measure
 from fovea.measures.attacks import FGSM, Attack, Net, Plain, Texture, Victims, attack_of, images, opened
 from fovea.networks import WHITE, Matching, Network, Normalization, as_found, match, normalization_of
 from fovea.results import drawing
@@ -33,7 +33,8 @@ class Version:
     about="Robustness: do the answers hold when pictures are attacked, noisy, compressed, or mere texture?",
     needs=("labels",),
     fit="crop",
-    columns=("net", "data", "images", "attack", "strength", "top1", "top5", "unchanged"),
+    columns=("net", "data", "images", "attack", "strength", "top1", "top5", "drop", "unchanged"),
+    interval="top1",
     figure="draw",
 )
 def robustness(
@@ -74,13 +75,16 @@ def robustness(
     about = run.about(len(tally[0]))
     rows = []
     for place, attack in enumerate(tried):
-        shares = {**tally.top(place), "unchanged": mean(tally["same", place])}
+        right = tally[place] < 1
+        drop = loss(tally[0] < 1, right, seed, name="drop") if place else {}
+        shares = {**tally.top(place), **ends(right, seed), **drop, "unchanged": mean(tally["same", place])}
         rows.append({**about, "attack": attack.name, "strength": attack.strength, **shares})
     settings = {
         "labels": f"matched by {how}",
         "pixels": "attacks change the input's pixels, after crop and resize; clipped to 0..255, rounded by JPEG alone",
         "strength": "fgsm: ε, noise: σ, both in 8-bit units; jpeg: quality; texture: iterations of L-BFGS",
         "unchanged": "share of pictures whose first class stays the same",
+        "interval": f"{by_bootstrap('top1', seed)}; of a drop from plain pictures by the same ones",
         **{attack.name: str(attack) for attack in tried if isinstance(attack, (FGSM, Texture))},
     }
     return run.figures(rows, settings, extra=list(zip(*examples, strict=True)))

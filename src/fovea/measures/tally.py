@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fovea.basics import interval
+from fovea.basics import interval, interval_of_means
 from fovea.networks import rank_of
 
 Chosen = NDArray[np.bool_] | slice  # of the pictures
@@ -47,6 +47,17 @@ class Tally:
 def ends(hits: NDArray[np.bool_], seed: int) -> dict[str, float | None]:
     """The 95 % interval of the share of hits, where there are any pictures."""
     return dict(zip(("low", "high"), interval(hits, seed=seed) if len(hits) else (None, None), strict=True))
+
+
+def loss(
+    before: NDArray[np.bool_], after: NDArray[np.bool_], seed: int, *, paired: bool = True, name: str = "loss"
+) -> dict[str, float | None]:
+    """What is right before less what is right after, with its interval where both are of the same pictures."""
+    lost = {name: float(before.mean() - after.mean()) if len(before) and len(after) else None}
+    if not paired or not len(before):
+        return lost
+    (low,), (high,) = interval_of_means((before.astype(float) - after)[:, None], seed)
+    return {**lost, f"{name}_low": low, f"{name}_high": high}
 
 
 def mean(values: NDArray[Any]) -> float | None:

@@ -157,7 +157,7 @@ def areas(looking: Looking, parts: Sequence[Part], steps: int, progress: Progres
                 top = best(order, shares[1:-1])
                 inner = part.scores(looking.network, top if keeps else ~top, fill)
                 curves = np.concatenate([first, inner, last], 1)  # N,S
-                found[name, kind].append(np.array([area_under(curve, shares) for curve in curves]))
+                found[name, kind].append(area_under(curves, shares))
                 done += len(part)
                 progress(done, total)
     return {key: np.concatenate(each) for key, each in found.items()}
