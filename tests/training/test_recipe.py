@@ -17,7 +17,7 @@ SMALL = {
 
 # papers' own, whose weights come from a hub
 NOT_RUN = (
-    "twostream-vgg19-cub", "twostream-resnet34-cub", "adl_vgg16-cub", "adl_resnet50se-cub",
+    "twostream-vgg19-cub", "twostream-resnet34-cub", "adl_vgg16-cub", "adl_resnet50se-cub", "wsol-cub100",
     "densenet169-imagenette-patches", "resnext50_32x4d-imagenette-patches",
 )  # fmt: skip
 
