@@ -1,6 +1,7 @@
 """fovea measure NAME and fovea bench NAME: a command for every measure that is declared."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -8,11 +9,11 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from fovea.basics import LOCAL, REFERENCE, BadChoice
+from fovea.basics import LOCAL, REFERENCE, BadChoice, write_text
 from fovea.cli.bulk import ENGINE, engine_of
 from fovea.cli.commands import Asked, Command, Declaration, build
 from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
-from fovea.cli.glossary import DRAWN, OPTIONS, Option, drawable
+from fovea.cli.glossary import DRAWN, OPTIONS, Option, drawable, writable
 from fovea.measures.registry import BENCH, Declared, find, titles
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fovea.measures.runner import Given
 
 NETWORK = ("weights", "untrained")
+PAGE = "Tables and picture as a page as well, in one file: --out with .html, or NAME.html here."
 
 
 class Measures(TyperGroup):
@@ -71,8 +73,8 @@ def declaration(declared: Declared) -> Declaration:
     own = {name: _own(declared.name, name, value) for name, value in declared.options.items() if name not in OPTIONS}
     placed = declared.nets != "none" or {"source", "recipe"} & {*declared.options}
     options += [*declared.options, *(["device"] if placed else [])]
-    options += [*(["out"] if declared.figure else []), "json", *(ENGINE if declared.spread else ())]
-    help = {"out": "Draw the figures into this file."} if declared.figure else {}
+    options += [*(["out", "page"] if declared.figure else []), "json", *(ENGINE if declared.spread else ())]
+    help = {"out": "Draw the figures into this file.", "page": PAGE} if declared.figure else {}
     if declared.nets == "several":
         help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
     spoken = {name for name, option in OPTIONS.items() if option.usual is not None}  # a measure may have none
@@ -92,11 +94,12 @@ def run(declared: Declared, asked: Asked) -> None:
     """Take the measure, print its tables, and write what was asked for."""
     if declared.figure and asked.out:
         drawable("--out", asked.out, (*DRAWN, ".svg"))
+    beside = _page_of(declared, asked)
     if "labels?" in declared.needs and (asked.data is None) == (not asked.pictures):
         raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=test: one of the two")
     options = {name: asked.values[name] for name in declared.options}
     with bar(declared.title or declared.name) as advance:
-        from fovea.measures.runner import draw, recipe_of, take
+        from fovea.measures.runner import draw, page, recipe_of, take
 
         given = _given(declared, asked)
         found = take(declared.name, given, options, advance, os.cpu_count() or 1, advance.tell)
@@ -107,6 +110,9 @@ def run(declared: Declared, asked: Asked) -> None:
     if declared.figure and asked.out:
         draw(found, declared, asked.out)
         say.print(str(asked.out))
+    if beside is not None:
+        write_text(beside, page(found, declared, _title(declared, found)))
+        say.print(str(beside))
 
 
 def _given(declared: Declared, asked: Asked) -> "Given":
@@ -127,10 +133,23 @@ def _given(declared: Declared, asked: Asked) -> "Given":
 
 def show(declared: Declared, found: "Figures") -> None:
     """The tables, what was skipped, and the notes."""
-    about = [declared.title or declared.name, *(found.settings.get(key) for key in ("data", "input"))]
-    found.show(", ".join(str(one) for one in about if one), say, declared.columns, declared.interval)
+    found.show(_title(declared, found), say, declared.columns, declared.interval)
     tell_skipped(found.skipped)
     for note in found.notes:
         say.print(note)
     for words in found.warnings:
         warn.print(words)
+
+
+def _page_of(declared: Declared, asked: Asked) -> Path | None:
+    """Where --page goes: beside --out, or into this folder under the measure's name."""
+    if not declared.figure or not asked.page:
+        return None
+    path = (asked.out or Path(declared.name.replace(":", "-").replace(" ", "-"))).with_suffix(".html")
+    writable("--page", path)
+    return path
+
+
+def _title(declared: Declared, found: "Figures") -> str:
+    about = [declared.title or declared.name, *(found.settings.get(key) for key in ("data", "input"))]
+    return ", ".join(str(one) for one in about if one)

@@ -26,6 +26,11 @@ class Localized:
     largest: NDArray[np.float64]  # of the largest segment's box
     any_one: NDArray[np.float64]  # of the best segment's box
 
+    @property
+    def threshold(self) -> float:
+        """The best one for the whole set."""
+        return THRESHOLDS[max_box_acc(self.largest)[1]]
+
 
 def box_accuracy(ious: NDArray[np.float64], at_least: float = 0.5) -> NDArray[np.float64]:
     """Share of pictures whose box is right, per threshold."""

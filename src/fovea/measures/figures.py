@@ -65,10 +65,13 @@ class Figures:
         write_json(path, content | dict(self.details) | made_by)
 
     def show(self, title: str, console: Console, columns: Sequence[str] = (), interval: str = "") -> None:
+        for words, table in self.told(title, columns, interval).items():
+            _print(words, table, console)
+
+    def told(self, title: str, columns: Sequence[str] = (), interval: str = "") -> dict[str, Sequence[Row]]:
         """The tables, or the declared columns of the rows; a key that no row has a value for is left out."""
         rows = {title: printed(self.rows, columns, interval)} if columns or not self.tables else {}
-        for words, table in {**rows, **self.tables}.items():
-            _print(words, table, console)
+        return {**rows, **self.tables}
 
 
 def _print(title: str, rows: Sequence[Row], console: Console) -> None:

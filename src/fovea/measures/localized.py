@@ -6,22 +6,27 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import starmap
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from fovea.basics import THRESHOLD_RULE, BadChoice, Engine, Progress, in_order, quiet
+from fovea.basics import THRESHOLD_RULE, BadChoice, Engine, Progress, box_of, in_order, iou, quiet
 from fovea.data import Box, DataSet, Sample
 from fovea.heatmaps import HeatMaps, Method, Target, chosen, look_at, names
 from fovea.measures.boxes import Best, Localized, ious_of
+from fovea.measures.figures import Figures
 from fovea.measures.runner import Input, Run
 from fovea.networks import Network, blank, device_of, groups_for, parts_of, placed
-from fovea.pictures import Placement
+from fovea.pictures import Placement, on_pixels
+from fovea.results import drawing, marks
 
 Job = tuple[NDArray[np.float32], Placement, tuple[Box, ...]]  # a map's cells, where they lie, the true boxes
 
+EXAMPLES, DRAWN = 12, 320  # pictures that are drawn, and their longer side
 CHUNK = 16  # jobs that are handed over at a time; fewer are not worth a process
 Key = TypeVar("Key", bound=Hashable)
 Pair = tuple[str, str]  # names of a network and of a method
@@ -40,17 +45,19 @@ class Looker(Protocol):
 
 def look(
     run: Run, lookers: Mapping[str, Looker], methods: Sequence[Method], batch: int, clip: bool = True
-) -> dict[Pair, Localized]:
-    """How the boxes of every method's heatmaps agree with the true ones, by names of network and method; methods that
-    do not apply are told in `run.refused`. Every picture is looked at by all networks, then its boxes are drawn: half
-    of the progress each."""
+) -> tuple[dict[Pair, Localized], "Examples"]:
+    """How the boxes of every method's heatmaps agree with the true ones, by names of network and method, and a few
+    pictures to draw; methods that do not apply are told in `run.refused`. Every picture is looked at by all networks,
+    then its boxes are drawn: half of the progress each."""
     maps: dict[Pair, list[Job]] = {}
+    samples: list[Sample] = []
     looking = Looking(lookers, [replace(method, optional=True) for method in methods], batch, clip)
     half, some = len(run.data), False
     run.progress(0, 2 * half)  # from here on it is timed
     for part in looking.spread(run.data, run.engine):
         run.skipped += part.skipped
         run.progress(part.done, 2 * half)
+        samples += part.samples
         for name, (output, by_method, refused) in part.looks.items():
             some = True
             lookers[name].keep(part.samples, output)
@@ -59,7 +66,45 @@ def look(
                 maps.setdefault((name, method), []).extend(jobs)
     if not some:
         run.refuse_empty()
-    return localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
+    found = localized(maps, lambda done, total: run.progress(half + done * half // total, 2 * half), run.workers)
+    few = np.linspace(0, len(samples) - 1, min(EXAMPLES, len(samples))).round().astype(int).tolist()
+    chosen = {pair: [jobs[i] for i in few] for pair, jobs in maps.items() if len(jobs) == len(samples)}
+    return found, Examples([samples[i] for i in few], chosen, {pair: found[pair].threshold for pair in chosen})
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A few pictures, spread over the set, with their maps by names of network and method, and the thresholds of their
+    boxes."""
+
+    samples: list[Sample]
+    maps: Mapping[Pair, list[Job]]
+    thresholds: Mapping[Pair, float]
+
+    def rows(self) -> Iterator[list[Image.Image]]:
+        """Each picture with its true boxes in white, then its maps with the box that was found in orange."""
+        for place, sample in enumerate(self.samples):
+            image = sample.read()
+            plain = drawing.enlarged(image, DRAWN)
+            tiles = [_titled(plain, sample, image.size, Path(sample.name).name)]
+            for pair, jobs in self.maps.items():
+                cells, placement, truth = jobs[place]
+                values = on_pixels(cells.clip(0), placement)
+                box, drawn = box_of(values, self.thresholds[pair]).tolist(), drawing.blend(image, values, size=DRAWN)
+                marks.outline(drawn, marks.scaled(box, image.size, drawn.size), marks.INKS[0], 3, 1)
+                tiles.append(_titled(drawn, sample, image.size, " ".join(pair), f"IoU {iou([box], truth).max():.2f}"))
+            yield tiles
+
+
+def draw(found: Figures) -> Image.Image:
+    """One row per picture: true boxes, then those of each network and method (L2-CAF, Figs. 5 and 7)."""
+    return drawing.grid(list(found.extra.rows()))
+
+
+def _titled(drawn: Image.Image, sample: Sample, size: tuple[int, int], title: str, words: str = "") -> Image.Image:
+    for box in sample.boxes:
+        marks.draw_box(drawn, box, size)
+    return drawing.titled(drawn, title, words)
 
 
 Seen = tuple[Tensor, dict[str, list[Job]], dict[str, str]]  # outputs, maps by method, methods that were refused

@@ -13,6 +13,7 @@ from fovea.data import Sample
 from fovea.measures import Figures, Run, measure, seeds
 from fovea.measures.boxes import APART, THRESHOLDS, max_box_acc, right_apart
 from fovea.measures.localized import THRESHOLD, look, named
+from fovea.measures.localized import draw as draw  # the figure of both measures
 from fovea.measures.retrieval import check, distance_of
 from fovea.networks import Network
 from fovea.networks.heads import embedding
@@ -32,6 +33,7 @@ SURE = ("recall_at_1", "nmi", "loc", "loc_apart", "gain_apart", "gt_known")  # t
     needs=("boxes",),
     fit="squash",
     spread=True,
+    figure="draw",
     columns=(
         "net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "loc_change", "gain", "gt_known", "threshold",
     ),
@@ -52,7 +54,7 @@ def retrieval_loc(
     check(run.data)
     kinds = {name: embedding(network, features) for name, network in run.networks.items()}
     embedders = {name: _Embedder(network) for name, (network, _) in kinds.items()}
-    drawn = look(run, embedders, methods, batch)
+    drawn, examples = look(run, embedders, methods, batch)
     rows: list[dict[str, Any]] = []
     for name, embedder in embedders.items():
         classes, units = np.array(embedder.labels), lengths(np.concatenate(embedder.vectors), not raw)
@@ -88,7 +90,7 @@ def retrieval_loc(
         **(seeds.told(list(embedders)) if several else {}),
     }
     found = seeds.together(rows, SURE) if several else rows
-    return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"])
+    return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"], extra=examples)
 
 
 def _gains(row: dict[str, Any], base: dict[str, Any] | None) -> dict[str, float]:

@@ -1,9 +1,11 @@
 """What is the same for every measure: networks and data are opened, what was measured is noted, and checked."""
 
+import html
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
@@ -13,10 +15,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from fovea import networks
+from fovea import networks, results
 from fovea.basics import LOCAL, BadChoice, BadPicture, Engine, Progress, demand_bounds, nearest, quiet, whole
 from fovea.data import DataSet, Sample, open_clips, open_data, open_loosely, open_sounds, parsed, pictures_of
-from fovea.measures.figures import Figures, Row
+from fovea.measures.figures import Figures, Row, text_of
 from fovea.measures.registry import BENCH, Declared
 from fovea.measures.registry import measure as registry
 from fovea.networks import Group, Matching, Network, NetworkLike, as_network, device_of, input_of, ours, placed
@@ -24,6 +26,7 @@ from fovea.pictures import Placement, Shown
 
 Fit = Literal["crop", "squash", "whole"]
 
+STYLE = ".wide { overflow-x: auto } figure { margin: 16px 0 } figure img { max-width: 100% }"
 Nets = NetworkLike | Sequence[NetworkLike]
 
 
@@ -331,10 +334,35 @@ def recipe_of(found: Figures, given: Given) -> str | None:
 
 def draw(found: Figures, declared: Declared, path: Path) -> None:
     """The measure's picture of its figures: a matplotlib figure or a PIL picture."""
-    drawn = getattr(sys.modules[registry.get(declared.name).function.__module__], declared.figure)(found)
+    drawn = _drawn(found, declared)
     if isinstance(drawn, Image.Image) and path.suffix.lower() == ".svg":
         figure = Figure(figsize=(drawn.width / 100, drawn.height / 100), dpi=100)
         figure.figimage(np.asarray(drawn))
         drawn = figure
     with whole(path) as part:
         drawn.save(part) if isinstance(drawn, Image.Image) else drawn.savefig(part)
+
+
+def page(found: Figures, declared: Declared, title: str) -> str:
+    """The tables and the picture, as one file that opens anywhere."""
+    drawn, body = _drawn(found, declared), [f"<h1>{html.escape(title)}</h1>"]
+    if not isinstance(drawn, Image.Image):
+        drawn.savefig(buffer := BytesIO(), format="png", dpi=150)
+        drawn = Image.open(buffer)
+    for words, rows in found.told(title, declared.columns, declared.interval).items():
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        lines = ["".join(f"<td>{html.escape(text_of(row.get(name)))}</td>" for name in names) for row in rows]
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        heading = "" if words == title else f"<h2>{html.escape(words)}</h2>"
+        body.append(
+            f'{heading}<div class="wide"><table><tr>{head}</tr><tr>{"</tr><tr>".join(lines)}</tr></table></div>'
+        )
+    body += [f"<p>{html.escape(note)}</p>" for note in found.notes]
+    return results.page(title, [*body, results.figure(drawn, "")], STYLE)
+
+
+def _drawn(found: Figures, declared: Declared) -> Image.Image | Figure:
+    made: Image.Image | Figure = getattr(sys.modules[registry.get(declared.name).function.__module__], declared.figure)(
+        found
+    )
+    return made

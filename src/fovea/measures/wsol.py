@@ -11,6 +11,7 @@ from fovea.data import DataSet, Sample
 from fovea.measures import Figures, Run, measure, seeds
 from fovea.measures.boxes import APART, FIXED, scores
 from fovea.measures.localized import THRESHOLD, look, named
+from fovea.measures.localized import draw as draw  # the figure of both measures
 from fovea.networks import Matching, Network, match_by_trying, rank_of
 
 SURE = ("top1", "top1_loc", "gt_known", "gt_known_fixed", "gt_known_apart")  # the figures with an interval over seeds
@@ -28,6 +29,7 @@ SURE = ("top1", "top1_loc", "gt_known", "gt_known_fixed", "gt_known_apart")  # t
     fit="squash",
     any_size=True,
     spread=True,
+    figure="draw",
     columns=(
         "net", "seeds", "method", "images", "top?", "top?_loc", "top1_loc_change",
         "gt_know*[!e]", "gt_known_change", "max_box_acc_v2", "threshold",
@@ -41,7 +43,7 @@ def wsol(
     value on, and not from 0."""
     methods = named(method)
     classifiers = {name: _Classifier(network, run.data) for name, network in run.networks.items()}
-    drawn = look(run, classifiers, methods, batch, clip)
+    drawn, examples = look(run, classifiers, methods, batch, clip)
     rows = []
     for name, classifier in classifiers.items():
         rank = np.concatenate(classifier.ranks)
@@ -60,7 +62,7 @@ def wsol(
         **(seeds.told(list(run.networks)) if several else {}),
     }
     found = seeds.together(rows, SURE) if several else rows
-    return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"])
+    return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"], extra=examples)
 
 
 @dataclass
