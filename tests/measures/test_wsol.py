@@ -18,9 +18,10 @@ from checks import refused
 from commands import ran
 from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
-from fovea.measures.localized import localized
+from fovea.measures.localized import draw, localized
 from fovea.networks import rank_of
 from fovea.pictures import Prepare, placement_of
+from fovea.results import marks
 from made_data import write_pack
 
 measure = partial(fovea.measure, "wsol")
@@ -79,6 +80,32 @@ def test_maps_on_the_object_score_one_and_bad_pictures_are_reported(net: fovea.N
     assert [row["method"] for row in rows] == ["cam", "gradcam", "l2caf"]
     assert skipped[0][0] == "broken.png"
     assert seen[-1] == (8, 8)  # looked at, then boxes drawn
+
+
+def test_pictures_are_drawn_with_true_and_found_boxes(net: fovea.Network, pack: Path) -> None:
+    """The picture with the true box, then a map by each method with the box that was found, in orange."""
+    found = measure(net, pack, method=["cam", "gradcam"])
+    rows = list(found.extra.rows())
+    assert [len(row) for row in rows] == [3, 3, 3]  # the picture, and a map by each method; the broken one is left out
+    assert found.extra.thresholds == {(row["net"], row["method"]): row["threshold"] for row in found.rows}
+    orange = [int(marks.INKS[0][i : i + 2], 16) for i in (1, 3, 5)]
+    for plain, *maps in rows:
+        assert [bool((np.asarray(tile) == orange).all(2).any()) for tile in (plain, *maps)] == [False, True, True]
+    sheet = draw(found)
+    assert sheet.width > 3 * 300
+    assert sheet.height > 3 * 240
+
+
+def test_a_page_holds_the_table_and_the_pictures(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = f"measure wsol --net timm/test_resnet --untrained --data {pack} --split test --method gradcam --page"
+    assert "wsol.html" in ran(words).output
+    page = (tmp_path / "wsol.html").read_text()
+    assert "<th>gt_known</th>" in page
+    assert page.count("data:image/jpeg;base64,") == 1
+    ran(f"{words} --out boxes.png")
+    assert (tmp_path / "boxes.png").is_file()
+    assert (tmp_path / "boxes.html").is_file()
 
 
 def test_a_wrong_box_scores_zero(net: fovea.Network, pack: Path) -> None:

@@ -403,3 +403,14 @@ def test_pictures_go_back_to_what_they_were() -> None:
     gray = Image.new("RGB", (8, 8), (10, 200, 30))
     prepare = Prepare((8, 8), GRAY, GRAY, None)
     assert as_images(prepare(gray).unsqueeze(0), prepare)[0].getpixel((3, 3)) == (10, 200, 30)
+
+
+@pytest.mark.parametrize(("options", "whole"), [({"output_stride": 16}, 14), ({"patch": 448}, 7)])
+def test_local_maps_of_14_cells_a_side(options: dict[str, int], whole: int) -> None:
+    """A stride of 16 is of both streams where they share a trunk; a larger patch is the local stream's alone."""
+    given = {"share": True, "side": 288, "size": 224, "source": "whole", "hidden": 8, **options}
+    net = fovea.load("twostream/efficientnet_lite0", pretrained=False, classes=3, options=given)
+    with torch.no_grad():
+        out = net.answer(torch.zeros(1, 3, 288, 288))
+    assert out.cells.shape[2:] == (14, 14)
+    assert out.map.shape[2:] == (whole, whole)

@@ -126,3 +126,70 @@ def test_the_thesis_recipes_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert module.local.recurrent is not None
     assert (module.local.recurrent.ask is not None) == ("resnet34" in name)
     assert module.local.steps == 10
+
+
+TABLE = Path(__file__).parents[2] / "recipes/twostream-cub100-table.toml"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        ["local=none"],
+        ["local=cnn"],
+        ["local=lstm"],
+        ["self_attention=true"],
+        ["self_attention=true", "asked_by=first"],
+        ["readout=sum:3"],
+        ["output_stride=16"],
+        ["patch=128"],
+    ],
+)
+def test_the_rows_of_the_table_take_a_step_at_one_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures = colored_squares(tmp_path / "pictures")
+    few = [f"data.{part}={pictures}" for part in ("train", "validation", "test")]
+    few += ["network.pretrained=false", "epochs=0.2", "batch=4", "precision=fp32", "data.side=64", "ema=0"]
+    few += [f"network.options.{key}=64" for key in ("side", "size", "patch")] + ["network.options.source=random"]
+    asked = recipe.read(TABLE, [*few, *(f"network.options.{change}" for change in changes)])
+    assert asked.optimizer.groups == []
+    done = loop.train(asked, tmp_path / "out")
+    assert 0 <= done.score["top1"] <= 1
+
+
+def test_the_tables_patches_are_found_by_a_network_that_knows_no_bird() -> None:
+    asked = recipe.read(TABLE)
+    assert str(asked.network.options["source"]).startswith("l2caf:efficientnet_lite0,")
+    assert asked.data.train == "cub100:split=train,part=fit"
+    assert asked.data.validation == "cub100:split=train,part=choose"
+
+
+def test_the_global_stream_after_its_own_epochs_finds_the_patches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures = colored_squares(tmp_path / "pictures")
+    alone = loop.train(read(pictures, ["network.options.local=none"]), tmp_path / "alone")
+    source = f"l2caf:{alone.weights},thresholds=0.15/0.4"
+    done = loop.train(read(pictures, [f"network.options.source={source}"]), tmp_path / "both")
+    assert isinstance(done.network.module, TwoStream)
+    assert done.network.module.source == source
+    assert list((tmp_path / "out/patches").iterdir())
+
+
+@pytest.mark.parametrize("share", ["false", "true"])
+def test_a_read_out_is_trained_and_all_else_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str) -> None:
+    """Table 6.2: the steps of a network with attention are summed, and the last layer learns to read the sum."""
+    monkeypatch.chdir(tmp_path)
+    pictures = colored_squares(tmp_path / "pictures")
+    changes = [f"network.options.share={share}"]
+    first = loop.train(read(pictures, changes), tmp_path / "first")
+    changes += [f"network.weights={first.weights}", "network.options.readout=sum:2"]
+    changes += ['optimizer.groups=[{match="local.classifier.*"}, {match="*", lr=0}]']
+    second = loop.train(read(pictures, changes), tmp_path / "second")
+    before, after = (done.network.module.state_dict() for done in (first, second))
+    assert before.keys() - after.keys() == {"local.attention"}
+    changed = {key for key in after if not torch.equal(before[key], after[key])}
+    assert changed == {"local.classifier.weight", "local.classifier.bias"}

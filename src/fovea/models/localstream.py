@@ -163,6 +163,12 @@ class LocalStream(nn.Module):
         self.attention = nn.Parameter(vectors) if self.readout == "attention" else None
         self.dropout, self.classifier = nn.Dropout(options.dropout), nn.Linear(width, classes)
 
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+        """Of a stream with attention, all but that: its steps may be read another way, and the read-out trained."""
+        if self.attention is None:
+            state.pop(f"{prefix}attention", None)
+        super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
+
     @property
     def steps(self) -> int:
         return 1 if self.recurrent is None else self.recurrent.steps

@@ -129,10 +129,11 @@ class TwoStream(nn.Module):
         return "boxes" if self.source is not None else ""
 
     def train(self, mode: bool = True) -> "TwoStream":
-        """A global stream that is frozen stays as it is, its norms' statistics, too."""
+        """A global stream or a local trunk that is frozen stays as it is, its norms' statistics, too."""
         super().train(mode)
-        if not any(parameter.requires_grad for parameter in self.whole.parameters()):
-            self.whole.eval()
+        for part in (self.whole, self.trunk):
+            if part is not None and not any(parameter.requires_grad for parameter in part.parameters()):
+                part.eval()
         return self
 
     def forward(self, x: Tensor | Views) -> TwoStreamOutput:
