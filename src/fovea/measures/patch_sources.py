@@ -13,6 +13,7 @@ from fovea.basics import BadChoice, area, best_iou, by_bootstrap, processors, un
 from fovea.data import Box, Sample
 from fovea.measures import Figures, Run, ends, measure
 from fovea.measures.patch_parts import inside_any
+from fovea.measures.runner import chosen_on
 from fovea.measures.timing import timed
 from fovea.patches import Opened, Patches, open_source, without_folders
 from fovea.pictures import batched, decoded
@@ -69,7 +70,8 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
         }
         for find, each, seconds in zip(sources, figures, spent, strict=True)
     ]
-    devices = dict.fromkeys(find.network.device.type for find in sources if find.network is not None)
+    networks = [find.network for find in sources if find.network is not None]
+    devices = dict.fromkeys(network.device.type for network in networks)
     settings = {
         "data": run.data.name,
         "batch": batch,
@@ -81,6 +83,7 @@ def patch_sources(run: Run, *, source: Sequence[str | Opened] | None = None, bat
         "ms_per_picture": "from decoded pictures to patches",
         "device": "+".join(devices) or "cpu",
         "skipped": len(run.skipped),
+        **chosen_on(networks),
     }
     return Figures("patch-sources", settings, rows, run.skipped, extra=examples)
 

@@ -77,6 +77,8 @@ def trained(cards: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"recipe": name, "changes": ", ".join(changes), "tested_on": data}
         row |= {"chosen_on": own[0].get("chosen_on"), "seeds": len(own)}
         row |= {key: sum(values) / len(values) for key, values in scores.items()}
+        if all(card.get("validation") for card in own):
+            row |= {f"{key}_validation": sum(card["validation"][key] for card in own) / len(own) for key in shared}
         if len(own) > 1 and scores:
             row["low"], row["high"] = student(next(iter(scores.values())))
         rows.append(row | {"minutes": own[0]["minutes"], "processor": own[0]["processor"], "commit": own[0]["commit"]})

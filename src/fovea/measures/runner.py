@@ -2,7 +2,7 @@
 
 import html
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
@@ -288,16 +288,16 @@ def take(
         name = run.data.labels[min(sample.label for sample in run.data.samples)]
         warnings.append(f"the network knows no {name!r}: is it for these classes?")
     part = part_of(given)
-    settings = {**found.settings, "part": part, **_chosen_on(run)}
+    loaded: dict[str, Network] = vars(run).get("networks", {})  # a measure may have none, or build its own
+    settings = {**chosen_on(loaded.values()), **found.settings, "part": part}
     if declared.chosen:
         settings["settings_chosen_on"] = f"{declared.chosen}: {run.data.name}{f':{part}' if part else ''}"
     return replace(found, settings=settings, warnings=warnings)
 
 
-def _chosen_on(run: Run) -> dict[str, str]:
-    """What the settings of the networks were chosen on, of those whose cards say it."""
-    loaded: dict[str, Network] = vars(run).get("networks", {})  # a measure may have none, or build its own
-    known = {network.name: network.chosen_on for network in loaded.values() if network.chosen_on}
+def chosen_on(networks: Iterable[Network]) -> dict[str, str]:
+    """What the settings of networks were chosen on, of those whose cards say it, for a result's settings."""
+    known = {network.name: network.chosen_on for network in networks if network.chosen_on}
     return {"chosen_on": "; ".join(f"{name}: {data}" for name, data in known.items())} if known else {}
 
 
