@@ -6,7 +6,7 @@ LOWEST = $(VENV)-lowest
 ABOVE = torch torchvision
 TWO = -n 2 --dist loadfile  # two processes of tests, each with one thread: a file's tests share what they start
 
-.PHONY: demo test lowest check bench clean
+.PHONY: demo test lowest site bench clean
 
 demo: $(READY)  ## explain a few photographs and write one page to open
 	$(BIN)/fovea demo --out out/demo
@@ -20,6 +20,9 @@ test: $(READY)  ## everything that is checked: style, types, behaviour
 
 lowest: $(LOWEST)/.ready  ## the tests of security with the lowest versions that are permitted; ABOVE= for torch as well
 	FOVEA_OLD_TIMM=$(abspath $(LOWEST))/old PYTHONPATH=$(abspath src) OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m security -p no:cacheprovider $(TWO)
+
+site: $(READY)  ## the docs as a site to read and search in a folder: out/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## what explaining costs, beside others
 	$(BIN)/fovea bench explain --json out/bench-explain.json

@@ -74,7 +74,7 @@ def view(found: "Evidence") -> View:
     if found.closer is not None:
         boxes = [window.box for window in found.closer.windows]
         said = ", ".join(f"{spaced(one.label)} {one.probability:.2f}" for one in found.closer.windows)
-        panels.append(Panel(partial(_windows, found, boxes), f"CloserLook: {said}"))
+        panels.append(Panel(partial(_windows, found, boxes), f"Closer: {said}"))
     for other, title in (
         (found.longer, "Longer: what each step makes of each patch"),
         (found.like, "Like: the nearest"),

@@ -46,11 +46,18 @@ def test_weights_sum_to_one(by_hand: fovea.Network, four: Tensor) -> None:
     assert seen.values.flatten().tolist() == pytest.approx([1.5 * x for x in (1, 2, 3, 4)])
 
 
+def test_of_one_channel_alone_the_one_that_varies_most_counts(by_hand: fovea.Network, four: Tensor) -> None:
+    """2 x varies more than x, and has all the weight."""
+    seen = fovea.explain(by_hand, four, method="scorecam:channels=1", target=[0])
+    assert seen.values.flatten().tolist() == pytest.approx([2 * x for x in (1, 2, 3, 4)])
+
+
 def test_what_it_takes(pooled: nn.Module, batch: Tensor) -> None:
     net = fovea.wrap(pooled, labels=5)
     with as_found(net):
         opened = cut(net, batch).open(batch)
-        assert find("scorecam").passes_of(Look(opened, network=net)) == 6
+        seen = Look(opened, network=net)
+        assert [find(f"scorecam:channels={most}").passes_of(seen) for most in (0, 4, 7)] == [6, 4, 6]
 
 
 def test_acol_refuses_it() -> None:
