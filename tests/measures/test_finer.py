@@ -59,6 +59,8 @@ def test_interval_of_means() -> None:
     (lower,), (higher,) = interval_of_means(some, 0)
     assert (lower, higher) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
     assert interval_of_means(np.full((5, 2), 0.5), 0) == ([0.5, 0.5], [0.5, 0.5])
+    one_known = np.array([[0.226], [np.nan], [np.nan]])  # which some resamples are without
+    assert interval_of_means(one_known, 0) == ([pytest.approx(0.226)], [pytest.approx(0.226)])
 
 
 def test_rows_by_hand() -> None:
