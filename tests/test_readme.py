@@ -50,6 +50,14 @@ def test_all_weights_are_in_the_table(tables: Tables) -> None:
     assert sorted(row["name"] for row in tables.known["weights"]["rows"]) == sorted(ours())
 
 
+def test_all_weights_have_their_card_among_the_docs() -> None:
+    from fovea.networks import ours
+
+    page = (ROOT / "docs/cards.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)\n<!-- card \1 -->", page, re.M) == re.findall(r"^## (\S+)$", page, re.M)
+    assert sorted(re.findall(r"^## (\S+)$", page, re.M)) == sorted(ours())
+
+
 def test_templates(tmp_path: Path) -> None:
     (tmp_path / "made.json").write_text(
         '{"what": "x", "settings": {}, "rows": [{"net": "a", "top1": 0.5, "macs": 2e9}, {"net": "b"}]}'

@@ -2,7 +2,8 @@
 
 `<!-- NAME -->` … `<!-- /NAME -->` holds what `results/tables.toml` says of NAME: a table, or a text with figures in it.
 A cell is a template such as `{top1:.3f}` over the one row of a result that it names; it stays empty where the row has
-no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{about}`, `{options}` and its traits."""
+no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{about}`, `{options}` and its traits;
+`<!-- card NAME -->` tells the card of weights that come with fovea."""
 
 import ast
 import re
@@ -18,7 +19,7 @@ from fovea.basics import BadChoice, Entry, FoveaError, Record, Registry, nearest
 from fovea.measures import results, seeds
 from fovea.measures.figures import markdown, read_toml
 from fovea.measures.scale import Scale
-from fovea.networks import ours
+from fovea.networks import our_file, ours
 
 FILE = "tables.toml"
 MARKED = re.compile(r"(<!-- (?P<name>[\w. -]+?) -->)(?P<inside>.*?)(<!-- /(?P=name) -->)", re.S)
@@ -79,6 +80,8 @@ class Tables:
     def _between(self, name: str, inside: str) -> str:
         if name.startswith("registry "):
             return f"\n{self._registry(name.removeprefix('registry '))}\n"
+        if name.startswith("card "):
+            return f"\n{self._facts(name.removeprefix('card '))}\n"
         if name not in self.known:
             raise BadChoice(f"{self.folder / FILE} says nothing of {name!r}{nearest(name, self.known)}")
         table = self.known[name]
@@ -93,6 +96,22 @@ class Tables:
         entries = Registry(kind, PACKAGES[kind], lambda entry, thing: thing).entries().values()
         rows = ([self._cell({"text": cell}, _declared(entry)) for cell in table["cells"]] for entry in entries)
         return "\n".join(markdown(table["header"], rows))
+
+    def _facts(self, name: str) -> str:
+        """What is known of weights that come with fovea, by their card."""
+        (card,) = self._rows(f"card {name}")
+        score = ", ".join(f"{key} {value:.3f}" for key, value in card["score"].items())
+        size = our_file(name).stat().st_size / 1e6
+        rows = {
+            "what it is": card["about"],
+            "network": f"`{card['network']}`, {card['parameters']:,} parameters, {size:.1f} MB in half precision",
+            "trained on": f"`{card['trained_on']}`",
+            "settings chosen on": f"`{card['chosen_on']}`",
+            "score": f"{score} on `{card['tested_on']}`, {card['test_pictures']:,} of them",
+            "recipe": f"`{card['recipe']}`" + "".join(f", `{change}`" for change in card.get("changes", ())),
+            "made": f"{card['date']}, {card['minutes']:g} minutes, {card['processor']}",
+        }
+        return "\n".join(markdown(["", ""], ([key, value] for key, value in rows.items())))
 
     def _table(self, table: Mapping[str, Any]) -> Iterator[list[str]]:
         """One line per row; `each` makes a row of every row of a result."""

@@ -44,6 +44,7 @@ from .names import described as described
 from .names import labels_of as labels_of
 from .names import models as models
 from .names import no_file as no_file
+from .names import our_file as our_file
 from .names import ours as ours
 from .network import Network as Network
 from .network import as_found as as_found
