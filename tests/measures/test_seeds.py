@@ -96,6 +96,16 @@ def test_results_of_seeds_are_one_result(tmp_path: Path) -> None:
         seeds.result(tmp_path, "patches-a")
 
 
+def test_seeds_may_come_to_other_verdicts(tmp_path: Path) -> None:
+    for seed, (change, attention) in enumerate(((-0.3, "narrows"), (-0.1, "does not change"))):
+        row = {"method": "gradcam", "change": change, "attention": attention, "verdict": "as good"}
+        write_json(tmp_path / f"a-seed{seed}.json", {"what": "finer", "settings": {}, "rows": [row]})
+    (mean,) = seeds.result(tmp_path, "a").rows
+    assert mean == {
+        "method": "gradcam", "change": pytest.approx(-0.2), "attention": None, "verdict": "as good", "seeds": 2
+    }  # fmt: skip
+
+
 def test_what_a_seed_has_not_is_no_mean(tmp_path: Path) -> None:
     for seed, loss in enumerate((0.7, 0.8, None)):
         rows = [{"top1": 0.5, "loss": loss, "paired": True}]

@@ -12,6 +12,7 @@ from fovea.measures.figures import Written, read
 
 SEED = re.compile(r"(.+)-seed(\d+)")
 Row = dict[str, Any]
+VERDICTS = ("attention", "verdict")  # what rows conclude from figures, in which seeds may differ
 BySeed = Mapping[str, Mapping[str, Any]]  # rows
 
 
@@ -91,7 +92,11 @@ def result(folder: Path, name: str) -> Written:
 def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     for key in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(key) for row in rows]
-        if all(value == values[0] for value in values) or isinstance(values[0], str):
+        if all(value == values[0] for value in values):
+            yield key, _unseeded(values[0])
+        elif key in VERDICTS:  # of which the mean is none
+            yield key, None
+        elif isinstance(values[0], str):
             yield key, _unseeded(values[0])
         else:  # a figure that some seed has not is none of theirs
             known = [float(value) for value in values if value is not None]
@@ -100,7 +105,8 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 def _words(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a row is about."""
-    return tuple((key, _unseeded(value)) for key, value in row.items() if isinstance(value, str | bool))
+    words = ((key, value) for key, value in row.items() if isinstance(value, str | bool) and key not in VERDICTS)
+    return tuple((key, _unseeded(value)) for key, value in words)
 
 
 def _unseeded(value: Any) -> Any:
