@@ -157,7 +157,7 @@ class Looking:
 
     def _look(self, looker: Looker, given: Input, samples: Sequence[Sample]) -> Seen:
         target = looker.target(samples, given.tensors)
-        heatmaps, output = look_at(looker.network, given.tensors, given.shown, self.methods, target)
+        heatmaps, output = look_at(looker.network, given.tensors, given.shown, self.methods, target, clip=self.clip)
         maps = {
             method: [
                 (heatmap.smoothed(i, clip=self.clip), given.places[i], sample.boxes) for i, sample in enumerate(samples)
