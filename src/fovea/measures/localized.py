@@ -97,7 +97,7 @@ class Examples:
 
 
 def draw(found: Figures) -> Image.Image:
-    """One row per picture: true boxes, then those of each network and method (L2-CAF, Figs. 5 and 7)."""
+    """One row per picture: true boxes, then those of each network and method (L2-CAF, Fig. 7)."""
     return drawing.grid(list(found.extra.rows()))
 
 
