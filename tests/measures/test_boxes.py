@@ -6,6 +6,7 @@ from scipy.ndimage import zoom
 
 from fovea.basics import best_iou, box_of, iou, normalized, segments
 from fovea.measures.boxes import (
+    FIXED,
     THRESHOLDS,
     Localized,
     box_accuracy,
@@ -59,6 +60,14 @@ def test_three_rules_for_a_threshold() -> None:
     assert (got["gt_known_fixed"], got["top1_loc_fixed"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     # 0 and 2 at the first one, best for 1; 1 at the second, best for 0 and 2
     assert (got["gt_known_apart"], got["top1_loc_apart"]) == (pytest.approx(1 / 3), 0)
+
+
+def test_a_threshold_is_a_share_of_what_lies_between_a_maps_ends() -> None:
+    """At 0.2, from 1.0 to 2.0, what is at least 1.2 is in the box: 1.3 is and 1.1 is not. Below 0 it counts from 0."""
+    first = [(0, 0, 2, 1)]
+    for row in ([1.3, 2.0, 1.1, 1.0], [0.25, 1.0, 0.15, -3.0]):
+        largest, _ = iou_by_threshold(np.array([row]), first, (FIXED,))
+        assert largest.tolist() == [1.0]
 
 
 def test_every_threshold_agrees_with_the_box_of_the_map() -> None:

@@ -1,8 +1,10 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 import fovea
@@ -10,7 +12,7 @@ from checks import raises, refused
 from fovea.basics import interval_of_means
 from fovea.data import DataSet, Pixels, Sample, Unreadable
 from fovea.heatmaps import HeatMaps
-from fovea.measures import finer
+from fovea.measures import Tally, finer
 from fovea.pictures import Shown
 from fovea.streams import Read, Streams
 from made_twostream import STEPS, made, planted_image, scrambled
@@ -59,6 +61,8 @@ def test_interval_of_means() -> None:
     (lower,), (higher,) = interval_of_means(some, 0)
     assert (lower, higher) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
     assert interval_of_means(np.full((5, 2), 0.5), 0) == ([0.5, 0.5], [0.5, 0.5])
+    one_known = np.array([[0.226], [np.nan], [np.nan]])  # which some resamples are without
+    assert interval_of_means(one_known, 0) == ([pytest.approx(0.226)], [pytest.approx(0.226)])
 
 
 def test_rows_by_hand() -> None:
@@ -122,9 +126,56 @@ def test_blank_maps_are_left_out_and_counted() -> None:
 def test_only_patches_with_a_first_and_a_last_map_are_compared() -> None:
     """One patch goes from 0.5 to 0.25; the other, of 0.1, has no map at first: it would make a change of its own."""
     areas = np.array([[[0.5, 0.4, 0.25], [np.nan, 0.1, 0.1]]])
-    found = finer.change_of(areas, seed=0)
+    found = finer.change_of([areas], seed=0)
     assert (found["first"], found["last"], found["change"]) == (0.5, 0.25, -0.25)
     assert (found["narrowed"], found["measured"]) == (1, 1)
+
+
+def test_seeds_are_one_with_students_interval() -> None:
+    """Two networks of two pictures each, from 0.5 to 0.3 and from 0.6 to 0.5, twice: -0.2 and -0.1, the mean -0.15, its
+    standard error 0.05, and Student's factor for one degree of freedom 12.706. Untrained, they go from 0.5 to 0.4 and
+    from 0.5 to 0.5: what was learned is -0.1 in both, and -0.1 in every picture of the first alone."""
+    first, second = ([[[a, b]], [[a, b]]] for a, b in ((0.5, 0.3), (0.6, 0.5)))
+    trained = [np.array(first), np.array(second)]
+    untrained = [np.array([[[0.5, 0.4]], [[0.5, 0.4]]]), np.array([[[0.5, 0.5]], [[np.nan, 0.5]]])]
+    found = finer.change_of(trained, seed=0)
+    assert (found["change"], found["first"], found["last"]) == (pytest.approx(-0.15), 0.55, 0.4)
+    assert (found["low"], found["high"]) == (pytest.approx(-0.15 - 0.6353, abs=1e-4), pytest.approx(0.4853, abs=1e-4))
+    assert (found["attention"], found["narrowed"], found["measured"]) == ("does not change", 1, 4)
+    nets = [looked(*areas) for areas in zip(trained, untrained, strict=True)]
+    for some in (nets, nets[:1]):
+        assert list(finer.learned_of(some, "gradcam", 0).values()) == pytest.approx([-0.1] * 3)
+    blank = looked(trained[0], np.full((2, 1, 2), np.nan))
+    assert set(finer.learned_of([nets[0], blank], "gradcam", 0).values()) == {None}
+
+
+def looked(trained: NDArray[np.float64], untrained: NDArray[np.float64]) -> dict[str, finer.Look]:
+    """Areas N,K,T that were found by a network, and with LSTMs that have learned nothing."""
+    areas = {"": trained, "untrained": untrained}
+    streams = Streams.of(made(), "gradcam")
+    return {how: finer.Look(streams, Tally({"gradcam": [values]})) for how, values in areas.items()}
+
+
+def test_several_networks_side_by_side() -> None:
+    """Those of two seeds share rows; a network that looks in other steps is not put beside them."""
+    nets = [replace(scrambled(made(), seed), name=f"two-seed{seed}") for seed in (0, 1)]
+    nets.append(replace(scrambled(made(), 2), name="other"))
+    found = fovea.measure("finer", nets, data(0, 1), control=["untrained"])
+    about = [(row["net"], row["seeds"], row["method"]) for row in found.rows if "step" not in row]
+    ways = ("gradcam", "gradcam, untrained LSTMs")
+    assert about == [(name, count, way) for name, count in (("two", 2), ("other", 1)) for way in ways]
+    singles = [fovea.measure("finer", net, data(0, 1)).rows for net in nets]
+    for key in ("first", "last", "change"):
+        assert found.rows[0][key] == pytest.approx(np.mean([rows[0][key] for rows in singles[:2]]))
+        assert found.rows[2][key] == pytest.approx(singles[2][0][key])
+    assert found.rows[2]["low"] == pytest.approx(singles[2][0]["low"])
+    steps = [row for row in found.rows if "step" in row and (row["net"], row["method"]) == ("two", "gradcam")]
+    assert [row["area"] for row in steps] == pytest.approx(
+        [np.mean([rows[1 + t]["area"] for rows in singles[:2]]) for t in range(STEPS)]
+    )
+    assert len(found.tables) == 2
+    assert len(finer.draw(found).axes[0].lines) == 4
+    refused("as many steps", fovea.measure, "finer", [nets[0], replace(made(steps=2), name="short")], data(0))
 
 
 def test_steps_are_right_as_often_as_their_own_answers() -> None:
@@ -159,14 +210,19 @@ def test_the_picture_has_a_line_and_a_band_a_method() -> None:
 def test_lstms_that_have_learned_nothing_beside_those_that_have() -> None:
     network = scrambled(made())
     before = {name: value.clone() for name, value in network.module.state_dict().items()}
-    found = fovea.measure("finer", network, data(0, 1), control=["untrained"], seed=1)
-    alone = fovea.measure("finer", network, data(0, 1), seed=1)
+    found = fovea.measure("finer", network, data(0, 1), control=["untrained"], seed=0)
+    alone = fovea.measure("finer", network, data(0, 1), seed=0)
     assert [row["method"] for row in found.rows[:2]] == ["gradcam", "gradcam, untrained LSTMs"]
-    assert [row for row in found.rows if row["method"] == "gradcam"] == alone.rows
+    learned = found.rows[0]["change"] - found.rows[1]["change"]
+    assert found.rows[0]["learned_change"] == pytest.approx(learned)
+    assert found.rows[0]["learned_change_low"] <= learned <= found.rows[0]["learned_change_high"]
+    assert f"{learned:+.3f} (" in found.notes[0]
+    own = [{key: row[key] for key in row if "learned" not in key} for row in found.rows if row["method"] == "gradcam"]
+    assert own == alone.rows
     trained, untrained = ([row["weight"] for row in found.rows if row["method"] == name and "step" in row]
                           for name in ("gradcam", "gradcam, untrained LSTMs"))  # fmt: skip
     assert len(untrained) == STEPS
     assert untrained != trained
-    assert fovea.measure("finer", network, data(0, 1), control=["untrained"], seed=1).rows == found.rows
+    assert fovea.measure("finer", network, data(0, 1), control=["untrained"], seed=0).rows == found.rows
     assert all(torch.equal(value, before[name]) for name, value in network.module.state_dict().items())
     refused("compared with LSTMs that are untrained", fovea.measure, "finer", network, data(0, 1), control=["random"])

@@ -113,7 +113,7 @@ def test_rates_of_other_data_are_compared_as_differences_or_ratios() -> None:
     folder = ROOT / "results"
     known = {*seeds.results(folder), *(f"{TRAINED}/{name}" for name in cards(folder))}
     alone = {figure.key for figure in read_papers(folder / "papers.toml", known).figure if len(figure.cells) == 1}
-    assert alone <= {"macs", "params", "buffers_params", "macs_ratio", "x_time", "x_memory", "share", "read"}
+    assert alone <= {"macs", "params", "buffers_params", "macs_ratio", "x_time", "x_memory", "seconds", "share", "read"}
 
 
 @pytest.mark.parametrize(

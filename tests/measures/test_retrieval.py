@@ -254,4 +254,7 @@ def test_several_retrieval_networks_make_a_table() -> None:
         ("tl", 2, "gradcam"), ("tl", 2, "l2caf-oblivious"), ("np", 1, "gradcam"), ("np", 1, "l2caf-oblivious"),
     ]  # fmt: skip
     assert all(row["gain"] == 0 and row["recall_at_1"] == 1 and row["nmi"] > 0.99 for row in found.rows)
-    assert found.rows[2]["loc_change"] == 0
+    assert found.rows[2]["loc_change"] == found.rows[2]["gain_change"] == 0
+    assert (found.rows[1]["gain_low"], found.rows[1]["gain_apart_high"]) == (0, 0)
+    without = measure_boxes(networks, spots(), method=["l2caf-oblivious"]).rows
+    assert not any("gain" in row or "gain_change" in row for row in without)

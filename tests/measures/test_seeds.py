@@ -37,6 +37,21 @@ def test_changes_are_seed_by_seed_beside_the_first_network() -> None:
     assert second["top1_change_high"] == pytest.approx(-0.1)
 
 
+def test_a_difference_may_be_below_zero() -> None:
+    """-0.05 and -0.03: the mean is -0.04, the standard error 0.01, Student's factor for one degree 12.706."""
+    rows = [{"net": f"a-seed{i}", "method": "cam", "gain": gain} for i, gain in enumerate((-0.05, -0.03))]
+    (found,) = seeds.together(rows, ["gain"], ["gain"])
+    assert (found["gain"], found["gain_low"]) == (pytest.approx(-0.04), pytest.approx(-0.04 - 0.12706, abs=1e-5))
+    assert found["gain_high"] == pytest.approx(-0.04 + 0.12706, abs=1e-5)
+
+
+def test_what_is_not_there_has_no_change() -> None:
+    rows = [row("gap", 0.5), row("adl", 0.6), {**row("acol", 0.6), "gain": 0.1}]
+    found = seeds.together(rows, ["top1", "gain"], ["gain"])
+    assert [one.get("top1_change") for one in found] == [None, pytest.approx(0.1), pytest.approx(0.1)]
+    assert not any("gain_change" in one for one in found)
+
+
 def test_other_seeds_have_a_change_without_an_interval() -> None:
     rows = [row("gap-seed0", 0.5), row("adl-seed1", 0.6), row("adl-seed2", 0.8)]
     _, second = seeds.together(rows, ["top1"])
@@ -79,6 +94,16 @@ def test_results_of_seeds_are_one_result(tmp_path: Path) -> None:
     write_json(tmp_path / "patches-a.json", {"what": "patches", "settings": {}, "rows": []})
     with pytest.raises(BadChoice, match="stands beside"):
         seeds.result(tmp_path, "patches-a")
+
+
+def test_seeds_may_come_to_other_verdicts(tmp_path: Path) -> None:
+    for seed, (change, attention) in enumerate(((-0.3, "narrows"), (-0.1, "does not change"))):
+        row = {"method": "gradcam", "change": change, "attention": attention, "verdict": "as good"}
+        write_json(tmp_path / f"a-seed{seed}.json", {"what": "finer", "settings": {}, "rows": [row]})
+    (mean,) = seeds.result(tmp_path, "a").rows
+    assert mean == {
+        "method": "gradcam", "change": pytest.approx(-0.2), "attention": None, "verdict": "as good", "seeds": 2
+    }  # fmt: skip
 
 
 def test_what_a_seed_has_not_is_no_mean(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from checks import left_as_found, refused
 from conftest import Through
 from fovea.basics import DoesNotApply, Listener, listening
 from fovea.data import Box, DataSet, Pixels, Sample
-from fovea.heatmaps import Aim, Finding, Look, usual
+from fovea.heatmaps import Aim, Finding, Look, find, usual
 from fovea.measures import trust
 from fovea.measures.figures import Figures
 from fovea.measures.trust_maps import Part
@@ -48,6 +48,15 @@ class Refusing:
 
     def __call__(self, look: Look, aim: Aim) -> Finding:
         raise DoesNotApply("not for this head")
+
+
+@dataclass(frozen=True)
+class Blind:
+    name: str = "blind"
+    oblivious: bool = True
+
+    def __call__(self, look: Look, aim: Aim) -> Finding:
+        return find("gradcam").run(look, Aim(aim.names, lambda output: output[:, 1]))
 
 
 def squares(boxes: tuple[Box, ...] = ((8, 4, 16, 12),), count: int = COUNT) -> DataSet:
@@ -104,6 +113,13 @@ def test_the_recommended_map_finds_the_square_and_changes_with_the_weights(found
     assert best["insertion"] > control["insertion"]
     assert best["deletion"] < control["deletion"]
     assert found.details["recommendation"][0].startswith(f"Use {' or '.join(found.details['level'])}: localization ")
+
+
+def test_a_method_that_ignores_the_class_is_known_by_what_it_declares() -> None:
+    """It looks at the square, as Grad-CAM does, and at random weights at something else."""
+    found = measured(network(), squares(), ["gradcam", Blind()], curve_pictures=4, steps=4)
+    assert "the same for every class" in str(rows(found)["blind"]["verdict"])
+    assert found.details["recommended"] == "gradcam"
 
 
 def test_every_method_is_measured_if_none_is_named() -> None:
@@ -308,6 +324,24 @@ def test_one_that_wins_here_and_loses_there_is_told() -> None:
     assert "b has the better insertion +0.050 (+0.050 to +0.050), but the worse localization -0.300" in text
     assert "deletion +0.050 (+0.050 to +0.050)." in text  # a higher deletion is the worse one
     assert "behind b's 0.450" in text
+
+
+@pytest.mark.parametrize(
+    ("vague", "reason"),
+    [
+        (made("b", 0.9, 0.9, 0.0, oblivious=True), "its maps are the same for every class"),
+        (made("b", 0.9, 0.9, 0.0, sanity_last=0.9), "leaves its maps nearly as they are (rank correlation 0.90)"),
+    ],
+)
+def test_maps_of_no_class_are_not_recommended_for_a_classifier(vague: Measured, reason: str) -> None:
+    """However good they are; an embedding has no class that they could miss."""
+    name, verdicts, text = advised(vague, made("a", 0.6, 0.4, 0.1))
+    assert name == "a"
+    assert verdicts["b"].startswith("do not use: ")
+    assert reason in verdicts["b"]
+    assert reason in text
+    found = [vague, made("a", 0.6, 0.4, 0.1), CONTROL]
+    assert advise(found, compare(found), of_classes=False).recommended == "b"
 
 
 @pytest.mark.parametrize(

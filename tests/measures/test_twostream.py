@@ -88,6 +88,26 @@ def test_seeds_are_compared_with_their_own(pictures: Path) -> None:
     assert "gain_low" not in three
 
 
+def test_a_network_that_sums_its_steps_has_that_row_once(pictures: Path) -> None:
+    found = fovea.measure("twostream", [network("two", readout="sum:3")], str(pictures))
+    assert [row["readout"] for row in found.rows] == ["sum:3", "sum:1", "sum:2", "step:1", "step:2", "step:3", "mean"]
+
+
+def test_gains_are_over_the_global_stream_that_sees_alike(pictures: Path) -> None:
+    """One at 32 pixels and in cells of 32 of them, one in cells of 16, with a network beside each; and one at 24."""
+    fine = {"output_stride": 16}
+    nets = [network("two"), network("fine", 1, **fine), network("small", 2, size=24)]
+    nets += [network("none", 3, local="none"), network("none16", 4, local="none", **fine)]
+    found = fovea.measure("twostream", nets, str(pictures))
+    first = {row["net"]: row for row in reversed(found.rows)}
+    for name, base in (("two", "none"), ("fine", "none16"), ("none", "none"), ("none16", "none16")):
+        assert first[name]["gain"] == pytest.approx(first[name]["top1"] - first[base]["top1"])
+    assert "gain" not in first["small"]
+    assert found.settings["gain"].endswith("sees pictures at the same size, in as many cells")
+    twice = [network("none", local="none"), network("other", local="none")]
+    refused("none and other are both a global stream alone", fovea.measure, "twostream", twice, str(pictures))
+
+
 def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
     refused("has not two streams", fovea.measure, "twostream", [other], str(pictures))

@@ -18,7 +18,9 @@ from checks import refused
 from commands import ran
 from fovea import cli
 from fovea.data import open_data, open_folder, open_pack
+from fovea.measures.figures import printed
 from fovea.measures.localized import draw, localized
+from fovea.measures.registry import find
 from fovea.networks import rank_of
 from fovea.pictures import Prepare, placement_of
 from fovea.results import marks
@@ -226,6 +228,10 @@ def test_networks_side_by_side(net: fovea.Network, pack: Path, tmp_path: Path) -
     assert swapped["top1"] == pytest.approx(1 / 3)
     assert swapped["top1_change"] == pytest.approx(-2 / 3)
     assert swapped["top1_change_low"] == pytest.approx(-2 / 3)
+    assert swapped["top1_loc_fixed_low"] == swapped["top1_loc_apart_high"] == pytest.approx(1 / 3)
+    columns = ["top1", "top1_change", "top1_loc", "top1_loc_change"]
+    columns += ["gt_known", "gt_known_change", "gt_known_fixed", "gt_known_apart", "max_box_acc_v2", "threshold"]
+    assert list(printed(found.rows, find("wsol").columns)[0])[4:] == columns
     assert "beside right" in found.settings["change"]
     assert len(found.skipped) == 1  # decoded once for all
     refused("each by another name", measure, [networks[0], networks[0]], open_pack(pack), method=["cam"])

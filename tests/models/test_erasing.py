@@ -8,7 +8,9 @@ from torch import Tensor
 
 import fovea
 from checks import refused
+from fovea.heatmaps import look_at
 from fovea.models.erasing import ADL, ErasingBranch, zero_to_one
+from fovea.pictures import Placement, Shown
 from fovea.training.losses.acol import Complementary
 
 # two channels whose mean is 0, 1, 2, 4
@@ -149,8 +151,20 @@ def test_maps_of_both_classifiers_are_fused_by_their_maximum(method: str, convs:
         classes = torch.full((2,), label)
         own = [_alone(acol.first, features, method, label)]
         own.append(_alone(acol.second, acol.erased(features, maps, classes), method, label))
-        by_hand = torch.maximum(*map(zero_to_one, own))
+        by_hand = torch.maximum(*(zero_to_one(maps.clamp(min=0)) for maps in own))
         assert torch.allclose(seen.values[:, k], by_hand, atol=1e-4)
+
+
+@pytest.mark.parametrize(("clip", "expected"), [(True, [0, 0, 0.5, 1]), (False, [0, 0.5, 0.75, 1])])
+def test_what_speaks_against_a_class_is_clipped_before_maps_are_fused(clip: bool, expected: list[float]) -> None:
+    """The first one's CAM of class 1 is -2 0 / 1 2; the second one's is 0 everywhere."""
+    network = fovea.load("acol/smallnet", pretrained=False, classes=2, options={"widths": [3], "side": 2})
+    network.module.features = torch.nn.Identity()
+    for branch, weight in ((network.module.first, 1.0), (network.module.second, 0.0)):
+        branch.last.weight.data = torch.tensor([[0.0] * 3, [weight, 0.0, 0.0]]).view(2, 3, 1, 1)
+    picture = torch.tensor([[-2.0, 0.0], [1.0, 2.0]]).expand(1, 3, 2, 2)
+    seen, _ = look_at(network, picture, [Shown("a", Placement.identity(2, 2), picture[0])], ["cam"], [1], clip=clip)
+    assert seen["cam"].values.flatten().tolist() == pytest.approx(expected)
 
 
 def _alone(branch: ErasingBranch, features: Tensor, method: str, label: int) -> Tensor:

@@ -1,5 +1,7 @@
 """Training with patches, end to end on a few pictures."""
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -128,35 +130,35 @@ def test_the_thesis_recipes_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert module.local.steps == 10
 
 
-TABLE = Path(__file__).parents[2] / "recipes/twostream-cub100-table.toml"
+ROOT = Path(__file__).parents[2]
+TABLE, DOCS = ROOT / "recipes/twostream-cub100-table.toml", (ROOT / "docs/twostream.md").read_text(encoding="utf-8")
+ROWS = {name: shlex.split(sets)[1::2] for name, sets in re.findall(r"`row (\S+)((?: --set [^` ]+)*)`", DOCS)}
+LARGE = {"network.options.patch=448": "network.options.patch=128"}
+OF_ANOTHER = {"own", "none16"}  # the one has patches by a network that is trained first, the other is told in words
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [],
-        ["local=none"],
-        ["local=cnn"],
-        ["local=lstm"],
-        ["self_attention=true"],
-        ["self_attention=true", "asked_by=first"],
-        ["readout=sum:3"],
-        ["output_stride=16"],
-        ["patch=128"],
-    ],
-)
+@pytest.mark.parametrize("row", sorted(ROWS.keys() - OF_ANOTHER))
 def test_the_rows_of_the_table_take_a_step_at_one_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     pictures = colored_squares(tmp_path / "pictures")
     few = [f"data.{part}={pictures}" for part in ("train", "validation", "test")]
     few += ["network.pretrained=false", "epochs=0.2", "batch=4", "precision=fp32", "data.side=64", "ema=0"]
     few += [f"network.options.{key}=64" for key in ("side", "size", "patch")] + ["network.options.source=random"]
-    asked = recipe.read(TABLE, [*few, *(f"network.options.{change}" for change in changes)])
+    asked = recipe.read(TABLE, [*few, *(LARGE.get(change, change) for change in ROWS[row])])
     assert asked.optimizer.groups == []
     done = loop.train(asked, tmp_path / "out")
     assert 0 <= done.score["top1"] <= 1
+
+
+def test_the_tables_rows_and_names() -> None:
+    """Networks that are all called as the recipe could not be measured side by side."""
+    compared = {"none", "cnn", "lstm", "attention", "self", "self-first", "unranked", "detached", "prototypes"}
+    assert compared | OF_ANOTHER | {"patch448", "stride16", "sum3"} == ROWS.keys()
+    commands = re.findall(r"fovea train recipes/twostream-cub100-table.toml --name (\S+) --out out/table/(\S+)", DOCS)
+    assert commands == [("$1-seed$seed",) * 2, ("read3-seed0",) * 2]
+    assert DOCS.count("fovea train recipes/twostream-cub100-table.toml") == 2
 
 
 def test_the_tables_patches_are_found_by_a_network_that_knows_no_bird() -> None:

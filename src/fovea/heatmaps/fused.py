@@ -17,10 +17,13 @@ WORDS = ("output", "embedding", "pair")
 Look = Callable[[Opened, Any, str], HeatMaps]  # features and their output, a target, a method's name
 
 
-def fused(module: ACoL, opened: Opened, first: Mapping[str, HeatMaps], target: Any, look: Look) -> dict[str, HeatMaps]:
-    """The maximum of both classifiers' maps, each from 0 to 1, target by target; `first` are the first one's. Where no
-    class is asked for, the cells that speak for the first classifier's own answer are those that the second does not
-    see."""
+def fused(
+    module: ACoL, opened: Opened, first: Mapping[str, HeatMaps], target: Any, look: Look, clip: bool
+) -> dict[str, HeatMaps]:
+    """The maximum of both classifiers' maps, each from 0 to 1, target by target; `first` are the first one's. What
+    speaks against the target is 0 if `clip`, as where boxes are drawn; else a map's least value is, as in the paper.
+    Where no class is asked for, the cells that speak for the first classifier's own answer are those that the second
+    does not see."""
     best = opened.output.argmax(1)
     with torch.no_grad():
         maps = module.first.maps(opened.features)
@@ -34,7 +37,8 @@ def fused(module: ACoL, opened: Opened, first: Mapping[str, HeatMaps], target: A
             classes = torch.tensor(given, device=best.device) if is_class else best
             asked = classes if is_class else next(others, "output")
             second = look(_without(module, opened, maps, classes, heatmaps.values.requires_grad), asked, name)
-            columns.append(torch.maximum(zero_to_one(heatmaps.values[:, k]), zero_to_one(second.values[:, 0])))
+            pair = [maps.clamp(min=0) if clip else maps for maps in (heatmaps.values[:, k], second.values[:, 0])]
+            columns.append(torch.maximum(*map(zero_to_one, pair)))
             words.append([row[k] and other[0] for row, other in zip(heatmaps.diagnosis, second.diagnosis, strict=True)])
         note = "; ".join(filter(None, (heatmaps.note, "the maximum of two classifiers' maps")))
         diagnosis = tuple(zip(*words, strict=True))

@@ -64,8 +64,10 @@ def look_at(
     target: Target,
     layer: Layer = None,
     differentiable: bool = False,
+    clip: bool = True,
 ) -> tuple[ByMethod, Tensor]:
-    """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output."""
+    """Every method and target on one batch of tensors, from one pass through the trunk; and the network's output.
+    `clip`: where two classifiers' maps are made one, what speaks against the target is left out of both."""
     refuse_streams(network)
     with networks.switched(network) as parts:
         batch = batch.clone() if batch.is_inference() else batch
@@ -73,7 +75,7 @@ def look_at(
         made = networks.cut(network, batch, layer, parts)
         given = [*(found.run for found in map(find, methods)), *targeting.callables(target)]
         with networks.turn(network, parts, made.quiet, given):
-            return _looked_at(network, made, batch, shown, methods, target, differentiable)
+            return _looked_at(network, made, batch, shown, methods, target, differentiable, clip)
 
 
 def _looked_at(
@@ -84,6 +86,7 @@ def _looked_at(
     methods: Sequence[MethodLike],
     target: Target,
     differentiable: bool,
+    clip: bool,
 ) -> tuple[ByMethod, Tensor]:
     opened = made.open(batch, differentiable)
     if not network.can("complement") or network.labels is None:  # or its features as an embedding
@@ -100,7 +103,7 @@ def _looked_at(
     maps = ByMethod(first.refused)
     for name, heatmaps in first.items():
         with maps.unless_refused(by_name[name]):
-            maps |= fused(module, opened, {name: heatmaps}, target, again)
+            maps |= fused(module, opened, {name: heatmaps}, target, again, clip)
     return maps, output
 
 

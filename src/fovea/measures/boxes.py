@@ -16,7 +16,7 @@ Best = tuple[NDArray[np.float64], NDArray[np.float64]]  # IoUs by threshold: of 
 THRESHOLDS = tuple(np.round(np.arange(0.01, 1.0, 0.01), 2).tolist())
 IOUS = (0.3, 0.5, 0.7)
 APART = "at a threshold chosen on other pictures: every second one at the best of those between them"
-FIXED = 0.2  # of the maximum, as CAM's authors have it for all pictures
+FIXED = 0.2  # as CAM's authors have it for all pictures; like the others, of what lies between a map's ends
 
 
 @dataclass(frozen=True)

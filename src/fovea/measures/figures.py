@@ -83,7 +83,7 @@ def _print(title: str, rows: Sequence[Row], console: Console) -> None:
     for row in rows:
         table.add_row(*(text_of(row.get(name)) for name in names))
     if not console.is_terminal:
-        console.width = max(console.width, 200)  # a file or a pipe has room for every column
+        console.width = max(console.width, 400)  # a file or a pipe has room for every column
     console.print(table)
 
 

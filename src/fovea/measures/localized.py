@@ -97,7 +97,7 @@ class Examples:
 
 
 def draw(found: Figures) -> Image.Image:
-    """One row per picture: true boxes, then those of each network and method (L2-CAF, Figs. 5 and 7)."""
+    """One row per picture: true boxes, then those of each network and method (L2-CAF, Fig. 7)."""
     return drawing.grid(list(found.extra.rows()))
 
 
@@ -157,7 +157,7 @@ class Looking:
 
     def _look(self, looker: Looker, given: Input, samples: Sequence[Sample]) -> Seen:
         target = looker.target(samples, given.tensors)
-        heatmaps, output = look_at(looker.network, given.tensors, given.shown, self.methods, target)
+        heatmaps, output = look_at(looker.network, given.tensors, given.shown, self.methods, target, clip=self.clip)
         maps = {
             method: [
                 (heatmap.smoothed(i, clip=self.clip), given.places[i], sample.boxes) for i, sample in enumerate(samples)

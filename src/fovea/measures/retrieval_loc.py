@@ -19,7 +19,8 @@ from fovea.networks import Network
 from fovea.networks.heads import embedding
 from fovea.retrieval import lengths, nmi, ranks
 
-SURE = ("recall_at_1", "nmi", "loc", "loc_apart", "gain_apart", "gt_known")  # the figures with an interval over seeds
+GAINS = ("gain", "gain_apart")
+SURE = ("recall_at_1", "nmi", "loc", "loc_apart", *GAINS, "gt_known")  # the figures with an interval over seeds
 
 
 @measure(
@@ -35,7 +36,8 @@ SURE = ("recall_at_1", "nmi", "loc", "loc_apart", "gain_apart", "gt_known")  # t
     spread=True,
     figure="draw",
     columns=(
-        "net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "loc_change", "gain", "gt_known", "threshold",
+        "net", "seeds", "method", "images", "nmi", "recall_at_1", "loc", "loc_change", "loc_apart", "gain",
+        "gain_apart", "gt_known", "threshold",
     ),
 )  # fmt: skip
 def retrieval_loc(
@@ -89,7 +91,7 @@ def retrieval_loc(
         "gain": "of loc over that of gradcam on the same network",
         **(seeds.told(list(embedders)) if several else {}),
     }
-    found = seeds.together(rows, SURE) if several else rows
+    found = seeds.together(rows, SURE, GAINS) if several else rows
     return run.figures(found, settings, notes=[f"threshold: {THRESHOLD}"], extra=examples)
 
 

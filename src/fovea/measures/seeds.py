@@ -1,7 +1,7 @@
 """Networks, and results, that are called the same but for a last -seed<N>: one training repeated, told by its mean."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fovea.measures.figures import Written, read
 
 SEED = re.compile(r"(.+)-seed(\d+)")
 Row = dict[str, Any]
+VERDICTS = ("attention", "verdict")  # what rows conclude from figures, in which seeds may differ
 BySeed = Mapping[str, Mapping[str, Any]]  # rows
 
 
@@ -27,21 +28,23 @@ def told(names: Sequence[str]) -> dict[str, str]:
     return {"change": change, "interval": "Student's 95 % over seeds"}
 
 
-def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row]:
+def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str], differences: Collection[str] = ()) -> list[Row]:
     """One row for the rows of a network's seeds (`net`) with the same `method`: means of all numbers, with Student's 95
-    % interval of those in `sure` as KEY_low and KEY_high where there are several seeds. KEY_change is beside the first
-    network with the same method: a mean over seeds, which have an interval, too, where both networks have the same
-    seeds."""
+    % interval of those in `sure`, shares or `differences` of shares, as KEY_low and KEY_high where there are several
+    seeds. KEY_change is beside the first network with the same method: a mean over seeds, which have an interval, too,
+    where both networks have the same seeds."""
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
         name, seed = of(row["net"])
         groups.setdefault((name, row["method"]), {})[seed] = row
     first = next(iter(groups))[0]
     bases = (None if name == first else groups.get((first, method), {}) for name, method in groups)
-    return [_row(name, own, sure, base) for ((name, _), own), base in zip(groups.items(), bases, strict=True)]
+    return [
+        _row(name, own, sure, differences, base) for ((name, _), own), base in zip(groups.items(), bases, strict=True)
+    ]
 
 
-def _row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Row:
+def _row(name: str, own: BySeed, sure: Sequence[str], differences: Collection[str], base: BySeed | None) -> Row:
     found: Row = {}
     for key, value in next(iter(own.values())).items():
         if key == "net":
@@ -50,11 +53,12 @@ def _row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Ro
             values = [float(one[key]) for one in own.values()]
             found[key] = float(np.mean(values))
             if key in sure and len(own) > 1:
-                found[f"{key}_low"], found[f"{key}_high"] = student(values)
+                least = -1.0 if key in differences else 0.0
+                found[f"{key}_low"], found[f"{key}_high"] = student(values, least)
         else:
             found[key] = value
     for key in sure if base is not None else ():
-        if not base or found[key] is None:
+        if not base or any(row.get(key) is None for row in (found, *base.values())):
             continue
         found[f"{key}_change"] = found[key] - float(np.mean([one[key] for one in base.values()]))
         if base.keys() == own.keys() and len(own) > 1:
@@ -88,7 +92,11 @@ def result(folder: Path, name: str) -> Written:
 def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     for key in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(key) for row in rows]
-        if all(value == values[0] for value in values) or isinstance(values[0], str):
+        if all(value == values[0] for value in values):
+            yield key, _unseeded(values[0])
+        elif key in VERDICTS:  # of which the mean is none
+            yield key, None
+        elif isinstance(values[0], str):
             yield key, _unseeded(values[0])
         else:  # a figure that some seed has not is none of theirs
             known = [float(value) for value in values if value is not None]
@@ -97,7 +105,8 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 def _words(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a row is about."""
-    return tuple((key, _unseeded(value)) for key, value in row.items() if isinstance(value, str | bool))
+    words = ((key, value) for key, value in row.items() if isinstance(value, str | bool) and key not in VERDICTS)
+    return tuple((key, _unseeded(value)) for key, value in words)
 
 
 def _unseeded(value: Any) -> Any:

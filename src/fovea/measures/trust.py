@@ -70,13 +70,14 @@ def trust(
     alike = trust_maps.resemblance(looking, parts, on_copies)
     times, same = trust_maps.times_of(looking, parts[0].tensors[:1], on_times), trust_maps.same_maps(looking, parts)
     places = {name: max_box_acc(each.largest)[1] for name, each in drawn.items()}  # of the thresholds
+    oblivious = {one.name for one in methods if one.oblivious}
     measured = []
     for name in looking.names:
         pictures = {kind: curves[name, kind] for kind in trust_maps.CURVES}
         if drawn:
             pictures["gt_known"] = (drawn[name].largest[:, places[name]] >= 0.5).astype(np.float64)
         last, every = (mean(np.array(alike[name, what])) for what in ("logits", "all layers"))
-        measured.append(Measured(name, pictures, last, every, times[name], same[name]))
+        measured.append(Measured(name, pictures, last, every, times[name], same[name], name in oblivious))
     compared = compare(measured, seed)
     advice = advise(measured, compared, network.labels is not None)
     images = len(next(iter(drawn.values())).largest) if drawn else count

@@ -1,11 +1,13 @@
 """Which map to trust, decided picture by picture and told in words.
 
 A method is left out when its maps still resemble those of random weights, when it is worse than random maps on any
-measure, or when neither insertion nor deletion is better than theirs. One is better than another on a measure
-where the 95 % interval of their paired difference over the pictures lies above 0, and the difference is worth a word.
-Of those left, the one that is beaten on the fewest measures is recommended, of several one whose maps change the most
-with the last layer, then the quickest. Those that are still level are all named, in whatever order they were given:
-either will do. Nothing is added up into one score."""
+measure, or when neither insertion nor deletion is better than theirs; for a classifier also when its maps are of no
+class, by what it declares or since a random last layer leaves them nearly as they are.
+
+One is better than another on a measure where the 95 % interval of their paired difference over the pictures lies above
+0, and the difference is worth a word. Of those left, the one that is beaten on the fewest measures is recommended, of
+several one whose maps change the most with the last layer, then the quickest. Those that are still level are all
+named, in whatever order they were given: either will do. Nothing is added up into one score."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ MEASURES = {"gt_known": 1, "insertion": 1, "deletion": -1}  # whether more is be
 WORDS = {"gt_known": "localization", "insertion": "insertion", "deletion": "deletion"}
 FAITHFUL = ("insertion", "deletion")  # what the answer hangs on; an object may lie elsewhere
 UNCHANGED = 0.5  # rank correlation with a random network's maps from which on a map is not about the network
+OF_NO_CLASS = 0.9  # likewise with the maps of a network whose last layer alone is random
 MARGIN = 0.01  # a smaller difference may be certain, and is of no use
 AS_SANE = 0.25  # rank correlations that differ by less are not told apart
 AS_QUICK = 1.25  # times that differ by less are not told apart
@@ -31,7 +34,8 @@ RULES = {
     "better": f"by at least {MARGIN}, and the 95 % interval of the paired difference (bootstrap over the pictures) is "
     "above 0",
     "left_out": f"rank correlation of at least {UNCHANGED} with all layers random; worse than random maps on any "
-    "measure; neither insertion nor deletion better than theirs",
+    "measure; neither insertion nor deletion better than theirs; of a classifier, maps that are the same for every "
+    f"class (so declared), or have a rank correlation of at least {OF_NO_CLASS} with the last layer random",
     "recommended": "beaten on the fewest measures by the methods left; of several, one whose maps of a class change "
     f"the most with the last layer (rank correlations within {AS_SANE} are equal), then the quickest (times within "
     f"{AS_QUICK - 1:.0%} are equal); of those still level either will do, and all are named in `level`",
@@ -48,6 +52,7 @@ class Measured:
     sanity_all: float | None = None
     x_forward: float | None = None
     same_as: str | None = None  # the method named before it that gives the same maps
+    oblivious: bool = False  # whatever the class, the map is the same
 
     def is_same_as(self, other: "Measured") -> bool:
         return (self.same_as or self.method) == (other.same_as or other.method)
@@ -122,9 +127,10 @@ def compare(found: Sequence[Measured], seed: int = 0) -> Comparison:
 
 def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = True) -> Advice:
     """The recommendation with its reasons; `found` are methods, in any order, the control among them. Maps `of_classes`
-    should change with the last layer, which tells equals apart; those of an embedding need not."""
+    should change with the last layer, which tells equals apart, and are left out where they are of no class; those of
+    an embedding need not."""
     methods = [one for one in found if one.method != RANDOM]
-    reasons = {method.method: reason for method in methods if (reason := _reason_against(method, compared))}
+    reasons = {method.method: reason for method in methods if (reason := _reason_against(method, compared, of_classes))}
     left = [method for method in methods if method.method not in reasons]
     verdicts = {name: f"do not use: {reason}" for name, reason in reasons.items()}
     verdicts |= {one.method: "the control" for one in found if one.method == RANDOM}
@@ -153,7 +159,7 @@ def advise(found: Sequence[Measured], compared: Comparison, of_classes: bool = T
     return Advice(chosen.method, level, tuple(said), verdicts)
 
 
-def _reason_against(one: Measured, compared: Comparison) -> str | None:
+def _reason_against(one: Measured, compared: Comparison, of_classes: bool) -> str | None:
     if one.sanity_all is not None and one.sanity_all >= UNCHANGED:
         return f"its maps still resemble those of random weights (rank correlation {one.sanity_all:.2f})"
     control = {what: compared.against[what, one.method, RANDOM] for what in compared.measures}
@@ -164,6 +170,14 @@ def _reason_against(one: Measured, compared: Comparison) -> str | None:
     if faithful and not any(difference.better for difference in faithful.values()):
         told = ", ".join(_difference(*each) for each in faithful.items())
         return f"the answer hangs on its pixels no more than on random ones: {told}"
+    return _of_no_class(one) if of_classes else None
+
+
+def _of_no_class(one: Measured) -> str | None:
+    if one.oblivious:
+        return "its maps are the same for every class, so they say nothing of this one"
+    if one.sanity_last is not None and one.sanity_last >= OF_NO_CLASS:
+        return f"a random last layer leaves its maps nearly as they are (rank correlation {one.sanity_last:.2f})"
     return None
 
 

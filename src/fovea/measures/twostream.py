@@ -21,6 +21,7 @@ Hits = dict[str, NDArray[np.bool_]]  # by how the steps are put together; and "g
 Row = dict[str, Any]
 Names = Mapping[str, str]  # of networks, by their seeds
 Shares = Mapping[str, float]  # likewise
+Sight = tuple[int, ...]  # pixels and cells a side that a global stream sees
 
 
 @measure(
@@ -35,24 +36,33 @@ Shares = Mapping[str, float]  # likewise
 )
 def twostream(run: Run, *, batch: int = 32, seed: int = 0) -> Figures:
     """One row per network and way of putting its steps together, the network's own way first. `gain` is over the
-    networks whose local stream is none, trained alike, where they are among those given: seed by seed where these are
-    the same, and else between the means."""
+    networks whose local stream is none, and whose global stream sees pictures at the same size and in as many cells,
+    where they are among those given: seed by seed where these are the same, and else between the means."""
     for name, network in run.networks.items():
         if not network.can("streams") and not hasattr(network.module, "local"):  # a global stream alone has none
             raise BadChoice(f"{name} has not two streams; 'fovea measure classify' measures any network")
-    hits = _hits(run, batch)
+    hits, sights = _hits(run, batch)
     groups: dict[str, dict[str, str]] = {}  # names of networks by what they are called without seeds, and their seeds
     for name in run.networks:
         called, number = seeds.of(name)
         groups.setdefault(called, {})[number] = name
-    alone = [own for own in groups.values() if _module(run, own).local is None]
-    base = {number: float(hits[name]["both"].mean()) for number, name in alone[0].items()} if len(alone) == 1 else {}
-    rows = [row for called, own in groups.items() for row in _rows(run, called, own, hits, base, seed)]
+    sight = {called: sights[next(iter(own.values()))] for called, own in groups.items()}
+    alone: dict[Sight, str] = {}  # the global streams alone
+    for called in (called for called, own in groups.items() if _module(run, own).local is None):
+        if sight[called] in alone:
+            both = f"{alone[sight[called]]} and {called}"
+            raise BadChoice(f"{both} are both a global stream alone, and see alike: gains are over one of them")
+        alone[sight[called]] = called
+    rows: list[Row] = []
+    for called, own in groups.items():
+        below = groups.get(alone.get(sight[called], ""), {})
+        base = {number: float(hits[name]["both"].mean()) for number, name in below.items()}
+        rows += _rows(run, called, own, hits, base, seed)
     settings = {
         "images": len(next(iter(hits.values()))["both"]),
         "top1": "of the two streams' logits added, with the network's own weight",
         "interval": f"95 %: Student's over seeds; of one network, of {RESAMPLES:,} bootstrap resamples of the pictures",
-        "gain": "over the global stream alone, trained alike" if base else None,
+        "gain": "over the global stream alone that sees pictures at the same size, in as many cells" if alone else None,
         "readout": "how steps are made one; the first of a network is its own, the others were not trained so",
     }
     return run.figures(rows, settings)
@@ -63,23 +73,28 @@ def _module(run: Run, group: Names) -> TwoStream:
     return cast(TwoStream, run.networks[next(iter(group.values()))].module)
 
 
-def _hits(run: Run, batch: int) -> dict[str, Hits]:
-    """Which pictures each network is right about, in every way; pictures are decoded once for all."""
+def _hits(run: Run, batch: int) -> tuple[dict[str, Hits], dict[str, Sight]]:
+    """Which pictures each network is right about, in every way, and how it sees them; pictures are decoded once for
+    all."""
     networks = run.networks
     matching = {name: match(network, run.data, len(network.labels or ())) for name, network in networks.items()}
     patches = {name: patches_of(network, run.data, network.device, run.progress) for name, network in networks.items()}
     hits: dict[str, dict[str, list[NDArray[np.bool_]]]] = {name: {} for name in networks}
+    sights: dict[str, Sight] = {}
     for samples, inputs in run.inputs(batch):
         for (name, network), given in zip(networks.items(), inputs, strict=True):
             module, found = cast(TwoStream, network.module), patches[name]
             size = (given.tensors.shape[2], given.tensors.shape[3])
             boxes = None if found is None else in_shares(found, samples, size, module.patches).to(network.device)
             with as_found(network), torch.no_grad():
-                logits = answers(module, module(Views(given.tensors, boxes)))
+                out = module(Views(given.tensors, boxes))
+                logits = answers(module, out)
+            sights[name] = (*out.view.shape[2:], *(() if out.map is None else out.map.shape[2:]))
             labels = matching[name].of(samples)
             for key, each in logits.items():
                 hits[name].setdefault(key, []).append(rank_of(each, labels) < 1)
-    return {name: {key: np.concatenate(parts) for key, parts in own.items()} for name, own in hits.items()}
+    whole = {name: {key: np.concatenate(parts) for key, parts in own.items()} for name, own in hits.items()}
+    return whole, sights
 
 
 def answers(module: TwoStream, out: TwoStreamOutput) -> dict[str, Tensor]:
@@ -108,7 +123,8 @@ def _rows(run: Run, called: str, group: Names, hits: Mapping[str, Hits], base: S
     """Of networks that differ in their seeds alone, one row per way."""
     module = _module(run, group)
     first = "" if module.local is None else module.local.readout
-    keys = {"both": (first, "local"), **{way: (way, f"local {way}") for way in readouts(module)}}
+    others = {way: (way, f"local {way}") for way in readouts(module) if way != first}
+    keys = {"both": (first, "local"), **others}
 
     def top1(key: str) -> float:
         return float(np.mean([hits[name][key].mean() for name in group.values()]))

@@ -14,7 +14,8 @@ from fovea.measures.localized import THRESHOLD, look, named
 from fovea.measures.localized import draw as draw  # the figure of both measures
 from fovea.networks import Matching, Network, match_by_trying, rank_of
 
-SURE = ("top1", "top1_loc", "gt_known", "gt_known_fixed", "gt_known_apart")  # the figures with an interval over seeds
+RULES = ("", "_fixed", "_apart")  # of the threshold
+SURE = ("top1", *(f"{key}{rule}" for rule in RULES for key in ("top1_loc", "gt_known")))  # have an interval over seeds
 
 
 @measure(
@@ -31,8 +32,8 @@ SURE = ("top1", "top1_loc", "gt_known", "gt_known_fixed", "gt_known_apart")  # t
     spread=True,
     figure="draw",
     columns=(
-        "net", "seeds", "method", "images", "top?", "top?_loc", "top1_loc_change",
-        "gt_know*[!e]", "gt_known_change", "max_box_acc_v2", "threshold",
+        "net", "seeds", "method", "images", "top?", "top1_change", "top?_loc", "top1_loc_change", "gt_known",
+        "gt_known_change", "gt_known_fixed", "gt_known_apart", "max_box_acc_v2", "threshold",
     ),
 )  # fmt: skip
 def wsol(
