@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_recipes_that_come_with_fovea(path: Path) -> None:
         return
     assert found.expected, "a recipe states its score"
     assert found.took is not None, "and the time it took"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
+def test_it_starts_from_where_another_recipe_ends(path: Path) -> None:
+    """`fovea train recipes/NAME.toml` writes out/train/NAME, and with --name what its comments say."""
+    found = read(path)
+    starts = [str(found.network.weights), *re.findall(r'teacher = "(.*?)"', path.read_text())]
+    for start in [start for start in starts if start.startswith("out/")]:
+        folder, name, file = re.fullmatch(r"(.*)/(.+)/(.+)", start).groups()  # type: ignore[union-attr]
+        assert (folder, file) == ("out/train", "weights.safetensors")
+        assert (ROOT / f"recipes/{name}.toml").is_file() or f"--name {name} " in path.read_text()
 
 
 def test_a_recipe_of_ones_own_needs_epochs_network_and_data_alone(tmp_path: Path) -> None:
