@@ -38,10 +38,11 @@ def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str]) -> list[Row
         groups.setdefault((name, row["method"]), {})[seed] = row
     first = next(iter(groups))[0]
     bases = (None if name == first else groups.get((first, method), {}) for name, method in groups)
-    return [_row(name, own, sure, base) for ((name, _), own), base in zip(groups.items(), bases, strict=True)]
+    return [mean_row(name, own, sure, base) for ((name, _), own), base in zip(groups.items(), bases, strict=True)]
 
 
-def _row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Row:
+def mean_row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Row:
+    """The rows of a network's seeds as one, beside those of another (None: of none), as `together` says."""
     found: Row = {}
     for key, value in next(iter(own.values())).items():
         if key == "net":
@@ -54,7 +55,7 @@ def _row(name: str, own: BySeed, sure: Sequence[str], base: BySeed | None) -> Ro
         else:
             found[key] = value
     for key in sure if base is not None else ():
-        if not base or found[key] is None:
+        if not base or found[key] is None or any(key not in one for one in base.values()):
             continue
         found[f"{key}_change"] = found[key] - float(np.mean([one[key] for one in base.values()]))
         if base.keys() == own.keys() and len(own) > 1:
