@@ -16,7 +16,7 @@ from fovea.data import DataSet, Pixels, Sample, Unreadable, only_folds
 from fovea.networks import Network
 from fovea.pictures import Prepare
 
-LABELS = ("a", "b")
+LABELS = ("a", "b", "c")  # nothing is c
 
 
 class Says(nn.Module):
@@ -25,11 +25,22 @@ class Says(nn.Module):
         self.scale, self.label = nn.Parameter(torch.ones(1)), label
 
     def forward(self, x: Tensor) -> Tensor:
-        return (torch.eye(2)[self.label] * self.scale).expand(len(x), 2)
+        return (torch.eye(len(LABELS))[self.label] * self.scale).expand(len(x), len(LABELS))
 
 
 def says(label: int, name: str) -> Network:
     return Network(Says(label), Prepare((8, 8), (0.5,) * 3, (0.5,) * 3, None), LABELS, name=name)
+
+
+def walks(name: str) -> list[Network]:
+    """A TNet for each of two folds."""
+    options = {"in_chans": 3, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32, "levels": 2, "glimpses": 1}
+    networks = []
+    for fold in (0, 1):
+        torch.manual_seed(fold)
+        module = fovea.load("tnet/resnet10t", pretrained=False, classes=len(LABELS), options=options)
+        networks.append(Network(module.module, module.transform, LABELS, name=f"{name}-fold{fold}"))
+    return networks
 
 
 def made(each: int = 10) -> DataSet:
@@ -52,6 +63,34 @@ def test_every_picture_is_answered_once_by_the_network_of_its_fold() -> None:
     assert two["low"] < 0.5 < two["high"]
 
 
+def test_several_seeds_of_all_folds_have_their_mean() -> None:
+    """Ten pictures are a and ten b, half of each in a fold: who says a of one is right of 5, who says c of none."""
+    said = {"one-seed0": (0, 0), "one-seed1": (0, 2), "two-seed0": (0, 2), "two-seed1": (2, 2), "plain": (0, 1)}
+    networks = [says(label, f"{name}-fold{fold}") for name, own in said.items() for fold, label in enumerate(own)]
+    found = fovea.measure("folds", networks, made(), of=2)
+    top1 = {row["net"]: (row["top1"], row["change"]) for row in found.rows[:5]}
+    assert top1 == {  # beside "one" of the same seed; "plain" has none, so beside the first
+        "one-seed0": (0.5, 0), "one-seed1": (0.25, 0),
+        "two-seed0": (0.25, -0.25), "two-seed1": (0, -0.25), "plain": (0.5, 0),
+    }  # fmt: skip
+    one, two = found.rows[5:]
+    assert (one["net"], one["seeds"], one["images"], one["top1"]) == ("one", 2, 20, 0.375)
+    assert (one["low"], one["high"]) == (0, 1)  # 12.7 standard errors of 0.125 are more than a share can be
+    assert "change" not in one
+    assert (two["seeds"], two["top1"], two["change"]) == (2, 0.125, -0.25)
+    assert (two["change_low"], two["change_high"]) == (-0.25, -0.25)  # both seeds lose as much
+    assert "Student" in found.settings["over_seeds"]
+
+
+def test_where_several_seeds_looked() -> None:
+    found = fovea.measure("folds", [*walks("tnet-seed0"), *walks("tnet-seed1")], made(4), of=2, control=["center"])
+    names = [(row["net"], row.get("seeds")) for row in found.rows if row["glimpses"] == 1]
+    ones = [(name, None) for name in ("tnet-seed0", "tnet-seed1", "tnet, center-seed0", "tnet, center-seed1")]
+    assert names == [*ones, ("tnet", 2), ("tnet, center", 2)]
+    center = found.rows[-1]
+    assert (center["found_at_2"], center["found_at_2_low"], center["found_at_2_high"]) == (1, 1, 1)
+
+
 def test_a_network_sees_no_picture_of_another_fold() -> None:
     seen: list[int] = []
 
@@ -69,12 +108,7 @@ def test_a_network_sees_no_picture_of_another_fold() -> None:
 
 
 def test_controls_go_to_places_that_are_not_learned() -> None:
-    options = {"in_chans": 3, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32, "levels": 2, "glimpses": 1}
-    networks = []
-    for fold in (0, 1):
-        torch.manual_seed(fold)
-        network = fovea.load("tnet/resnet10t", pretrained=False, classes=2, options=options)
-        networks.append(Network(network.module, network.transform, LABELS, name=f"tnet-fold{fold}"))
+    networks = walks("tnet")
     found = fovea.measure("folds", networks, made(4), of=2, glimpses=[1, 2], control=["center", "random"])
     names = [(row["net"], row["glimpses"]) for row in found.rows]
     assert names == [(name, count) for name in ("tnet", "tnet, center", "tnet, random") for count in (1, 2)]
@@ -97,7 +131,7 @@ def test_refused(names: tuple[str, ...], of: int, words: str) -> None:
 
 
 def test_folds_are_of_the_whole_set(tmp_path: Path) -> None:
-    for label in LABELS:
+    for label in LABELS[:2]:
         (tmp_path / label).mkdir()
         for i in range(4):
             Image.new("RGB", (8, 8), "grey").save(tmp_path / label / f"{i}.png")
@@ -110,9 +144,7 @@ def test_folds_are_of_the_whole_set(tmp_path: Path) -> None:
 
 
 def test_without_boxes_nothing_is_said_of_where(tmp_path: Path) -> None:
-    options = {"in_chans": 3, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32, "levels": 2, "glimpses": 1}
-    made_of = [fovea.load("tnet/resnet10t", pretrained=False, classes=2, options=options) for _ in range(2)]
-    networks = [Network(one.module, one.transform, LABELS, name=f"t-fold{i}") for i, one in enumerate(made_of)]
+    networks = walks("t")
     data = made(4)
     bare = replace(data, samples=tuple(Sample(one.name, one.label, one.source) for one in data.samples))
     (row,) = fovea.measure("folds", networks, bare, of=2, glimpses=[1]).rows

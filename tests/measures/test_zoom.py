@@ -83,6 +83,7 @@ def test_a_box_that_is_only_partly_seen() -> None:
 def test_networks_that_differ_in_their_seeds() -> None:
     rows = [
         {"net": f"a-seed{i}", "glimpses": 2, "images": 9, "top1": top1, "low": 0.0, "high": 1.0, "found_at_2": 1.0}
+        | {"alone": top1 - 0.1, "read": top1 - 0.8}
         for i, top1 in enumerate((0.90, 0.92, 0.94))
     ]
     alone = {"net": "b-seed0", "glimpses": 2, "images": 9, "top1": 0.5, "low": 0.4, "high": 0.6}
@@ -93,6 +94,9 @@ def test_networks_that_differ_in_their_seeds() -> None:
     half = 4.3027 * 0.02 / 3**0.5  # Student's t of two degrees of freedom
     assert (row["low"], row["high"]) == pytest.approx((0.92 - half, 0.92 + half), abs=1e-5)
     assert (row["found_at_2"], row["found_at_2_low"], row["found_at_2_high"]) == (1, 1, 1)
+    for key, value in {"alone": 0.82, "read": 0.12}.items():  # the same differences between seeds
+        figures = (row[key], row[f"{key}_low"], row[f"{key}_high"])
+        assert figures == pytest.approx((value, value - half, value + half), abs=1e-5)
     assert student([0.0, 1.0]) == (0, 1)  # a share is no more than all
 
 

@@ -9,7 +9,7 @@ import fovea
 from checks import refused
 from fovea.models.glimpsing import Pixels, Walk, cut, shared_out, weighted_mean
 from fovea.models.locations import Grid
-from fovea.models.tnet import encoding, plan
+from fovea.models.tnet import encoding, evenness, plan
 
 TINY = {"in_chans": 1, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32}
 
@@ -46,6 +46,21 @@ def test_every_cell_of_a_map_is_in_a_region_and_every_region_has_one() -> None:
         [False, True, True, False],
         [False, False, True, True],
     ]
+
+
+def test_how_even_a_choice_is() -> None:
+    """Of four cells: all alike, two alike, one alone; log 2 is half of log 4."""
+    found = evenness(torch.tensor([[[0.25] * 4, [0.5, 0.5, 0, 0], [1.0, 0, 0, 0]]]))
+    assert found[0].tolist() == pytest.approx([1, 0.5, 0])
+
+
+def test_a_walk_tells_how_even_its_choices_were() -> None:
+    network = timm_one(levels=3, glimpses=4)
+    found = walked(network, torch.rand(2, 1, 96, 96)).entropy
+    assert found is not None
+    assert found.shape == (2, 2)  # of levels 2 and 3
+    assert bool(((found > 0.9) & (found <= 1.0001)).all())  # logits of length 1 are never far from even
+    assert walked(network, torch.rand(2, 1, 96, 96), 0).entropy is None
 
 
 def test_glimpses_are_dealt_to_levels() -> None:

@@ -94,7 +94,7 @@ def test_it_learns_where_to_look_from_pictures_of_any_class(tmp_path: Path) -> N
         "optimizer": {"name": "adamw", "lr": 1e-3},
     }
     trained = train(recipe(**content), tmp_path / "out", "looking")
-    assert trained.score.keys() == {"top1", "top5", "alone_at_1", "alone_at_2"}
+    assert trained.score.keys() == {"top1", "top5", "alone_at_1", "alone_at_2", "entropy_at_2"}
     again, began = fovea.load(trained.weights), fovea.load(content["network"]["name"], options=OPTIONS)
     assert again.labels == fovea.load("efficientnet_lite0").labels
     moved = {

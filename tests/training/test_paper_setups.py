@@ -1,4 +1,4 @@
-"""The papers' own set-ups, whose data or weights are not at hand: a step of each, on a made sample of its data."""
+"""Recipes that were not run, most of them the papers' own set-ups: a step of each, on a made sample of its data."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from PIL import Image
 import fovea
 from fovea.training import loop
 from fovea.training.recipe import read
-from made_data import Made
+from made_data import Made, write_pack
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = (  # take their steps in test_patch_training.py, test_localization_training.py and test_two_streams.py
@@ -22,6 +22,8 @@ ELSEWHERE = (  # take their steps in test_patch_training.py, test_localization_t
 NOT_RUN = [path.stem for path in sorted((ROOT / "recipes").glob("*.toml")) if not read(path).expected]
 CARS = ["network.size=64", "batch=4", "per_class=2", "data.train=cars", "data.test=cars", "loss.margin=1"]
 FEW = ["batch=2", "network.pretrained=false", "precision=fp32", "save_every=1000"]
+STREETS = ["network.options.base=64", "network.options.side=160", "data.side=160"]
+CANVASES = "megapixel:canvas=128,copies=3,others=2,count=8,clutter=5,noise=0"
 TWO_STREAMS = ["network.options.side=64", "network.options.patch=64", "network.options.source=random"]
 SMALLER: dict[str, list[str]] = {  # the same networks on smaller pictures, and all classes that the sample has
     "acol_vgg16-cub": ["network.size=64"],
@@ -30,11 +32,23 @@ SMALLER: dict[str, list[str]] = {  # the same networks on smaller pictures, and 
     "anchornet-imagenet": ["network.options.side=120"],
     "bagnet77-imagenet": ["network.options.side=96"],
     "efficientnet_b0-fmow": ["network.size=64", "data.test=fmow:split=val,crop=boxes"],
+    "efficientnet_lite0-gtsdb": ["network.size=64", "data.side=80"],
+    "efficientnet_lite0-gtsdb-boxes": ["network.size=64", "data.side=80"],
     "embedding_googlenet-cars": CARS,
     "embedding_resnet50-cub": ["network.size=64", "batch=4", "data.train=cub", "data.test=cub"],
     "tnet-bagnet77-imagenet": [],
+    "tnet-digits-majority": [
+        f"network.weights={ROOT / 'src/fovea/weights/tnet-digits.safetensors'}",
+        f"data.train={CANVASES}",
+        f"data.test={CANVASES}",
+        "data.side=128",
+        "network.options.side=128",
+        "network.options.base=32",
+    ],
     "tnet-fmow": ["data.test=fmow:split=val"],
     "tnet-fmow-first": ["data.test=fmow:split=val"],
+    "tnet-gtsdb": STREETS,
+    "tnet-gtsdb-first": STREETS,
     "twostream-resnet34-cub": TWO_STREAMS,
     "twostream-vgg19-cub": TWO_STREAMS,
     "twostream-vgg19-dogs": TWO_STREAMS,
@@ -65,10 +79,17 @@ def samples(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         made(kind, kind)
     random = np.random.default_rng(0)
     for file in sorted(tmp_path.rglob("*.[jJ]*[gG]")):
-        Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(file)
+        noise(random).save(file)
+    (tmp_path / "gtsdb").mkdir()  # ten scenes of each label, so that there is one in every fold
+    scenes = [(f"{label}{i}.png", noise(random), label, "3 2 9 8", "train") for label in "ab" for i in range(10)]
+    write_pack(tmp_path / "gtsdb", scenes)
     monkeypatch.setenv("FOVEA_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def noise(random: np.random.Generator) -> Image.Image:
+    return Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8))
 
 
 def step(name: str, changes: Sequence[str] = (), finish: bool = False) -> None:
@@ -88,8 +109,8 @@ def step(name: str, changes: Sequence[str] = (), finish: bool = False) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NOT_RUN if name not in ELSEWHERE])
 def test_a_recipe_that_was_not_run_takes_a_step(name: str, samples: Path) -> None:
-    if name == "tnet-fmow":
-        step("tnet-fmow-first", finish=True)  # whose weights it starts from, where they lie
+    if name in ("tnet-fmow", "tnet-gtsdb"):
+        step(f"{name}-first", finish=True)  # whose weights it starts from, where they lie
     changes = []
     if name == "embedding_googlenet-cars":  # untrained it takes all pictures for the same, and no triplet counts
         network = fovea.load("embedding/torchvision/googlenet", pretrained=False)

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,6 @@ SMALL = {
 }
 
 
-# papers' own, whose weights come from a hub, and tables whose rows are trained one by one
-NOT_RUN = (
-    "twostream-cub100-table", "twostream-vgg19-cub", "twostream-resnet34-cub", "adl_vgg16-cub", "adl_resnet50se-cub",
-    "wsol-cub100",
-    "densenet169-imagenette-patches", "resnext50_32x4d-imagenette-patches",
-)  # fmt: skip
-
-
 def said(**changes: object) -> str:
     with pytest.raises(fovea.BadChoice) as error:
         check(SMALL | changes)
@@ -33,10 +26,19 @@ def said(**changes: object) -> str:
 def test_recipes_that_come_with_fovea(path: Path) -> None:
     found = read(path)
     assert f"recipes/{path.name}" in found.command
-    if path.stem in NOT_RUN:
-        return
-    assert found.expected, "a recipe states its score"
-    assert found.took is not None, "and the time it took"
+    run = not path.read_text().startswith("# Not run")
+    assert (bool(found.expected), found.took is not None) == (run, run), "a recipe states its score and its time"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
+def test_it_starts_from_where_another_recipe_ends(path: Path) -> None:
+    """`fovea train recipes/NAME.toml` writes out/train/NAME, and with --name what its comments say."""
+    found = read(path)
+    starts = [str(found.network.weights), *re.findall(r'teacher = "(.*?)"', path.read_text())]
+    for start in [start for start in starts if start.startswith("out/")]:
+        folder, name, file = re.fullmatch(r"(.*)/(.+)/(.+)", start).groups()  # type: ignore[union-attr]
+        assert (folder, file) == ("out/train", "weights.safetensors")
+        assert (ROOT / f"recipes/{name}.toml").is_file() or f"--name {name} " in path.read_text()
 
 
 def test_a_recipe_of_ones_own_needs_epochs_network_and_data_alone(tmp_path: Path) -> None:

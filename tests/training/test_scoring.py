@@ -14,6 +14,7 @@ from fovea.training.feed import Batch
 from fovea.training.scoring import Walked
 
 SAID = torch.tensor([[0, 1, 1], [1, 1, 0]])  # of the overview and two glimpses of each picture, all of class 1
+EVEN = [[0.5, 0.25], [1.0, 0.5]]  # how even the choice of each glimpse was
 
 
 class Fixed(nn.Module):
@@ -26,7 +27,9 @@ class Fixed(nn.Module):
     def forward(self, x: Tensor) -> Walk:
         each = torch.eye(2)[SAID] * self.scale  # N,V,classes
         boxes = torch.tensor([[0.0, 0, 8, 8], [0, 0, 4, 4], [4, 4, 8, 8]]).expand(len(x), 3, 4)
-        return Walk(each.mean(1), each, each, boxes, (1, 2, 3), (-1, 0, 1), torch.zeros(len(x), 2))
+        return Walk(
+            each.mean(1), each, each, boxes, (1, 2, 3), (-1, 0, 1), torch.zeros(len(x), 2), entropy=torch.tensor(EVEN)
+        )
 
 
 def test_each_level_is_judged_alone_and_where_it_lies() -> None:
@@ -44,4 +47,6 @@ def test_each_level_is_judged_alone_and_where_it_lies() -> None:
         "alone_at_1": (1, 2),
         "alone_at_2": (2, 2),
         "alone_at_3": (1, 2),
+        "entropy_at_2": (1.5, 2),
+        "entropy_at_3": (0.75, 2),
     }

@@ -1,10 +1,11 @@
 """Cross-validation: every picture is answered by the network that was trained without it, and all answers count.
 
 A network called NAME-fold<K>, one of n, answers the pictures of the K-th n-th of every class: of five, those of
-`folds=0-1`, `2-3`, …, so that it was trained on the others. All of them together are one row, of all pictures."""
+`folds=0-1`, `2-3`, …, so that it was trained on the others. All of them together are one row, of all pictures. Where
+each was trained several times, as NAME-seed<N>-fold<K>, the rows of the seeds have another one, of their means."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 
 from fovea.basics import SEED, BadChoice, by_bootstrap, interval, interval_of_means
 from fovea.data import FOLDS, DataSet, only_folds, parsed, value_of
-from fovea.measures import Figures, Run, mean, measure
+from fovea.measures import Figures, Run, mean, measure, seeds
 from fovea.measures.runner import Input
 from fovea.measures.zoom import Walker, costs_of, walkers_of
 from fovea.models.glimpsing import Controlled
 from fovea.networks import Network, groups_for
 
+OVER_SEEDS = "means; low and high are Student's 95 % interval over seeds, of changes seed by seed"
 FOLD = re.compile(r"(.+)-fold(\d+)")
 Row = dict[str, Any]
 Folded = dict[str, list[Network]]  # the networks of each name, one per fold, in order
@@ -31,7 +33,7 @@ Folded = dict[str, list[Network]]  # the networks of each name, one per fold, in
     "pictures count, differences from the first NAME are paired by picture, and it is told where they looked.",
     nets="several",
     needs=("labels",),
-    columns=("net", "glimpses", "images", "top1", "change", "found_at_*", "macs"),
+    columns=("net", "seeds", "glimpses", "images", "top1", "change", "found_at_?", "macs"),
     interval="top1",
 )
 def folds(
@@ -45,11 +47,12 @@ def folds(
 ) -> Figures:
     """One row per NAME, and number of `glimpses` of those that read some; `of` is how many folds each has. `control`
     (random, center) adds rows of networks that go to such places instead of their own. `change` is beside the first
-    row."""
+    NAME: its network of the same seed where it has one, else its first. Networks called NAME-seed<N>-fold<K> have a
+    row of the means over seeds besides."""
     folded, random = _folded(run.networks, of), _whole(run)
     for name, networks in list(folded.items()):
         if any(one.can("glimpses") for one in networks):
-            folded |= {f"{name}, {how}": [_controlled(one, how, seed) for one in networks] for how in control}
+            folded |= {_named(name, how): [_controlled(one, how, seed) for one in networks] for how in control}
     walkers = dict[tuple[str, int | None], list[Walker]]()
     for fold in range(of):
         part = only_folds(run.data, range(fold * FOLDS // of, (fold + 1) * FOLDS // of), random)
@@ -58,15 +61,16 @@ def folds(
         run.progress(fold + 1, of)
     if all("top" not in walker.tally.columns for own in walkers.values() for walker in own):
         run.refuse_empty()
-    first = _hits(next(iter(walkers.values())))
-    rows = [_row(name, own, first, run.data.name, seed) for (name, _), own in walkers.items()]
+    first = _first(walkers)
+    rows = [_row(name, own, first(name), run.data.name, seed) for (name, _), own in walkers.items()]
     settings = {
         "folds": f"{of}, each {FOLDS // of} tenths of every class; NAME-fold0 answers the first, and so on",
         "interval": by_bootstrap("top1", seed),
         "change": f"from {rows[0]['net']}, over the same pictures, its interval likewise",
+        **({"over_seeds": OVER_SEEDS} if (means := _over_seeds(rows)) else {}),
         "found_at": "share of pictures with boxes where a glimpse of the level has the middle of one in it",
     }
-    return run.figures(rows, settings)
+    return run.figures([*rows, *means], settings)
 
 
 def _whole(run: Run) -> int:
@@ -121,6 +125,20 @@ def _answered(
         yield (walker.name, walker.route.glimpses if walker.route else None), walker
 
 
+def _named(name: str, how: str) -> str:
+    """Of a network that goes where it is told; a seed stays at the end."""
+    called, seed = seeds.of(name)
+    return f"{called}, {how}" + (f"-seed{seed}" if seed else "")
+
+
+def _first(walkers: Mapping[tuple[str, int | None], Sequence[Walker]]) -> Callable[[str], NDArray[np.bool_]]:
+    """What changes of a network are from: the first NAME's answers, of the same seed where there are some."""
+    (first, glimpses), *_ = walkers
+    known = {seeds.of(name): _hits(own) for (name, count), own in walkers.items() if count == glimpses}
+    called = seeds.of(first)[0]
+    return lambda name: known.get((called, seeds.of(name)[1]), known[seeds.of(first)])
+
+
 def _hits(walkers: Sequence[Walker]) -> NDArray[np.bool_]:
     return np.concatenate([walker.tally["top"] for walker in walkers if "top" in walker.tally.columns]) < 1
 
@@ -141,3 +159,19 @@ def _row(name: str, walkers: Sequence[Walker], first: NDArray[np.bool_], data: s
         (below,), (above,) = interval_of_means(found[:, None], seed)
         row |= {key: mean(found), f"{key}_low": below, f"{key}_high": above}
     return row | costs_of(one, 1, False)
+
+
+def _over_seeds(rows: Sequence[Row]) -> list[Row]:
+    """The means of networks that differ in their seeds, for each number of glimpses."""
+    groups: dict[tuple[str, int | None], dict[str, Row]] = {}
+    for row in rows:
+        name, seed = seeds.of(row["net"])
+        plain = {key: value for key, value in row.items() if not key.endswith(("low", "high", "change"))}
+        groups.setdefault((name, row["glimpses"]), {})[seed] = plain
+    base, means = next(iter(groups.values())), []
+    for (name, _), own in groups.items():
+        if len(own) > 1:
+            sure = [key for key in next(iter(own.values())) if key == "top1" or key.startswith("found_at_")]
+            row = seeds.mean_row(name, own, sure, None if own is base else base)
+            means.append({key.removeprefix("top1_"): value for key, value in row.items()})
+    return means

@@ -39,12 +39,14 @@ def together(rows: Sequence[Mapping[str, Any]], sure: Sequence[str], differences
         groups.setdefault((name, row["method"]), {})[seed] = row
     first = next(iter(groups))[0]
     bases = (None if name == first else groups.get((first, method), {}) for name, method in groups)
-    return [
-        _row(name, own, sure, differences, base) for ((name, _), own), base in zip(groups.items(), bases, strict=True)
-    ]
+    both = zip(groups.items(), bases, strict=True)
+    return [mean_row(name, own, sure, base, differences) for ((name, _), own), base in both]
 
 
-def _row(name: str, own: BySeed, sure: Sequence[str], differences: Collection[str], base: BySeed | None) -> Row:
+def mean_row(
+    name: str, own: BySeed, sure: Sequence[str], base: BySeed | None, differences: Collection[str] = ()
+) -> Row:
+    """The rows of a network's seeds as one, beside those of another (None: of none), as `together` says."""
     found: Row = {}
     for key, value in next(iter(own.values())).items():
         if key == "net":

@@ -337,7 +337,7 @@ def _together(name: str, rows: Sequence[Mapping[str, Any]]) -> Row:
         row[key] = float(np.mean(values)) if len(values) == len(rows) else None
         if row[key] is not None and key == "top1":
             row["low"], row["high"] = student(values)
-        elif row[key] is not None and key.startswith("found_at_"):
+        elif row[key] is not None and (key in ("alone", "read") or key.startswith("found_at_")):
             row[f"{key}_low"], row[f"{key}_high"] = student(values)
     return row
 

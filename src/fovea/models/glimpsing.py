@@ -99,6 +99,7 @@ class Walk:
     log_probability: Tensor  # N,G: that each glimpse was chosen, what REINFORCE goes by
     share: Tensor | None = None  # N,V: how much each counts in the answer; alike unless given
     density: bool = False  # log_probability is of a density, as of a place anywhere in the plane
+    entropy: Tensor | None = None  # N,L: of where glimpses of levels 2, 3, … lie, as a share of the largest there is
 
     @property
     def glimpses(self) -> int:

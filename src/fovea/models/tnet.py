@@ -212,7 +212,7 @@ class TNet(nn.Module):
         counts = plan(usual if glimpses is None else glimpses, self.levels, n * n)
         corners = torch.zeros(scene.count, 1, 2, dtype=torch.long, device=device)  # of the windows of this level
         position, extent = corners, scene.size
-        vectors, boxes, logs = list[Tensor](), list[Tensor](), list[Tensor]()
+        vectors, boxes, logs, entropies = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
         levels, parents, before = [1], [-1], 0  # `before`: things read above this level
         for level in range(self.levels):
             seen, vector = self._extracted(scene, corners, extent, base, level)
@@ -224,6 +224,8 @@ class TNet(nn.Module):
             probability = self.location(seen, vector).view(scene.count, -1, n * n)  # N,G,n*n
             if not counts[level]:
                 break  # the location module has run, as it does where the paper counts 0 locations
+            if not self.training:
+                entropies.append(evenness(probability).mean(1))
             shares = shared_out(counts[level], [n * n] * probability.shape[1])
             parent = [i for i, share in enumerate(shares) for _ in range(share)]  # of each glimpse of the next level
             order = self._ranked(probability, max(shares))  # N,G,most
@@ -250,7 +252,7 @@ class TNet(nn.Module):
             logits = self.classifier(self.dropout(mean))
         log_probability = torch.cat(logs, 1) if logs else each.new_zeros(scene.count, 0)
         read = torch.cat(boxes, 1), tuple(levels), tuple(parents), log_probability
-        return Walk(logits, after, each, *read, share)
+        return Walk(logits, after, each, *read, share, entropy=torch.stack(entropies, 1) if entropies else None)
 
     def _scores(self, features: Tensor) -> Tensor:
         assert self.weigh is not None
@@ -357,6 +359,11 @@ def planned(glimpses: int, levels: int, cells: int) -> list[tuple[int, int]]:
         steps += [(first + i, rank) for i, share in enumerate(shares) for rank in range(share)]
         first, parents = first + parents, count
     return steps
+
+
+def evenness(probability: Tensor) -> Tensor:
+    """The entropy of probabilities of cells (…,cells) as a share of the largest: 1 where all are alike."""
+    return torch.special.entr(probability.detach().float()).sum(-1) / math.log(max(2, probability.shape[-1]))
 
 
 def plan(glimpses: int, levels: int, cells: int) -> list[int]:

@@ -16,7 +16,7 @@ from fovea.retrieval import lengths, nmi, ranks
 from fovea.training.feed import Batch
 from fovea.training.sharing import everyones
 
-Counts = dict[str, tuple[int, int]]  # per figure: of how many samples it is true, and how many there are
+Counts = dict[str, tuple[float, int]]  # per figure: of how many samples it is true, or its sum; how many there are
 
 
 class Tested:
@@ -42,7 +42,7 @@ class Tested:
         true, all_of_them = Counter[str](), Counter[str]()
         for batch in self.held.in_order(self.at_once or size, fabric.global_rank, fabric.world_size):
             for name, (right, count) in self.counts(network, module, batch, size).items():
-                true[name] += right
+                true[name] += right  # type: ignore[assignment]  # or a sum of shares
                 all_of_them[name] += count
         if fabric.world_size > 1:  # one without a picture takes part, too
             everyone = everyones((true, all_of_them))
@@ -55,8 +55,9 @@ class Tested:
 
 class Walked(Tested):
     """Also, at each level, the share of pictures with boxes where a glimpse has a box's middle in it (`found_at`), and
-    the share of all that was read there whose own answer is right, its reward (`alone_at`). With top-k selection a
-    policy narrows early; then accuracy stands still while glimpses miss."""
+    the share of all that was read there whose own answer is right, its reward (`alone_at`); of a TNet, the entropy of
+    where its glimpses lie, as a share of the largest (`entropy_at`). With top-k selection a policy narrows early; then
+    accuracy stands still while glimpses miss."""
 
     def counts(self, network: Network, module: nn.Module, batch: Batch, size: int) -> Counts:
         out = answer(module, batch)
@@ -64,13 +65,19 @@ class Walked(Tested):
         looked = where_it_looked(out, boxes) if walked(out) else {}
         known = {key: values[~np.isnan(values)] for key, values in looked.items() if key.startswith("found_at_")}
         found = {key: (int(values.sum()), len(values)) for key, values in known.items()}
-        return hits(network, network.read(out), batch.target) | found | (_alone(out, batch.target) if looked else {})
+        alone = _alone(out, batch.target) | _entropies(out) if looked else {}
+        return hits(network, network.read(out), batch.target) | found | alone
 
 
 def _alone(walk: Walk, labels: Tensor) -> Counts:
     right = walk.each.argmax(2) == labels.unsqueeze(1)  # N,V
     places = {level: [i for i, one in enumerate(walk.levels) if one == level] for level in walk.levels}
     return {f"alone_at_{level}": (int(right[:, own].sum()), right[:, own].numel()) for level, own in places.items()}
+
+
+def _entropies(walk: Walk) -> Counts:
+    levels = () if walk.entropy is None else enumerate(walk.entropy.unbind(1), 2)
+    return {f"entropy_at_{level}": (float(own.sum()), len(own)) for level, own in levels}
 
 
 class Retrieved(Tested):

@@ -51,6 +51,18 @@ def test_only_levels_upto_one_are_judged_alone() -> None:
     assert float(loss(walk(EACH, CHANCE, (1, 2, 3)), TRUTH)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_places_that_nothing_rewards_are_refused() -> None:
+    """Of two glimpses, of levels 2 and 3, the second is not judged alone, and the answer as a whole earns nothing."""
+    chance = CHANCE.clone().requires_grad_()
+    with pytest.raises(BadChoice, match=r"upto = 2 with loss.whole_reward = 0"):
+        loss_of(whole_reward=0.0, upto=2)(walk(EACH, chance, (1, 2, 3)), TRUTH)
+    loss_of(whole_reward=0.0, upto=3)(walk(EACH, chance, (1, 2, 3)), TRUTH).backward()
+    assert chance.grad is not None
+    assert bool((chance.grad != 0).all())
+    loss_of(whole_reward=0.0, upto=1)(walk(EACH, CHANCE, (1, 2, 3)), TRUTH)  # nothing is judged alone: all as a whole
+    loss_of(whole_reward=0.0, upto=2, policy=0.0)(walk(EACH, CHANCE, (1, 2, 3)), TRUTH)  # no place is learned
+
+
 def test_the_baseline_follows_the_rewards() -> None:
     loss = loss_of(whole_reward=0.2)
     loss(walk(EACH, CHANCE, (1, 2, 2)), TRUTH)

@@ -78,6 +78,11 @@ class Rewarded(nn.Module):
         rewards = self._rewards(each[:, first:], label.unsqueeze(1))  # N,G
         judged = upto - first  # glimpses whose own answer has a say
         whole = part.whole_reward if judged > 0 else 1.0
+        if part.policy and whole == 0 and judged < out.glimpses:
+            raise BadChoice(
+                f"loss.upto = {part.upto} with loss.whole_reward = 0: nothing rewards glimpses of deeper levels; give "
+                "loss.whole_reward above 0, or leave loss.upto out"
+            )
         mean = whole * reward.mean() + ((1 - whole) * rewards[:, :judged].mean() if whole < 1 else 0)
         reward, rewards = (self._compared(one, mean, walks) for one in (reward, rewards))
         gain = whole * reward * (log_p.sum(1) if part.over == "sum" else log_p.mean(1))

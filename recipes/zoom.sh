@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# TNet beside what it is compared with, on street scenes, digits and ten classes of ImageNet (docs/zoom.md). From the
+# repository's root:
+#
+#   bash recipes/zoom.sh list                  # its jobs, one per line
+#   bash recipes/zoom.sh jobs                  # train them all; stopped at any moment, the same words go on from there
+#   bash recipes/zoom.sh jobs '^gtsdb tnet'    # only jobs whose line matches
+#   bash recipes/zoom.sh one gtsdb tnet 0 3    # a single job
+#   bash recipes/zoom.sh measure               # figures of all that is trained so far, into out/json/
+#
+# Networks go to out/train/NAME, what they say while training to out/logs/NAME. It has not been run as a whole: by the
+# times of its recipes and of shorter runs it takes about six hours on an NVIDIA H200, and less with several jobs at once.
+# To set: AT_ONCE (jobs at a time, 1), SEEDS ('0 1 2'), MORE (words for every training, as '--set save_every=30'),
+# DEVICE (of the measures, auto), DIGITS (the weights of tnet-digits), FOVEA (the command, fovea).
+#
+# Equal terms. gtsdb: 120 epochs each (TNet 60 + 60), ImageNet's features, the same augmentation of scenes, five folds
+# that answer for all 304. imagenette: 40 epochs each (Saccader 26 + 4 + 10), the same pictures, augmentation and 0.375 of
+# the paper's width, with batch norm and without. digits: the 896 and 224 px networks begin as the extractor of the
+# tnet-digits that comes with fovea, and have 6 epochs on its canvases.
+set -u
+shopt -s nullglob
+FOVEA=${FOVEA:-fovea} SEEDS=${SEEDS:-0 1 2} DIGITS=${DIGITS:-src/fovea/weights/tnet-digits.safetensors}
+TRAIN=(2-9 0-1+4-9 0-3+6-9 0-5+8-9 0-7) TEST=(0-1 2-3 4-5 6-7 8-9) # tenths of the scenes, fold by fold
+mkdir -p out/logs out/json
+
+train() { # NAME RECIPE words…; nothing where it is done
+  local name=$1 recipe=$2
+  shift 2
+  [ -f "out/train/$name/card.json" ] ||
+    $FOVEA train "recipes/$recipe.toml" --name "$name" --resume "$@" ${MORE:-} >>"out/logs/$name" 2>&1
+}
+
+from() { echo "--set network.weights=out/train/$1/weights.safetensors"; }
+
+gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
+  local end=seed$2-fold$3 whole=efficientnet_lite0-gtsdb crop=
+  [ "$1" = boxes ] && crop=,crop=boxes
+  local words="--set seed=$2 --set data.train=gtsdb:folds=${TRAIN[$3]}$crop --set data.test=gtsdb:folds=${TEST[$3]}$crop"
+  # TNet's own rule of reward: one walk per picture, 1 where it is right, a moving average; λ = 0.3, then 0.05 up to level 2
+  local paper="--set network.options.samples=1 --set network.options.explore=0 --set loss.reward=right --set loss.baseline=average"
+  case $1 in
+    tnet) train tnet-gtsdb-first-$end tnet-gtsdb-first $words &&
+      train tnet-gtsdb-$end tnet-gtsdb $words $(from tnet-gtsdb-first-$end) ;;
+    paper) train tnet-gtsdb-paper-first-$end tnet-gtsdb-first $words $paper --set loss.whole_reward=0.3 &&
+      train tnet-gtsdb-paper-$end tnet-gtsdb $words $paper $(from tnet-gtsdb-paper-first-$end) \
+        --set loss.whole=0.05 --set loss.whole_reward=0.05 --set loss.upto=2 ;;
+    boxes) train $whole-boxes-$end $whole-boxes $words ;;
+    *) train $whole-$1-$end $whole $words --set network.size=$1 ;;
+  esac
+}
+
+imagenette() { # tnet, unregularized, bagnet77, saccader or dram; norm or plain; seed
+  local end=imagenette-$2-seed$3 words="--set seed=$3 --set network.options.norm=false"
+  [ "$2" = norm ] && words=${words%false}true
+  case $1 in
+    unregularized) train tnet-unregularized-$end tnet-imagenette-unregularised $words ;;
+    saccader) train saccader-representation-$end saccader-imagenette-representation $words --set epochs=26 &&
+      train saccader-locations-$end saccader-imagenette-locations $words --set epochs=4 $(from saccader-representation-$end) &&
+      train saccader-$end saccader-imagenette $words $(from saccader-locations-$end) ;;
+    *) train $1-$end $1-imagenette $words ;;
+  esac
+}
+
+digits() { # 896, 224 or majority
+  local words="--set network.weights=$DIGITS"
+  case $1 in
+    majority) train tnet-digits-majority tnet-digits-majority $words ;;
+    *) train resnet10t-digits-$1 resnet10t-digits $words --set network.size=$1 --set data.side=$1 \
+      --set epochs=6 --set settle=100 ;; # statistics of batch norm that large canvases have settled
+  esac
+}
+
+list() {
+  local network seed fold norm
+  for network in tnet 896 448 224 boxes paper; do
+    for seed in $SEEDS; do for fold in 0 1 2 3 4; do echo gtsdb $network $seed $fold; done; done
+  done
+  for network in 896 224 majority; do echo digits $network; done
+  for network in tnet saccader bagnet77 dram; do
+    for norm in norm plain; do for seed in $SEEDS; do echo imagenette $network $norm $seed; done; done
+  done
+  for seed in $SEEDS; do echo imagenette unregularized plain $seed; done
+}
+
+jobs() { # all, or those that match
+  list | grep -E -- "${1:-.}" | xargs -P "${AT_ONCE:-1}" -I{} bash -c "bash '$0' one {} || echo 'failed: {}'"
+  # what is done asks nothing of a command that always fails
+  echo "left: $(list | grep -E -- "${1:-.}" | while read -r job; do FOVEA=false bash "$0" one $job || echo "$job"; done | wc -l)"
+}
+
+nets() { # folders; those that are trained, as options
+  local folder
+  for folder in "$@"; do [ -f "$folder/card.json" ] && echo "--net $folder/weights.safetensors"; done
+}
+
+figures() { # NAME words…; of networks, where some are trained
+  local name=$1
+  shift
+  [[ "$*" != *--net* && "$1" = measure ]] && return
+  $FOVEA "$@" --device "${DEVICE:-auto}" --json "out/json/$name.json" || echo "failed: $name"
+}
+
+measure() {
+  local at=out/train one=megapixel:canvas=896,count=1000,clutter=50,noise=0,source=mnist
+  local whole=$at/efficientnet_lite0-gtsdb tnet="$(nets $at/tnet-gtsdb-seed*)"
+  # differences are from the network that is named first: 896 px, then 224 px
+  figures folds-gtsdb measure folds --data gtsdb $(nets $whole-{896,448,224}-seed*) $tnet $(nets $at/tnet-gtsdb-paper-seed*) \
+    --glimpses 0,2,4 --control random --control center
+  figures folds-gtsdb-224 measure folds --data gtsdb $(nets $whole-224-seed*) $tnet --glimpses 4
+  figures folds-gtsdb-boxes measure folds --data gtsdb:crop=boxes $(nets $whole-boxes-seed*)
+  figures zoom-digits measure zoom --data $one --split test --net $DIGITS $(nets $at/resnet10t-digits-{896,224}) \
+    --glimpses 0,1,2,4 --batch 64
+  figures zoom-digits-majority measure zoom --data ${one/896,/896,copies=3,others=2,} --split test \
+    $(nets $at/tnet-digits-majority) --glimpses 0,2,4,8,12,16 --batch 64
+  # Fig. 2, Table 1; the glimpses without the overview (5.3), and TNet without per-feature regularization (5.4)
+  figures zoom-imagenette measure zoom --data imagenette --split test --glimpses 0,1,2,3,4,5,6,8,12 --batch 64 --out out/json/fig2.png \
+    $(nets $at/{tnet,bagnet77,saccader,dram}-imagenette-{norm,plain}-seed* $at/tnet-unregularized-imagenette-*)
+  figures bench-zoom bench zoom --batches 64 --glimpses 0,2,4,6 --classes 62 --rounds 20
+}
+
+case ${1:-} in
+  one) shift && "$@" ;;
+  list | jobs | measure) "$@" ;;
+  *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" && exit 2 ;;
+esac
