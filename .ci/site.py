@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 BESIDE = {"README.md": "index.md", "SECURITY.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}  # as they are called
 MOVED = {name: new or name for name, new in BESIDE.items()}
 WORKER = "assets/iframe-worker.js"  # for the search of a site that is read from a folder
+STYLE = "assets/site.css", ".md-typeset td code { white-space: nowrap }\n"  # names in wide tables stay whole
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 
 
@@ -19,6 +20,7 @@ def on_files(files: Files, config: Any) -> Files:
         text = LINK.sub(lambda found: f"]({_from_root(found[1])})", (ROOT / name).read_text(encoding="utf-8"))
         files.append(File.generated(config, new, content=_plain(text)))
     files.append(File.generated(config, WORKER, content=(ROOT / ".ci/iframe-worker.js").read_text(encoding="utf-8")))
+    files.append(File.generated(config, STYLE[0], content=STYLE[1]))
     files.append(File.generated(config, "api.md", content=_reference()))
     return files
 

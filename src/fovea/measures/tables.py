@@ -103,7 +103,6 @@ class Tables:
         score = ", ".join(f"{key} {value:.3f}" for key, value in card["score"].items())
         size = our_file(name).stat().st_size / 1e6
         rows = {
-            "what it is": card["about"],
             "network": f"`{card['network']}`, {card['parameters']:,} parameters, {size:.1f} MB in half precision",
             "trained on": f"`{card['trained_on']}`",
             "settings chosen on": f"`{card['chosen_on']}`",
@@ -111,7 +110,7 @@ class Tables:
             "recipe": f"`{card['recipe']}`" + "".join(f", `{change}`" for change in card.get("changes", ())),
             "made": f"{card['date']}, {card['minutes']:g} minutes, {card['processor']}",
         }
-        return "\n".join(markdown(["", ""], ([key, value] for key, value in rows.items())))
+        return "\n".join(markdown(["what it is", card["about"]], ([key, value] for key, value in rows.items())))
 
     def _table(self, table: Mapping[str, Any]) -> Iterator[list[str]]:
         """One line per row; `each` makes a row of every row of a result."""
