@@ -39,6 +39,13 @@ def test_commands_of_pages_take_what_they_are_shown_with(page: Path) -> None:
             COMMANDS[name].make_context(name, words[len(name.split()) :])  # which refuses what it does not know
 
 
+@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
+        assert (page.parent / target).exists(), target
+
+
 def test_every_table_is_shown_somewhere(tables: Tables) -> None:
     shown = {mark["name"] for page in PAGES for mark in MARKED.finditer(page.read_text(encoding="utf-8"))}
     assert set(tables.known) <= shown
