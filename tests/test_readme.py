@@ -46,6 +46,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def test_equations_stand_where_the_docs_say() -> None:
+    rows = re.findall(r"^\| (S?[\d.]+)\D.*\| (.*) \|$", (ROOT / "docs/papers.md").read_text(encoding="utf-8"), re.M)
+    files = [(number, file) for number, where in rows for file in re.findall(r"`(\S+\.py)`", where)]
+    assert len(files) > 15
+    for number, file in files:
+        text = (ROOT / "src/fovea" / file).read_text(encoding="utf-8")
+        assert re.search(rf"Eqs?\. [^.]*{re.escape(number)}\b|\b{number}\)", text), (number, file)
+
+
 def test_every_table_is_shown_somewhere(tables: Tables) -> None:
     shown = {mark["name"] for page in PAGES for mark in MARKED.finditer(page.read_text(encoding="utf-8"))}
     assert set(tables.known) <= shown
