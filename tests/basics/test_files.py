@@ -105,6 +105,25 @@ def test_a_claim_is_of_one_owner(tmp_path: Path) -> None:
     assert not claimed(path, "you")
 
 
+def test_a_claim_is_there_with_its_owner_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(os, "link", ended)
+    with pytest.raises(SystemExit):
+        claimed(tmp_path / ".x.claim", "me")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_links_has_claims_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", link)
+    test_a_claim_is_of_one_owner(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".x.claim"]
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_a_planted_claim_is_another_s(kind: str, tmp_path: Path) -> None:
     path = tmp_path / ".x.claim"

@@ -129,18 +129,37 @@ def locked(path: Path, wait: bool = True) -> Iterator[int]:
 
 
 def claimed(path: Path, owner: str) -> bool:
-    """Whether a file that says whose a name is could be made, or says so already; a link there is not followed."""
+    """Whether a file that says whose a name is could be made, or says so already; a link there is not followed.
+
+    It appears with what it says in it, so that no kill leaves a claim that is nobody's."""
+    part = path.with_name(f".part-{secrets.token_hex(8)}")
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        _says(part, owner)
+        os.link(part, path, follow_symlinks=False)
+        return True
     except FileExistsError:
+        return _is_of(path, owner)
+    except OSError:  # a disk without second names for a file
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(owner) + 1) == owner.encode()
-        except OSError:
-            return False
-    with open(handle, "wb") as file:
+            _says(path, owner)
+            return True
+        except FileExistsError:
+            return _is_of(path, owner)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _says(path: Path, owner: str) -> None:
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "wb") as file:
         file.write(owner.encode())
-    return True
+
+
+def _is_of(path: Path, owner: str) -> bool:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(owner) + 1) == owner.encode()
+    except OSError:
+        return False
 
 
 def taken(folder: Path) -> Path:
