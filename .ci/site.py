@@ -16,6 +16,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
+    """What the site has besides docs/."""
     for name, new in MOVED.items():
         text = LINK.sub(lambda found: f"]({_from_root(found[1])})", (ROOT / name).read_text(encoding="utf-8"))
         files.append(File.generated(config, new, content=_plain(text)))
@@ -40,7 +41,7 @@ def _moved(target: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Links to files that are no pages, as code: [words](src/…)."""
+    """Links to files that are no pages, as [words](src/…), become their words."""
     return re.sub(r"\[([^\]]+)\]\((?:src|recipes|results|CITATION)[^)]*\)", r"\1", text)
 
 
