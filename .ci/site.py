@@ -1,6 +1,7 @@
 """The site of docs/: pages that lie beside it are taken in, and every public name has its docstring (mkdocs hooks)."""
 
 import ast
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,14 @@ BESIDE = {"README.md": "index.md", "SECURITY.md": "", "CONTRIBUTING.md": "", "CH
 MOVED = {name: new or name for name, new in BESIDE.items()}
 WORKER = "assets/iframe-worker.js"  # for the search of a site that is read from a folder
 STYLE = "assets/site.css", ".md-typeset td code { white-space: nowrap }\n"  # names in wide tables stay whole
-LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)\s#]+)(#[^)\s]+)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
     """What the site has besides docs/."""
     for name, new in MOVED.items():
-        text = LINK.sub(lambda found: f"]({_from_root(found[1])})", (ROOT / name).read_text(encoding="utf-8"))
-        files.append(File.generated(config, new, content=_plain(text)))
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, new, content=_linked(text, "", "").replace("](docs/", "](")))
     files.append(File.generated(config, WORKER, content=(ROOT / ".ci/iframe-worker.js").read_text(encoding="utf-8")))
     files.append(File.generated(config, STYLE[0], content=STYLE[1]))
     files.append(File.generated(config, "api.md", content=_reference()))
@@ -28,21 +29,27 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(text: str, page: Any, config: Any, files: Files) -> str:
     """Links of docs/ to what lies beside it."""
-    return _plain(LINK.sub(lambda found: f"]({_moved(found[1].removeprefix('../'))})", text))
+    if page.file.generated_by:
+        return text
+    folder = posixpath.dirname(page.file.src_uri)
+    return _linked(text, posixpath.join("docs", folder), folder)
 
 
-def _from_root(target: str) -> str:
-    return _moved(target.removeprefix("docs/"))
+def _linked(text: str, folder: str, place: str) -> str:
+    """A page of this folder of the repository as one of that folder of the site. Links to files that are no pages, as
+    [words](src/…), become their words."""
 
+    def moved(found: re.Match[str]) -> str:
+        words, target, part = found[1], posixpath.normpath(posixpath.join(folder, found[2])), found[3] or ""
+        if target.startswith("docs/"):
+            target = target.removeprefix("docs/")
+        elif target in MOVED:
+            target = MOVED[target]
+        else:
+            return words
+        return f"[{words}]({posixpath.relpath(target, place or '.')}{part})"
 
-def _moved(target: str) -> str:
-    name, mark, part = target.partition("#")
-    return MOVED.get(name, name) + mark + part
-
-
-def _plain(text: str) -> str:
-    """Links to files that are no pages, as [words](src/…), become their words."""
-    return re.sub(r"\[([^\]]+)\]\((?:src|recipes|results|CITATION)[^)]*\)", r"\1", text)
+    return LINK.sub(moved, text)
 
 
 def _reference() -> str:

@@ -14,7 +14,7 @@ from fovea.cli import app
 from fovea.measures.tables import MARKED, Tables
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = dict(all_commands(typer.main.get_command(app)))  # now, before other tests declare measures of their own
 
 
@@ -23,13 +23,13 @@ def tables() -> Tables:
     return Tables(ROOT / "results")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_are_what_results_say(page: Path, tables: Tables) -> None:
     text = page.read_text(encoding="utf-8")
     assert tables.fill(text) == text, f"{page.name} is older than results/: run 'fovea results'"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_of_pages_take_what_they_are_shown_with(page: Path) -> None:
     blocks = re.findall(r"^```\w*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
     lines = (line for block in blocks for line in re.split(r"\n|&& ", block.replace("\\\n", " ")))
@@ -39,7 +39,9 @@ def test_commands_of_pages_take_what_they_are_shown_with(page: Path) -> None:
             COMMANDS[name].make_context(name, words[len(name.split()) :])  # which refuses what it does not know
 
 
-@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):

@@ -27,8 +27,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_of_the_docs_is_there_and_every_public_name(site: Path) -> None:
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index", "SECURITY", "CONTRIBUTING", "CHANGELOG"}
-    assert pages <= {path.stem for path in site.glob("*.html")}
+    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    pages |= {Path(f"{name}.html") for name in ("index", "SECURITY", "CONTRIBUTING", "CHANGELOG")}
+    assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
     reference = (site / "api.html").read_text(encoding="utf-8")
     for name in ("explain", "localize", "zoom", "look_longer", "watch", "HeatMap", "Network"):
         assert f'.{name}"' in reference
@@ -40,7 +41,7 @@ def test_it_is_read_and_searched_from_a_folder(site: Path, browser: Any) -> None
     page.set_default_timeout(LONG)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    for file in sorted(site.glob("*.html")):
+    for file in sorted(site.rglob("*.html")):
         if file.stem != "404":
             page.goto(file.as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], file.name

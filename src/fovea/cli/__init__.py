@@ -122,7 +122,7 @@ def results(asked: Asked) -> None:
     writable("--out", asked.out)
     text = page(asked.from_)
     write_text(asked.out, text)
-    beside = [path for path in (Path("README.md"), *sorted(asked.out.parent.glob("*.md"))) if path.is_file()]
+    beside = [path for path in (Path("README.md"), *sorted(asked.out.parent.rglob("*.md"))) if path.is_file()]
     changed = refill(asked.from_, beside) if (asked.from_ / FILE).is_file() else []
     for path in dict.fromkeys([asked.out, *changed]):
         say.print(str(path))
