@@ -1,5 +1,6 @@
 """Every command: its options are the glossary's, with one type and one default, and its help needs no torch."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from fovea.basics import ANY, BOUNDS, BadChoice
 from fovea.cli import app
-from fovea.cli.commands import Asked, Command, command
+from fovea.cli.commands import PANELS, Asked, Command, command
 from fovea.cli.glossary import OPTIONS, spelled
 from fovea.measures.registry import find
 from fovea.pictures.fits import FIT
@@ -48,6 +49,30 @@ def test_options_are_the_glossarys(name: str) -> None:
         plain = str if option.type in ANY else option.type  # numbers are read by their bounds
         assert kind(parameter) == (list[str] if option.many else Literal[option.choices] if option.choices else plain)
         assert option.type not in ANY or parameter.name in BOUNDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_it_takes(name: str) -> None:
+    assert COMMANDS[name].examples
+    for line in COMMANDS[name].examples:
+        words, path = shlex.split(line.partition("fovea ")[2]), name.split()
+        assert words[: len(path)] == path
+        COMMANDS[name].make_context(name, words[len(path) :])  # which refuses what it does not know
+
+
+def test_every_command_stands_in_one_panel() -> None:
+    placed = [name for names in PANELS.values() for name in names]
+    assert sorted(placed) == sorted({name.split()[0] for name in COMMANDS})
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_helps_fit_the_terminal(name: str, columns: str) -> None:
+    done = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": columns})
+    above, _, examples = done.output.partition("\nExamples:\n")
+    assert max(map(len, above.splitlines())) <= int(columns)
+    assert "<" not in above, "a Python type, which says nothing to a user"
+    assert not name or examples.strip()
 
 
 def declares(name: str) -> set[str]:

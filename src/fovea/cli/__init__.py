@@ -53,18 +53,26 @@ def _version(wanted: bool) -> None:
 @app.callback(epilog=f"Exit status: {STATUS}.")
 def about(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, metavar="", help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option(DEBUG, help="Before or after a command: show where it went wrong, if it does.")
+        bool, typer.Option(DEBUG, metavar="", help="Before or after a command: show where an error came from.")
     ] = False,
 ) -> None:
     pass
 
 
-@command("models", arguments=("pattern?",))
+@command(
+    "models",
+    arguments=("pattern?",),
+    examples=(
+        "fovea models",
+        "fovea models tnet",
+        "fovea models 'timm/*vit*'",
+    ),
+)
 def models(asked: Asked) -> None:
-    """List the networks that can be loaded: what each is for, what it knows, and how well."""
+    """List the networks that can be loaded: what each is for, what it knows, and how well it does."""
     from fovea.networks import described
     from fovea.networks import models as listed
 
@@ -89,9 +97,9 @@ def models(asked: Asked) -> None:
         say.print("in Python any module: fovea.wrap(module)")
 
 
-@command("methods")
+@command("methods", examples=("fovea methods",))
 def methods(asked: Asked) -> None:
-    """List the ways to find where a network looks: what each is, takes and needs."""
+    """List the ways to compute a heatmap: what each does, takes and needs."""
     from fovea.heatmaps import method, names
 
     for title, costly in (("quick", False), ("slow: run where they are named", True)):
@@ -102,7 +110,13 @@ def methods(asked: Asked) -> None:
     say.print("all: every one that applies to the network; your own: package.module:name (docs/extending.md)")
 
 
-@command("demo", options=("device", "out"), usual={"out": Path("out/demo")}, help={"out": "Folder for the page."})
+@command(
+    "demo",
+    options=("device", "out"),
+    usual={"out": Path("out/demo")},
+    help={"out": "Folder for the page."},
+    examples=("fovea demo",),
+)
 def demo(asked: Asked) -> None:
     """Explain a few photographs with real weights, offline, and write one page to open in a browser."""
     folder = asked.folder()
@@ -113,7 +127,13 @@ def demo(asked: Asked) -> None:
     say_page(page)
 
 
-@command("results", options=("from_", "out"), usual={"out": Path("docs/results.md")}, help={"out": "The page."})
+@command(
+    "results",
+    options=("from_", "out"),
+    usual={"out": Path("docs/results.md")},
+    help={"out": "The page."},
+    examples=("fovea results",),
+)
 def results(asked: Asked) -> None:
     """Turn the figures in results/ into a page, beside the papers' own, and fill in the tables of other pages."""
     from fovea.measures.results import page

@@ -13,15 +13,19 @@ from fovea.cli.common import bar, finish, say
     usual={"out": Path("out/audit"), "fit": "squash"},
     help={
         "net": "A classifier: a name from 'fovea models', or a .safetensors file.",
-        "boxes": "Use the data's boxes, where it has any: what lies outside them is background.",
-        "out": "Folder for the page, results.json and what was done so far; an audit that was stopped goes on there.",
+        "boxes": "Use the data's boxes, where it has any: what lies outside them counts as background.",
+        "out": "Folder for the page and results.json; an audit that was stopped goes on there.",
     },
-    epilog="Examples:  fovea audit photos/ --net mine.safetensors  |  fovea audit cub100 --split test "
-    "--net efficientnet_lite0-cub100",
+    examples=(
+        "fovea audit photos/ --net mine.safetensors",
+        "fovea audit cub100 --split test --net efficientnet_lite0-cub100",
+    ),
 )  # fmt: skip
 def audit(asked: Asked) -> None:
-    """Find out what a classifier's answers rest on, over a data set: shortcuts, backgrounds, classes that are hardly
-    told apart, and of every class the patches that speak for it. In words, and as a page to walk through."""
+    """Find out what a classifier's answers rest on, over a whole data set: in words, and as a page.
+
+    It finds shortcuts (a watermark, a corner), answers that rest on the background, classes that are easily confused,
+    and for every class the patches that speak for it."""
     folder = asked.folder()
     network = asked.network()
     with bar("looking for pictures"):

@@ -1,6 +1,7 @@
 """Commands made from what they declare: names of the glossary's options in, a parsed command out.
 
-@command("zoom", arguments=("pictures",), options=("net", "glimpses", "out"), usual={"out": "out/zoom"})
+@command("zoom", arguments=("pictures",), options=("net", "glimpses", "out"), usual={"out": "out/zoom"},
+         examples=("fovea zoom photo.jpg",))
 def zoom(asked: Asked) -> None:
     "Classify pictures from a few regions read closely."
 """
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from fovea.basics import ANY, BadChoice, uncollected
-from fovea.cli.common import bar, warn
-from fovea.cli.glossary import ARGUMENTS, OLD, OPTIONS, Option, fillable, spelled
+from fovea.cli.common import bar, say, warn
+from fovea.cli.glossary import ARGUMENTS, ELSEWHERE, OLD, OPTIONS, Option, fillable, spelled
 from fovea.cli.refusals import refuse
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from fovea.networks import Network
     from fovea.pictures import Picture
     from fovea.results import Writer
+
+
+PANEL = "A service, a cluster, bulk work"  # of a command's help, below its other options
 
 
 @dataclass(frozen=True)
@@ -136,19 +140,26 @@ class Declaration:
         for spelling in self.arguments:
             name, needed = spelling.rstrip("?"), not spelling.endswith("?")
             kind, option = _type_of(ARGUMENTS[name]), ARGUMENTS[name]
-            info = typer.Argument(help=self.help.get(name, option.help), metavar=option.metavar, show_default=False)
+            info = typer.Argument(
+                help=self.help.get(name, option.help), metavar=_shown(name, option), show_default=False
+            )
             found.append(_parameter(name, kind if needed else kind | None, info, ... if needed else None))
         for name in self.options:
             option, typed = self.option(name), spelled(name)
             info = typer.Option(
                 f"{typed}/--no-{typed[2:]}" if option.type is bool and self.usual_of(name) else typed,
                 help=self._help(name),
-                metavar=option.metavar,
+                metavar=_shown(name, option),
                 show_default=False,
+                rich_help_panel=PANEL if self._is_elsewhere(name) else None,
             )
             kind, needed = _type_of(option), name in self.required
             found.append(_parameter(name, kind if needed else kind | None, info, ... if needed else None))
         return found
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether an option is about who else does the work; of `serve` all are."""
+        return self.name != "serve" and (name in ELSEWHERE or (name == "fresh" and "parquet" in self.options))
 
     def _help(self, name: str) -> str:
         text, usual = self.help.get(name, self.option(name).help), self.usual_of(name)
@@ -156,7 +167,7 @@ class Declaration:
             return text
         shown = ",".join(map(str, usual)) if isinstance(usual, (list, tuple)) else str(usual)
         again = f", then {shown}-2, …" if name == "out" and "files" in self.options else ""  # see `writer`
-        return f"{text} If not given: {shown}{again}."
+        return f"{text} Default: {shown}{again}."
 
     def asked(self, given: Mapping[str, Any]) -> Asked:
         """What was typed, checked, and the usual for the rest."""
@@ -177,13 +188,40 @@ def _type_of(option: Option) -> Any:
     return str if option.type in ANY else option.type  # numbers are read by their bounds
 
 
+def _shown(name: str, option: Option) -> str:
+    """What stands for the value of an option in its help."""
+    if option.type is bool:
+        return ""
+    return option.metavar or "|".join(option.choices) or name.strip("_").replace("_", "-").upper()
+
+
 def _parameter(name: str, kind: Any, info: Any, default: Any) -> inspect.Parameter:
     empty = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=Annotated[kind, info])
 
 
-class Command(TyperCommand):
-    """A command that still knows the spellings of the version before."""
+class Plain:
+    """Helps without the Python types that typer shows of arguments and of --help."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if parameter.param_type_name == "argument" or parameter.name == "help":
+                parameter.display_type_rich = lambda ctx: None
+        return found
+
+
+class Command(Plain, TyperCommand):
+    """A command that ends its help with examples, and still knows the spellings of the version before."""
+
+    def __init__(self, name: str | None, *, epilog: str | None = None, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.examples = tuple((epilog or "").splitlines())
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        for line in ("Examples:", *(f"  {example}" for example in self.examples), ""):
+            say.print(line)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {spelling for parameter in self.params for spelling in parameter.opts}
@@ -210,7 +248,7 @@ def build(declared: Declaration, run: Callable[[Asked], None], words: str) -> Ca
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__doc__ = words
+    call.__doc__ = "\n\n".join(part.replace("\n", " ") for part in words.split("\n\n"))
     return call
 
 
@@ -222,15 +260,15 @@ def command(
     required: Sequence[str] = (),
     usual: Mapping[str, Any] | None = None,
     help: Mapping[str, str] | None = None,
-    epilog: str | None = None,
+    examples: Sequence[str] = (),
     app: typer.Typer | None = None,
 ) -> Callable[[Callable[[Asked], None]], Callable[[Asked], None]]:  # keyword arguments of one declaration
-    """Make a command of the function below, whose docstring is its help."""
+    """Make a command of the function below, whose docstring is its help and whose examples end it."""
     declared = Declaration(name, arguments, options, required, usual or {}, help or {})
 
     def add(run: Callable[[Asked], None]) -> Callable[[Asked], None]:
         made = build(declared, run, inspect.getdoc(run) or "")
-        (app or APP).command(name, cls=Command, epilog=epilog)(made)
+        (app or APP).command(name, cls=Command, epilog="\n".join(examples))(made)
         return run
 
     return add
@@ -242,8 +280,35 @@ def here_is_importable() -> None:
         sys.path.insert(0, "")
 
 
+class Commands(Plain, TyperGroup):
+    """All commands by what they are for, the commonest first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = [name for names in PANELS.values() for name in names]
+        return sorted(super().list_commands(ctx), key=lambda name: order.index(name) if name in order else len(order))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found: Any = super().get_command(ctx, cmd_name)
+        if found is not None:
+            found.rich_help_panel = next((panel for panel, names in PANELS.items() if cmd_name in names), None)
+        return found
+
+
+PANELS = {
+    "See where a network looks": ("explain", "look", "localize", "predict", "audit", "sanity"),
+    "Read only what matters": ("zoom", "pyramid"),
+    "Tell near-identical classes apart": ("prototypes", "patches"),
+    "Find neighbors": ("index", "search"),
+    "Train and measure": ("train", "calibrate", "measure", "bench", "results"),
+    "Serve and deploy": ("serve", "export"),
+    "What there is": ("demo", "models", "methods"),
+}
+
 APP = typer.Typer(
-    help="Shows where a network looks. Start with: [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]",
+    cls=Commands,
+    help="See where a network looks, and read pictures only where it matters.\n\n"
+    "Start with [bold]fovea demo[/bold], or [bold]fovea explain cat.jpg[/bold]. "
+    "[bold]fovea COMMAND --help[/bold] shows a command's options and examples.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

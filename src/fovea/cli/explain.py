@@ -32,20 +32,27 @@ SELF_ATTENTION = "self-attention"  # of two-stream networks alone
     ),
     usual={"out": Path("out/explain")},
     help={
-        "pictures": "Pictures and clips: files, folders (searched through), 'globs'.",
-        "method": f"{in_words()} ('fovea methods' says what each is; {DEFAULT} if not given). Repeat, or separate by "
-        f"commas. Of a two-stream network one: gradcam (default), l2caf or {SELF_ATTENTION}.",
-        "target": "A class name or index, top1 (default of pictures), top5, contrast (why the best, not the second), "
-        "'A vs B', output (no class; default of clips), pair (two by two). Repeat.",
-        "batch": "Pictures at a time; 64 on a GPU unless given.",
+        "pictures": "Pictures and clips: files, folders (searched through), or patterns in quotes, as 'photos/*.jpg'.",
+        "method": f"How heatmaps are computed: {in_words()}. 'fovea methods' says what each does. Repeat, or separate "
+        f"by commas. Default: {DEFAULT}. A two-stream network takes gradcam (its default), l2caf or {SELF_ATTENTION}.",
+        "target": "What to explain: a class name or index, top1 (default for pictures), top5, contrast (the best class "
+        "against the second), 'A vs B', output (the whole output, no class; default for clips), pair (two pictures at "
+        "a time). Repeat for more.",
+        "batch": "Pictures per batch; 64 on a GPU unless given.",
         "out": OUT,
     },
-    epilog="Examples:  fovea explain cat.jpg  |  fovea explain photos/ --method gradcam --target top5 --out maps/  |  "
-    "fovea explain clip.mp4 --frames 3",
+    examples=(
+        "fovea explain cat.jpg",
+        "fovea explain photos/ --net mine.safetensors",
+        "fovea explain cat.jpg --method gradcam,l2caf --target tabby --target lynx",
+        "fovea explain clip.mp4 --frames 3",
+    ),
 )  # fmt: skip
 def explain(asked: Asked) -> None:
-    """Show where a network looks: a line per picture, and a page to open in a browser; of a clip a strip of frames and
-    an annotated mp4; of a two-stream network a strip, too."""
+    """Show where a network looks: heatmaps of pictures and clips, as a page to open in a browser.
+
+    A line per picture says what the network takes it for, with what probability, and where (the box of the heatmap).
+    A clip gives a strip of frames and an annotated mp4; a two-stream network gives a strip of its steps."""
     if asked.frames is not None and asked.every is not None:
         raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
     if is_bulk(asked):
@@ -158,9 +165,13 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     options=("net", "method", "fit", "weights", "device", "out", "json"),
     usual={"method": (DEFAULT,), "out": Path("out/sanity.png")},
     help={"method": "The method to check.", "out": "Where the picture goes."},
+    examples=("fovea sanity cat.jpg --method gradcam",),
 )
 def sanity(asked: Asked) -> None:
-    """Randomize the network's weights, layer by layer: do its maps change, as they must?"""
+    """Check a heatmap method: do its maps change, as they must, when the network's weights are made random?
+
+    The weights are replaced layer by layer, from the last one on. Writes a picture of the maps, and prints how alike
+    they stay: the less, the better."""
     drawable("--out", asked.out)
     from fovea.heatmaps.sanity import sanity as check
     from fovea.measures.figures import Figures

@@ -19,11 +19,17 @@ from fovea.cli.glossary import writable
         "out": "The file: NAME.onnx; NAME.pt2 (torch.export), NAME.aoti.pt2 (compiled); NAME.html, a page alone.",
         "layer": "Where to look; the last map that the output depends on if not given.",
     },
-    epilog="Examples:  fovea export --out lite0.onnx  |  fovea export --with gradcam --precision fp16 --out half.onnx"
-    "  |  fovea export --net mine.safetensors --precision int8 --calibrate photos/ --out small.onnx",
+    examples=(
+        "fovea export --out lite0.onnx",
+        "fovea export --with gradcam --precision fp16 --out half.onnx",
+        "fovea export --net mine.safetensors --precision int8 --calibrate photos/ --out small.onnx",
+        "fovea export --page --out explain.html",
+    ),
 )  # fmt: skip
 def export_network(asked: Asked) -> None:
-    """Write a network and a method as one graph: logits and heatmap of any class, where there is no PyTorch."""
+    """Write a network and its heatmap as one file that runs without PyTorch (ONNX), or as a web page.
+
+    The file takes a picture and gives the scores of all classes and the heatmap of any class."""
     out = Path(asked.out)
     writable("--out", out)
     alone = out.suffix.lower() == ".html"

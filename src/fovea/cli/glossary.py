@@ -119,194 +119,230 @@ def number(help: str, usual: Any = None, metavar: str = "N") -> Option:
     return Option(help, int, usual, metavar)
 
 
-PICTURES = "Files, folders (searched through) or 'globs'."
+PICTURES = "Picture files, folders (searched through), or patterns in quotes, as 'photos/*.jpg'."
 SOURCE = (
-    "KIND:NET,key=value,…, as l2caf:efficientnet_lite0-cub100, anchornet:anchornet-cub100, "
+    "Where patches come from: KIND:NET,key=value,…, as l2caf:efficientnet_lite0-cub100, anchornet:anchornet-cub100, "
     "prototypes:FILE.safetensors,count=5, whole, random:seed=0. Repeat to compare."
 )
 
 ARGUMENTS = {
-    "pictures": Option(PICTURES, many=True, metavar="PICTURES…"),
+    "pictures": Option(PICTURES, many=True),
     "given": Option(
-        "Pictures, folders of them or 'globs'; .wav sounds; .txt files, one text per line; or texts themselves.",
+        "Pictures, folders of them or patterns in quotes; .wav sounds; .txt files, one text per line; or texts "
+        "themselves, in quotes.",
         many=True,
-        metavar="PICTURES_OR_TEXT…",
+        metavar="PICTURES_OR_TEXT",
     ),
-    "data": Option("A folder with a folder of pictures per class, or a data set by name, as --data.", metavar="FOLDER"),
-    "pattern": Option("Part of a name, or a glob such as 'timm/*vit*'."),
-    "recipe": Option("A recipe (TOML). Those that come with fovea are in recipes/.", Path),
-    "picture": Option("A picture file of any size.", Path, metavar="PICTURE"),
+    "data": Option(
+        "A folder with a folder of pictures per class, or the name of a data set, as with --data.", metavar="FOLDER"
+    ),
+    "pattern": Option("Part of a name, or a pattern in quotes, as 'timm/*vit*'."),
+    "recipe": Option("A recipe file (TOML), as those in recipes/.", Path),
+    "picture": Option("A picture file of any size.", Path),
     "to": Option("The file to write.", Path, metavar="FILE.tif", check=writable),
 }
 
 OPTIONS = {
     # networks
     "net": names("A name from 'fovea models', or a .safetensors file.", "NET", ("efficientnet_lite0",)),
-    "weights": Option("Your own weights for --net.", Path, metavar="FILE"),
+    "weights": Option("A file of your own weights for the network that --net names.", Path, metavar="FILE"),
     "untrained": flag("Random weights instead of trained ones."),
     "fit": Option(
-        f"How a picture comes in. {'; '.join(f'{name}: {words}' for name, words in FITS.items())}.",
+        "How a picture is fitted to the network's input. "
+        f"{'; '.join(f'{name}: {words}' for name, words in FITS.items())}.",
         usual=FIT,
         choices=tuple(FITS),
     ),
-    "device": Option("cpu, cuda, cuda:1, mps; auto: the GPU where there is one.", usual="auto", check=device),
-    "classes": number("Outputs of the last layer."),
-    "option": Option("For whoever builds the network, as se=local. Repeat.", metavar="KEY=VALUE", many=True),
-    "layer": Option("Where to look, e.g. layer4; the last feature map if not given."),
+    "device": Option("cpu, cuda, cuda:1 or mps; auto takes the GPU where there is one.", usual="auto", check=device),
+    "classes": number("Number of classes, the outputs of the last layer."),
+    "option": Option(
+        "An option of the network's builder, as se=local. Repeat for more.", metavar="KEY=VALUE", many=True
+    ),
+    "layer": Option("The layer to look at, as layer4; the last feature map if not given."),
     "features": Option(
-        "The embedding: the output, or what the last layer reads (a classifier's default).",
+        "What is compared: the network's output, or pooled, what its last layer reads (the default of a classifier).",
         choices=("output", "pooled"),
     ),
-    "raw": flag("Embeddings as they are, instead of scaled to unit length."),
+    "raw": flag("Embeddings as they are, not scaled to unit length."),
     # data
-    "data": Option("A path, or a name below $FOVEA_DATA; options after a colon, as in cub100:split=test,labels=50-99."),
-    "split": Option("One split of the data only."),
+    "data": Option(
+        "A data set: a path, or a name below the folder $FOVEA_DATA. Options follow a colon, as in "
+        "cub100:split=test,labels=50-99."
+    ),
+    "split": Option("Take one split of the data only, as test."),
     "boxes": flag("Use the data's boxes, where it has any.", True),
-    "limit": number("So many pictures, spread evenly."),
-    "batch": number("Pictures at a time.", 16),
-    "max_pixels": number("Refuse larger pictures before decoding them.", 200_000_000),
-    "class_": Option("A class by name. Repeat.", metavar="NAME", many=True),
-    "index": Option("What 'fovea index' made.", Path, Path("out/index.fovea"), "PATH"),
+    "limit": number("Take this many pictures, evenly spread over the data."),
+    "batch": number("Pictures per batch.", 16),
+    "max_pixels": number("Refuse pictures with more pixels than this before they are decoded.", 200_000_000),
+    "class_": Option("A class by name. Repeat for more.", metavar="NAME", many=True),
+    "index": Option("An index that 'fovea index' made.", Path, Path("out/index.fovea"), "PATH"),
     "folder": Option("Where the indexed pictures are now, if they were moved without the index.", Path),
     # what is looked at
-    "method": names(f"Of heatmaps: {methods.in_words()} ('fovea methods' lists them). Repeat, or separate by commas."),
+    "method": names(
+        "Heatmap methods, by their names in 'fovea methods', or your own as package.module:name. Repeat, or separate "
+        "by commas."
+    ),
     "target": Option(
-        "A class name or index, top1, top5, contrast (why the best, not the second), 'A vs B', output (no class), pair "
-        "(two by two). Repeat.",
+        "What to explain: a class name or index, top1, top5, contrast (the best class against the second), 'A vs B', "
+        "output (the whole output, no class), pair (two pictures at a time). Repeat for more.",
         metavar="CLASS",
         many=True,
     ),
-    "truth": Option("What the pictures are: strips then tell right from wrong.", metavar="CLASS"),
-    "frames": number("Of a clip: explain so many frames, evenly spread."),
-    "every": number("Of a clip: explain every k-th frame instead."),
-    "forwards": number("Passes through the network for one picture, at most; more find smaller parts.", 60),
-    "trust": flag("Check the maps: random weights, other methods, a shifted, mirrored and compressed picture.", True),
-    "glimpses": numbers("Regions read of each picture; as the network usually does if not given.", int),
-    "until": Option("Read no more once the answer is this certain, as 0.95.", float, None, "CERTAINTY", True, True),
-    "budget_ms": Option("Read no more once so many milliseconds per picture would be spent.", float, metavar="MS"),
-    "budget_macs": Option("Likewise of multiplications, as 2e9.", float, metavar="MACS"),
+    "truth": Option(
+        "The true class, for a two-stream network: its steps are then marked right or wrong.", metavar="CLASS"
+    ),
+    "frames": number("Explain this many frames of a clip, evenly spread."),
+    "every": number("Explain every n-th frame of a clip instead."),
+    "forwards": number("Passes through the network per picture, at most; with more, smaller parts are found.", 60),
+    "trust": flag(
+        "Check the maps against random weights, other methods, and a shifted, mirrored and compressed picture.", True
+    ),
+    "glimpses": numbers("Regions to read of each picture; the network's usual number if not given.", int),
+    "until": Option("Stop reading once the answer is this certain, as 0.95.", float, None, "CERTAINTY", True, True),
+    "budget_ms": Option("Stop reading before a picture takes more milliseconds than this.", float, metavar="MS"),
+    "budget_macs": Option(
+        "Stop reading before a picture takes more multiplications than this, as 2e9.", float, metavar="MACS"
+    ),
     "order": Option(
-        "What is read next. best: the most promising region of any level (with --until, --levels and budgets if not "
-        "given); levels: so many of each level, as planned.",
+        "What is read next. best: the most promising region of any level (the default with --until, --levels and "
+        "budgets); levels: a planned number of regions of each level.",
         metavar="best|levels",
         many=True,
         commas=True,
         choices=("best", "levels"),
     ),
-    "of": number("How many folds each has.", 5),
-    "control": names("Also networks that have not learned where to look: random, center; in steps: untrained."),
-    "levels": number("How deep; as the network was trained if not given. Big pictures have more detail below."),
-    "count": number("At most so many.", metavar="K"),
-    "overlap": Option("LIP's T: patches overlap by an IoU below this.", float, metavar="T"),
-    "share": Option("LIP's P: among this share of the best cells.", float, metavar="P"),
-    "branch": number("By AnchorNet's branch of this side: 63, 95, 111 pixels; 3, 5, 7 words.", metavar="SIDE"),
+    "of": number("Number of folds of each network.", 5),
+    "control": names("Also networks that have not learned where to look: random, center; for steps: untrained."),
+    "levels": number(
+        "How many levels deep to zoom; as the network was trained if not given. Large pictures have more."
+    ),
+    "count": number(
+        "At most this many: patches where they are localized (K in the paper's LIP), else pictures.", None, "K"
+    ),
+    "overlap": Option("Patches overlap by an IoU below this (T in the paper's LIP).", float, metavar="T"),
+    "share": Option("Patches come from this share of the best cells (P in the paper's LIP).", float, metavar="P"),
+    "branch": number("Use AnchorNet's branch of this patch side: 63, 95, 111 pixels; 3, 5, 7 words.", None, "SIDE"),
     "evidence": Option(
-        "Of a network without branches: its map, crops that it sees alone (slow), or few-crops, a tenth of them.",
+        "What patches are chosen by, for a network without branches: its map; crops, each patch shown to it alone "
+        "(slow); or few-crops, a tenth of them.",
         metavar="map|crops|few-crops",
     ),
-    "side": number("Of the patches of a network without branches, in its own pixels.", metavar="N"),
-    "why": flag("What each branch saw in a picture; or, with --data, what speaks for a class."),
+    "side": number("Side of the patches in input pixels, for a network without branches."),
+    "why": flag("Show what each branch saw in a picture; or, with --data, what speaks for a class."),
     "source": Option(SOURCE, many=True),
-    "nearest": number("Patches beside each prototype.", 4),
-    "top": number("Prototypes told for each picture.", 5),
+    "nearest": number("Patches shown beside each prototype.", 4),
+    "top": number("Prototypes listed for each picture.", 5),
     # measures
-    "seed": number("Of the random numbers drawn.", 0),
-    "seeds": number("Each divides the data and starts the weights anew.", 5),
-    "rounds": number("Measurements of each row; the median counts."),
-    "batches": numbers("Pictures at a time.", int, (1, 16)),
-    "counts": numbers("Pictures of a folder: memory is told for each number."),
-    "pack": Option("Pictures in tar files, as fovea.data opens them."),
-    "processes": numbers("Train by so many together, as torchrun starts them, and compare with one: 1,2,4."),
-    "dtype": names("Precision of the network: fp32, bf16, fp16."),
-    "adam": number("Also compare iterated L2-CAF with so many iterations of Adam on the head."),
-    "sides": numbers("Of made pictures, in pixels: powers of two."),
+    "seed": number("Seed of the random numbers.", 0),
+    "seeds": number("Number of runs; each divides the data and starts the weights anew.", 5),
+    "rounds": number("How often each row is measured; the median counts."),
+    "batches": numbers("Batch sizes to measure.", int, (1, 16)),
+    "counts": numbers("Numbers of pictures in the folder; memory is given for each."),
+    "pack": Option("A pack of pictures (tar files beside manifest.csv): a path, or a name below $FOVEA_DATA."),
+    "processes": numbers("Also train by this many processes together, as torchrun starts them, as 1,2,4."),
+    "dtype": names("Precisions of the network: fp32, bf16, fp16."),
+    "adam": number("Also compare iterated L2-CAF with this many iterations of Adam on the layers after the cut."),
+    "sides": numbers("Sides of the pictures that are made, in pixels: powers of two."),
     "into": Option(
-        "Make files in this folder, and use those that are there; else a temporary one.", Path, None, "FOLDER"
+        "Make files in this folder, and use those that are there; a temporary folder if not given.",
+        Path,
+        None,
+        "FOLDER",
     ),
-    "size": number("Side of the input; the network's own if not given."),
+    "size": number("Side of the input in pixels; the network's own if not given."),
     # graphs
     "with_": Option(
-        "The method of heatmaps that goes with it: l2caf, cam, gradcam, …",
+        "The heatmap method to include: l2caf, cam, gradcam, …",
         usual=methods.DEFAULT,
         metavar="METHOD",
         check=lambda _, given: methods.known(given),
     ),
-    "precision": Option("Of a graph: fp32, fp16, or int8.", usual="fp32", choices=("fp32", "fp16", "int8")),
-    "precisions": names("Of graphs: fp32, fp16, int8.", "NAME"),
-    "calibrate": Option("Pictures that show an int8 graph which values are usual.", metavar="PICTURES"),
+    "precision": Option("Precision of the file's numbers.", usual="fp32", choices=("fp32", "fp16", "int8")),
+    "precisions": names("Precisions to measure: fp32, fp16, int8."),
+    "calibrate": Option("Pictures from which int8 takes its range of values.", metavar="PICTURES"),
     "page": flag(
-        "A page as well, NAME.html, that explains pictures dropped on it, with the graph inside and no server."
+        "Also write NAME.html, a page that explains pictures dropped on it: all is inside, no server is needed."
     ),
-    "picture": Option("A picture file, to tell its pixels and bytes as well.", Path, metavar="FILE"),
-    "steps": number("Of each curve."),
-    "kinds": names("Curves; another filling (black, mean, blur) after a colon, as in deletion:black."),
-    "clip": flag("What speaks against a class counts as 0; without it, a map counts from its least value on.", True),
-    "true_class": flag("Maps of the true class, instead of the one that comes first."),
-    "attacks": names("fgsm:ε and noise:σ in 8-bit units, jpeg:QUALITY, texture:ITERATIONS."),
-    "surrogate": Option("Attack this network's gradient instead of the network's own.", metavar="NET"),
-    "texture_net": Option("Textures match this network's layers; VGG19's if not given.", metavar="NET"),
-    "curve_pictures": number("How many, spread evenly, for insertion, deletion and sanity."),
-    "localizer": Option("A network with branches, as anchornet-imagenette.", metavar="NET"),
-    "full": Option("The classifier of whole pictures to compare with.", metavar="NET"),
+    "picture": Option("A picture file of which pixels and bytes are counted as well.", Path, metavar="FILE"),
+    "steps": number("Points on each curve; of training, steps that are timed."),
+    "kinds": names("Which curves; after a colon, what hidden pixels become (black, mean, blur), as in deletion:black."),
+    "clip": flag("Count evidence against a class as 0; with --no-clip, a map counts from its least value on.", True),
+    "true_class": flag("Explain the true class instead of the predicted one."),
+    "attacks": names("What is done to pictures: fgsm:ε or noise:σ in 8-bit units, jpeg:QUALITY, texture:ITERATIONS."),
+    "surrogate": Option("Attack by this network's gradient instead of the measured network's own.", metavar="NET"),
+    "texture_net": Option("The network whose layers textures match; VGG19 if not given.", metavar="NET"),
+    "curve_pictures": number("Pictures for insertion, deletion and sanity, evenly spread."),
+    "localizer": Option("A network with branches, which finds the patches, as anchornet-imagenette.", metavar="NET"),
+    "full": Option("A classifier of whole pictures to compare with.", metavar="NET"),
     "rival": Option("A network that reads glimpses, as Saccader, to compare with.", metavar="NET"),
-    "against": Option("A network that reads the full picture.", metavar="NET"),
-    "shares": numbers("Of the cells looked at (P).", float),
-    "overlaps": numbers("IoUs that patches stay below (T).", float),
-    "forced": flag("Every picture by every branch, not by the one that localizes it."),
-    "crops": flag("Also the patches that the network for whole pictures is surest of when it sees them alone."),
-    "numbers": numbers("Of patches kept or masked."),
-    "time": flag("Time and peak memory, which take a while.", True),
-    "ablation": flag("Also without attention, and without auxiliary training.", True),
-    "recipe": names("Recipes (TOML). Repeat, or separate by commas.", "FILE"),
+    "against": Option("A network that reads whole pictures, to compare with.", metavar="NET"),
+    "shares": numbers("Shares of the best cells to try (P in the paper's LIP).", float),
+    "overlaps": numbers("Overlaps (IoU) to try, below which patches stay (T in the paper's LIP).", float),
+    "forced": flag("Use each branch for every picture, not only the branch that localizes it."),
+    "crops": flag("Also use the patches that the network for whole pictures is surest of when shown alone."),
+    "numbers": numbers("Numbers of patches that are kept or masked."),
+    "time": flag("Also measure time and peak memory, which takes a while.", True),
+    "ablation": flag("Also train without attention, and without auxiliary training.", True),
+    "recipe": names("Recipe files (TOML). Repeat, or separate by commas.", "FILE"),
     "recipes": Option("Folder of the recipes.", Path, Path("recipes")),
     # training
-    "set": Option("Change a key, as optimizer.lr=0.05. Repeat.", metavar="KEY=VALUE", many=True),
+    "set": Option(
+        "Change a setting of the recipe, as optimizer.lr=0.05. Repeat for more.", metavar="KEY=VALUE", many=True
+    ),
     "name": Option("What it is called."),
-    "resume": flag("Go on where a run in this folder was stopped."),
-    "fresh": flag("Start anew, whatever is there."),
+    "resume": flag("Go on with the run that was stopped in this folder."),
+    "fresh": flag("Start over, and replace what is there."),
     # a service
-    "server": Option("Ask the service at this address ('fovea serve') instead of loading a network.", metavar="URL"),
-    "host": Option("The address to listen at; 0.0.0.0 is all of this machine's.", usual="127.0.0.1", metavar="ADDRESS"),
-    "token": Option("What a service wants to be told by whoever asks; also taken from $FOVEA_TOKEN."),
-    "port": number("Where to listen; 0 finds one that is free.", 8000),
-    "allow_host": names("Another name by which the service is called, as that of a proxy.", "NAME"),
-    "allow_origin": names("Another page that may ask, as https://example.org.", "URL"),
-    "max_bytes": number("Of one request.", 256 << 20),
+    "server": Option(
+        "Ask the service at this address ('fovea serve') instead of loading a network here.", metavar="URL"
+    ),
+    "host": Option("The address to listen on; 0.0.0.0 is all of this machine's.", usual="127.0.0.1", metavar="ADDRESS"),
+    "token": Option("The token of a service that asks for one; also read from $FOVEA_TOKEN."),
+    "port": number("The port to listen on; 0 takes one that is free.", 8000),
+    "allow_host": names("Another host name that requests may use, as that of a proxy.", "NAME"),
+    "allow_origin": names("Another web page that may send requests, as https://example.org.", "URL"),
+    "max_bytes": number("Bytes of one request, at most.", 256 << 20),
     "timeout": Option("Seconds for one request, at most.", float, 60.0, "SECONDS"),
-    "queue": number("Requests at work or waiting; more are refused for the moment.", 64),
+    "queue": number("Requests in progress or waiting, at most; more are refused until there is room.", 64),
     # who does the work
     "engine": Option(
-        "local: this machine's cores; ray: a Ray cluster ('--address'; one on this machine if none is named).",
+        "local: this machine's cores; ray: a Ray cluster (at --address, or started on this machine).",
         usual="local",
         choices=("local", "ray"),
     ),
-    "address": Option("Of a Ray cluster, as auto or ray://HOST:10001."),
-    "workers": number("Of a Ray cluster that hold the network; as many as there is room for if not given."),
+    "address": Option("Address of the Ray cluster, as auto or ray://HOST:10001."),
+    "workers": number("Workers of the Ray cluster that hold the network; as many as fit if not given."),
     "parquet": flag(
-        "Rows and maps as Parquet instead of a page, for any number of pictures; usual with --engine ray. Pictures may "
-        "then lie in .tar or .parquet files, too, and at addresses as s3://bucket/folder."
+        "Write rows and maps as Parquet instead of a page, for any number of pictures; always so with --engine ray. "
+        "Pictures may then also be in .tar or .parquet files, and at addresses as s3://bucket/folder."
     ),
-    "replicas": Option("Copies of the networks on a Ray cluster: 2, or as many as are needed of 1-4.", usual="1-4"),
+    "replicas": Option(
+        "Copies of the networks on the Ray cluster: 2, or 1-4 for as many as the load needs.", usual="1-4"
+    ),
     # what is written
-    "out": Option("What is drawn and written goes here.", Path, metavar="PATH", check=makeable),
-    "files": flag("Loose files, too: overlays, crops, arrays of values (.npy)."),
-    "all": flag("Of a file too large to load: everywhere, not only in the regions that its overview finds."),
+    "out": Option("Where results are written.", Path, metavar="PATH", check=makeable),
+    "files": flag("Also write separate files: overlays, crops, and arrays of values (.npy)."),
+    "all": flag("For a file too large to load: go through all of it, not only the regions that its overview finds."),
     "resolution": Option(
-        "Of a file too large to load: how closely, as a share of its own; 1 is every pixel.", float, None, "SHARE"
+        "For a file too large to load: how closely to look, as a share of its full resolution; 1 is every pixel.",
+        float,
+        None,
+        "SHARE",
     ),
     "full_size": flag("As --files, with overlays at the pictures' own size."),
-    "json": Option("Write the figures to this file.", Path, metavar="FILE", check=writable),
-    "tile": number("Side of the tiles, a multiple of 16.", 256),
-    "quality": number("Of JPEG tiles.", 90),
-    "lossless": flag("Keep every value, at several times the bytes of JPEG tiles."),
+    "json": Option("Also write the figures to this file.", Path, metavar="FILE", check=writable),
+    "tile": number("Side of the tiles in pixels, a multiple of 16.", 256),
+    "quality": number("JPEG quality of the tiles.", 90),
+    "lossless": flag("Keep every pixel value, at several times the bytes of JPEG tiles."),
     "layout": Option(
-        "Where smaller copies are stored: pages, which most programs know, or sub-IFDs.",
+        "How smaller copies are stored: as pages, which most programs read, or as sub-IFDs.",
         usual="pages",
         choices=("pages", "subifds"),
     ),
-    "sheet": Option("Draw 24 pictures with their patches.", Path, metavar="FILE", check=drawable),
+    "sheet": Option("Also draw 24 pictures with their patches into this file.", Path, metavar="FILE", check=drawable),
     "from_": Option("Folder of the JSON files that 'fovea measure' wrote.", Path, Path("results"), "FOLDER"),
 }
+ELSEWHERE = {"server", "token", "engine", "address", "workers", "parquet", "replicas"}  # a panel of every help
 
 # Spellings of the version before, with what they are now; a value where the option had none.
 OLD: dict[str, tuple[str, ...]] = {

@@ -38,15 +38,18 @@ AROUND = 300  # characters shown on either side of the span of a long text
     help={
         "net": "A name from 'fovea models', or a .safetensors file. If not given: "
         f"{PICTURES} for pictures, {TEXTS} for text; with --why, the anchornet trained on --data.",
-        "count": "At most so many patches; with --why, so many are shown.",
-        "target": "For this class, not for the decided one; with --why, the true class.",
-        "method": "The heatmap of a network without branches: l2caf if not given, cam with --why.",
-        "data": "With --why: labeled pictures, as imagenette or a folder.",
-        "class_": "With --why and --data.",
+        "count": "At most this many patches (K in the paper's LIP); with --why, how many are shown.",
+        "target": "The class to find patches for, instead of the network's answer; with --why, the true class.",
+        "method": "Heatmap method, for a network without branches; l2caf if not given, cam with --why.",
+        "data": "With --why: labeled pictures, a folder or a name such as imagenette.",
+        "class_": "With --why and --data: the class to explain.",
         "out": "Folder for the page (index.html) and results.json.",
     },
-    epilog="Examples:  fovea localize bird.jpg --net anchornet-cub100  |  fovea localize 'a film that is merely bland'"
-    "  |  fovea localize --why --data imagenette --split test --class church --net anchornet-imagenette",
+    examples=(
+        "fovea localize bird.jpg --net anchornet-cub100",
+        "fovea localize 'a film that is merely bland'",
+        "fovea localize --why --data imagenette --split test --class church --net anchornet-imagenette",
+    ),
 )  # fmt: skip
 def localize(asked: Asked) -> None:
     """Find the patches, words or moments that speak for the answer: a line each, and a page to open."""

@@ -18,17 +18,22 @@ from fovea.cli.remote import ask_service
     ),
     usual={"out": Path("out/look"), "index": None, "glimpses": (4,)},
     help={
-        "net": "Any classifier: a name from 'fovea models', or a .safetensors file; 'fovea calibrate' makes its "
-        "probabilities come true.",
-        "method": "Maps of this method; what each patch adds to the answer's logit if not given.",
-        "index": "What 'fovea index' made: the nearest pictures, and where they are alike.",
-        "glimpses": "Parts that are looked at closely, where a picture has more pixels than the network took.",
+        "net": "Any classifier: a name from 'fovea models', or a .safetensors file. 'fovea calibrate' corrects "
+        "its probabilities.",
+        "method": "Heatmap method; if not given, a map of what each patch adds to the answer's score.",
+        "index": "An index of 'fovea index': also show its nearest pictures, and where they are alike.",
+        "glimpses": "Regions to look at closely, where a picture has more pixels than the network took.",
     },
-    epilog="Examples:  fovea look cat.jpg  |  fovea look photos/ --net mine.safetensors --index photos.fovea",
+    examples=(
+        "fovea look cat.jpg",
+        "fovea look photos/ --net mine.safetensors --index photos.fovea",
+    ),
 )  # fmt: skip
 def look(asked: Asked) -> None:
-    """One answer with all of its evidence, in words and as a page: what it is, where that is seen, what is enough, what
-    is needed, what tells it from the runner-up, what a closer look says, and whether the map can be trusted."""
+    """Explain one answer with all of its evidence, in words and as a page.
+
+    What the picture is taken for, and where that is visible; which part is enough, and which is needed; what speaks for
+    the answer against the runner-up; what a closer look says; and whether the heatmap can be trusted."""
     asked.folder()
     if asked.index is not None:
         from fovea.retrieval import demand_index

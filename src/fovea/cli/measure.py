@@ -1,6 +1,7 @@
 """fovea measure NAME and fovea bench NAME: a command for every measure that is declared."""
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from typer.models import CommandInfo
 
 from fovea.basics import LOCAL, REFERENCE, BadChoice, write_text
 from fovea.cli.bulk import ENGINE, engine_of
-from fovea.cli.commands import Asked, Command, Declaration, build
+from fovea.cli.commands import Asked, Command, Declaration, Plain, build
 from fovea.cli.common import bar, say, shortened_command, tell_skipped, warn
 from fovea.cli.glossary import DRAWN, OPTIONS, Option, drawable, writable
 from fovea.measures.registry import BENCH, Declared, find, titles
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from fovea.measures.runner import Given
 
 NETWORK = ("weights", "untrained")
-PAGE = "Tables and picture as a page as well, in one file: --out with .html, or NAME.html here."
+PAGE = "Also write tables and picture as one page: --out with .html, or NAME.html here."
 
 
-class Measures(TyperGroup):
+class Measures(Plain, TyperGroup):
     """The commands of one kind of measures: made from what they declare when they are asked for."""
 
     prefix = ""
@@ -43,14 +44,23 @@ class Benches(Measures):
     prefix = BENCH
 
 
-app = typer.Typer(cls=Measures, help="Figures for a network on data.", no_args_is_help=True)
-bench = typer.Typer(cls=Benches, help="What it costs, beside others.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Measures,
+    help="Measure a network on data: how often it is right, where it looks, how far to trust its maps.",
+    no_args_is_help=True,
+)
+bench = typer.Typer(
+    cls=Benches, help="Measure time and memory, beside the bare network or other libraries.", no_args_is_help=True
+)
 
 
 def made(declared: Declared, name: str) -> Any:
     """The command of a measure."""
-    call = build(declaration(declared), lambda asked: run(declared, asked), declared.about)
-    info = CommandInfo(name=name, callback=call, cls=Command)
+    first, *more = re.split(r"(?<=[.?!]) (?=[A-Z])", declared.about, maxsplit=1)
+    call = build(declaration(declared), lambda asked: run(declared, asked), "\n\n".join([first, *more]))
+    kind = "" if declared.name.startswith(BENCH) else "measure "
+    examples = f"fovea {kind}{declared.name} {declared.example}" if declared.example is not None else None
+    info = CommandInfo(name=name, callback=call, cls=Command, epilog=examples)
     return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
 
 
@@ -76,7 +86,7 @@ def declaration(declared: Declared) -> Declaration:
     options += [*(["out", "page"] if declared.figure else []), "json", *(ENGINE if declared.spread else ())]
     help = {"out": "Draw the figures into this file.", "page": PAGE} if declared.figure else {}
     if declared.nets == "several":
-        help["net"] = f"{OPTIONS['net'].help} Repeat for several, in one table."
+        help["net"] = f"{OPTIONS['net'].help} Repeat to compare several in one table."
     spoken = {name for name, option in OPTIONS.items() if option.usual is not None}  # a measure may have none
     usual |= {name: value for name, value in declared.options.items() if value is not None or name in spoken}
     arguments = ("pictures?",) if "labels?" in declared.needs else ()
@@ -87,7 +97,7 @@ def _own(measure: str, name: str, value: Any) -> Option:
     """An option of a measure that is not fovea's, by its default."""
     many = isinstance(value, (list, tuple))
     kind = type(value[0]) if many and value else str if many or value is None else type(value)
-    return Option(f"Of {measure}.", kind, many=many, commas=many)
+    return Option(f"An option of {measure}.", kind, many=many, commas=many)
 
 
 def run(declared: Declared, asked: Asked) -> None:

@@ -19,16 +19,20 @@ if TYPE_CHECKING:
     required=("source",),
     usual={"fit": "squash"},
     help={
-        "pictures": "Files, folders or 'globs': no labels needed.",
-        "data": "Or a data set, as cub100:split=train.",
-        "out": "The file where they are kept; out/patches/… if not given.",
-        "fresh": "Start anew, whatever the file holds.",
+        "pictures": "Picture files, folders, or patterns in quotes; no labels are needed.",
+        "data": "A data set instead of pictures, as cub100:split=train.",
+        "out": "The file for the patches; one below out/patches if not given.",
+        "fresh": "Start over, and replace what the file holds.",
     },
-    epilog="Examples: fovea patches photos/ --source l2caf:efficientnet_lite0 --sheet sheet.jpg  |  "
-    "fovea patches --data cub100:split=train --source l2caf:efficientnet_lite0-cub100",
+    examples=(
+        "fovea patches photos/ --source l2caf:efficientnet_lite0 --sheet sheet.jpg",
+        "fovea patches --data cub100:split=train --source l2caf:efficientnet_lite0-cub100",
+    ),
 )
 def patches(asked: Asked) -> None:
-    """Find patches in every picture, without boxes. Stopped at any moment, it goes on where it was."""
+    """Find the patches that matter in every picture, without labels or boxes, and keep them in a file.
+
+    The file is for networks that are trained on patches. Stopped at any moment, it goes on where it was."""
     if asked.out is not None:
         writable("--out", asked.out)
     if (asked.data is None) == (not asked.pictures):

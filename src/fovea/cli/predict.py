@@ -22,11 +22,14 @@ if TYPE_CHECKING:
         "net", "top", "fit", "batch", "max_pixels", "weights", "untrained", "device", "json", "server", "token", "out",
         *BULK,
     ),
-    help={"top": "So many labels of each picture.", "out": "With --parquet or --engine ray: the folder for the rows."},
-    epilog="Examples:  fovea predict photos/  |  fovea predict bird.jpg --net efficientnet_lite0-cub100 --top 3",
+    help={"top": "Labels listed for each picture.", "out": "With --parquet or --engine ray: the folder for the rows."},
+    examples=(
+        "fovea predict photos/",
+        "fovea predict bird.jpg --net efficientnet_lite0-cub100 --top 3",
+    ),
 )  # fmt: skip
 def predict(asked: Asked) -> None:
-    """Say what pictures are taken for: a line each, with the best labels and their probabilities."""
+    """Say what is in pictures: a line each, with the best labels and their probabilities."""
     if is_bulk(asked):
         in_bulk(asked, "predict", asked.network(), top=asked.top)
         return

@@ -14,15 +14,22 @@ USUAL = "protopnet-cub100"
     options=("net", "data", "out", "files", "json", "class_", "nearest", "top", "batch", "fit", "device", "max_pixels"),
     usual={"net": (USUAL,), "out": "out/prototypes"},
     help={
-        "pictures": "Say of these (files, folders or 'globs') what they look like; none: show the prototypes.",
+        "pictures": "Pictures to compare with the prototypes; without any, the prototypes themselves are shown.",
         "net": "A ProtoPNet that comes with fovea, or its .safetensors file.",
-        "data": "What it was trained on, as cub100:split=train; its card tells if not given.",
-        "class_": "All prototypes of this class. Repeat. If not given, some of 20 classes.",
+        "data": "What it was trained on, as cub100:split=train; taken from its card if not given.",
+        "class_": "Show all prototypes of this class. Repeat for more. If not given: some of 20 classes.",
     },
-    epilog="Examples:  fovea prototypes  |  fovea prototypes --class 'Painted Bunting'  |  fovea prototypes bird.jpg",
+    examples=(
+        "fovea prototypes",
+        "fovea prototypes --class 'Painted Bunting'",
+        "fovea prototypes bird.jpg",
+    ),
 )
 def prototypes(asked: Asked) -> None:
-    """Show what a ProtoPNet's prototypes are, or which of them a picture's parts look like: a page, sheets and JSON."""
+    """Show which parts of training pictures a ProtoPNet goes by, or which of them a picture resembles.
+
+    A ProtoPNet is a classifier that compares parts of a picture with parts of training pictures, its prototypes. Writes
+    a page, contact sheets and JSON."""
     asked.folder()
     if asked.pictures and asked.class_:
         raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")

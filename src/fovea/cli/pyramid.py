@@ -10,11 +10,15 @@ from fovea.cli.common import bar, say, warn
     arguments=("picture", "to"),
     options=("lossless", "quality", "tile", "layout", "fresh"),
     help={"fresh": "Replace a file that is there."},
-    epilog="Examples:  fovea pyramid huge.png huge.tif  |  fovea pyramid scan.tif scan-tiled.tif --lossless",
+    examples=(
+        "fovea pyramid huge.png huge.tif",
+        "fovea pyramid scan.tif scan-tiled.tif --lossless",
+    ),
 )
 def pyramid(asked: Asked) -> None:
-    """Write a picture of any size as a tiled pyramid TIFF, of which windows are read without the rest: for 'fovea zoom'
-    of pictures too large to load, QuPath and QGIS."""
+    """Copy a picture of any size into a tiled TIFF, of which any part can be read without the rest.
+
+    For 'fovea zoom' and 'fovea explain' of pictures too large to load. QuPath and QGIS read the file, too."""
     from fovea.pictures import open_big
     from fovea.pictures import pyramid as write
 

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     options=("net", "weights", "features", "out", "json", "batch", "fresh", "fit", "device", "max_pixels", *ENGINE),
     usual={"out": Path("out/index.fovea")},
     help={"out": "The index: a file, or a folder for index.fovea."},
-    epilog="Examples:  fovea index photos/ --out photos.fovea  |  fovea index birds/ --net efficientnet_lite0-cub100",
+    examples=(
+        "fovea index photos/ --out photos.fovea",
+        "fovea index birds/ --net efficientnet_lite0-cub100 --out birds.fovea",
+    ),
 )
 def index(asked: Asked) -> None:
-    """Index pictures by what a network knows them by; again, it takes up what is new, changed or gone, and goes on
-    where it was stopped."""
+    """Make an index of pictures by what a network recognizes in them, for 'fovea search'.
+
+    Run again, it takes up pictures that are new, changed or gone; stopped, it goes on where it was."""
     start = time.perf_counter()
     keys = ("weights", "features", "batch", "fresh", "max_pixels", "device")
     with bar("indexing", resumes=True) as advance:
@@ -51,13 +55,16 @@ def index(asked: Asked) -> None:
     options=("index", "net", "count", "out", "files", "json", "folder", "device", "max_pixels"),
     usual={"out": Path("out/search"), "net": None},
     help={
-        "net": "The network of the index, where that is of your own and cannot be named there.",
-        "count": "Neighbors of each; 8, or all of a smaller index, if not given.",
+        "net": "The network of the index, where it is your own and the index cannot name it.",
+        "count": "Neighbors shown for each picture; 8, or all of a smaller index, if not given.",
     },
-    epilog="Examples:  fovea search bird.jpg --index birds.fovea  |  fovea search new/ --index birds.fovea",
+    examples=(
+        "fovea search bird.jpg --index birds.fovea",
+        "fovea search new/ --index photos.fovea --count 3",
+    ),
 )
 def search(asked: Asked) -> None:
-    """Find the pictures of an index that are nearest to a picture, and show where they are alike: a page to open."""
+    """Find the pictures of an index most like a given one, and show where they are alike: a page to open."""
     start = time.perf_counter()
     asked.folder()
     with bar("opening the index"):

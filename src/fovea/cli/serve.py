@@ -23,17 +23,20 @@ TOKEN = "FOVEA_TOKEN"
     ),
     usual={"net": (), "index": None, "max_pixels": 100_000_000},
     help={
-        "net": "Networks that may be asked, the first of them by default; all that come with fovea if none is named.",
-        "index": "What 'fovea index' made, to search.",
-        "token": f"Whoever asks must send it, as 'Authorization: Bearer TOKEN'; also taken from ${TOKEN}.",
-        "batch": "Pictures that go through the network together.",
+        "net": "Networks that can be asked, the first by default; all that come with fovea if none is named.",
+        "index": "An index to search, which 'fovea index' made.",
+        "token": f"A secret that every request must carry, as 'Authorization: Bearer TOKEN'; also read from ${TOKEN}.",
+        "batch": "Pictures that go through a network together.",
     },
-    epilog="Examples:  fovea serve  |  fovea serve --net efficientnet_lite0 --port 8080  |  "
-    "fovea serve --host 0.0.0.0 --allow-host pictures.example --token SECRET  |  "
-    "fovea serve --engine ray --replicas 1-4",
+    examples=(
+        "fovea serve",
+        "fovea serve --net efficientnet_lite0 --port 8080",
+        "fovea serve --host 0.0.0.0 --allow-host pictures.example --token SECRET",
+        "fovea serve --engine ray --replicas 1-4",
+    ),
 )  # fmt: skip
 def serve(asked: Asked) -> None:
-    """Serve a page to look through, and a service to call, on this machine: open the address that is printed."""
+    """Start a web page to look through, and a service to call, on this machine: prints the address to open."""
     by_ray = asked.engine == "ray"
     if unused := [name for name in ("address", "replicas") if name in asked.typed and not by_ray]:
         raise BadChoice(f"--{unused[0]} is of a Ray cluster: add --engine ray")

@@ -25,17 +25,20 @@ FEW = 10  # classes, or pairs of them, that are told one by one
     options=("data", "net", "name", "set", "out", "resume", "fresh", "device"),
     usual={"net": (USUAL,)},
     help={
-        "recipe": "A recipe (TOML), as those in recipes/; none: one is written for the pictures of --data.",
+        "recipe": "A recipe file (TOML), as those in recipes/; without one, it is written for the pictures of --data.",
         "data": "Pictures of your own, one folder per class: photos/CLASS/*.jpg, or below photos/train, val and test.",
         "net": "Without a recipe: the network to start from, by a name from 'fovea models'.",
-        "name": "What the trained network is called; as the recipe, or the folder of pictures, if not given.",
+        "name": "Name of the trained network; that of the recipe, or of the folder of pictures, if not given.",
         "out": "Folder for recipe, checkpoint, log, curves, weights, card and page; out/train/NAME if not given.",
     },
-    epilog="Examples:  fovea train --data photos/  |  fovea train recipes/digits.toml --set epochs=2 --set seed=1  |  "
-    "torchrun --nproc-per-node 2 -m fovea train recipes/digits.toml",
+    examples=(
+        "fovea train --data photos/",
+        "fovea train recipes/digits.toml --set epochs=2 --set seed=1",
+        "torchrun --nproc-per-node 2 -m fovea train recipes/digits.toml",
+    ),
 )
 def train(asked: Asked) -> None:
-    """Train a network on a folder of pictures of your own, or by a recipe.
+    """Train a network on a folder of your own pictures, or by a recipe: weights, curves, and a page of its errors.
 
     A run that was killed goes on with --resume and ends as if nothing had happened."""
     missing = [name for name in NEEDED if find_spec(name) is None]

@@ -21,19 +21,24 @@ ROUTE = ("until", "order", "levels", "budget_ms", "budget_macs")
     ),
     usual={"net": (USUAL,), "out": "out/zoom"},
     help={
-        "pictures": "Files, folders (searched through) or 'globs'. Tiled files of any size are read window by window, "
-        "never whole.",
+        "pictures": "Picture files, folders (searched through), or patterns in quotes, as 'photos/*.jpg'. Tiled files "
+        "of any size are read window by window, never whole.",
         "net": "A TNet that comes with fovea ('fovea models tnet'), or the file of a TNet, a Saccader or a "
         "DRAM that you trained.",
-        "glimpses": "Regions read of each picture; as the network usually does if not given, with --until at most so "
-        "many, and with a budget as many as it allows.",
-        "max_pixels": "Refuse larger pictures before decoding them, where they must be decoded whole.",
+        "glimpses": "Regions to read of each picture; the network's usual number if not given, with --until at most "
+        "that, with a budget as many as it allows.",
+        "max_pixels": "Refuse pictures with more pixels than this, where they must be decoded whole.",
     },
-    epilog="Examples:  fovea zoom photo.jpg --glimpses 3  |  fovea zoom slide.tif --budget-ms 300 --levels 6  |  "
-    "fovea zoom canvases/ --net tnet-digits --until 0.95",
+    examples=(
+        "fovea zoom photo.jpg --glimpses 3",
+        "fovea zoom slide.tif --budget-ms 300 --levels 6",
+        "fovea zoom canvases/ --net tnet-digits --until 0.95",
+    ),
 )  # fmt: skip
 def zoom(asked: Asked) -> None:
-    """Classify pictures from a few regions read closely: a line per picture, and a page of the descents."""
+    """Classify pictures by reading only a few regions closely: a line each, and a page of what was read.
+
+    Each region is chosen by what was read before it. Tiled files too large to load are never loaded whole."""
     bulk = is_bulk(asked)
     if not bulk:
         asked.folder()

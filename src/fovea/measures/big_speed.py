@@ -28,8 +28,10 @@ ALONE = "import sys; from fovea.measures.big_speed import zoomed; zoomed(*sys.ar
 @measure(
     "bench big",
     title="Time and memory of zooming into files too large to load",
-    about="Zoom into made pictures of 32,768 and 65,536 pixels a side, in four kinds of files, and load none of them: "
-    "the share of the pixels that is decoded, bytes, seconds and memory of a process that does nothing else.",
+    about="Time and memory of zooming into files too large to load, in four file formats. The pictures are made, of "
+    "32,768 and 65,536 pixels a side; measured are the share of the pixels that is decoded, bytes, seconds, and the "
+    "memory of a process that does nothing else.",
+    example="--net tnet-digits --sides 32768",
     nets="names",
     data="none",
     usual={"net": ("tnet-digits",), "device": "cpu"},

@@ -29,8 +29,9 @@ AT_ONCE = (16, 4)  # pictures per forward of a bare process: the quicker counts,
 @measure(
     "bench bulk",
     title="Time of bulk work",
-    about="Explain many pictures by each engine, into Parquet, beside as many bare processes as there are processors: "
-    "each decodes its share and runs the bare network on it, one thread each.",
+    about="Time of explaining many pictures into Parquet by each engine. For comparison, one bare process per "
+    "processor decodes its share of the pictures and runs the network on it, with one thread each.",
+    example="--count 200",
     data="none",
     any_size=True,
     usual={"device": "cpu"},

@@ -25,8 +25,9 @@ T = TypeVar("T")
 @measure(
     "bench bytes",
     title="Bytes per picture",
-    about="Bytes of a picture of a pack: its file, its place in memory, its row and map, its part of the page, its "
-    "embedding in an index; and of the network's weights and gradients.",
+    about="Bytes that a picture takes: its file, in memory, its row and map, its part of the page, its embedding in "
+    "an index. The network's weights and gradients are measured, too.",
+    example="--pack imagenet-val-3k --count 200",
     data="none",
     any_size=True,
     usual={"device": "cpu"},

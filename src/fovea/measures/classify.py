@@ -92,7 +92,9 @@ class Confusion:
 @measure(
     "classify",
     title="Classification",
-    about="Classification: top-1 and top-5, how sure they are, and which classes are taken for which.",
+    about="How many pictures a classifier gets right (top-1, top-5), how well its probabilities hold, and which "
+    "classes it confuses.",
+    example="--data photos/ --net mine.safetensors",
     needs=("labels",),
     fit="crop",
     any_size=True,

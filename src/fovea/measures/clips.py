@@ -23,7 +23,9 @@ from fovea.retrieval import STARTS, lengths, nmi, ranks
 @measure(
     "clips",
     title="Clips: retrieval by motion, and maps on what moves",
-    about="Clips: is the nearest one of the same class (R@1, NMI), and do the maps of its frames sit on what moves?",
+    about="Whether the nearest clip is of the same class (recall at 1, NMI), and whether the heatmaps of its frames "
+    "lie on what moves.",
+    example="--net videonet-digits",
     data="clips",
     usual={"net": ("videonet-digits",), "data": "moving:split=test,count=500"},
     columns=("net", "clips", "frames", "classes", "recall_at_1", "nmi", "method", "in_box", "chance"),

@@ -28,7 +28,9 @@ SOLVED = {"exact": "exact", "iterative": "iterated", "vanilla": "iterated"}
 @measure(
     "compatibility",
     title="Methods that work on an architecture",
-    about="Try every method on networks with random weights: works, exact, iterated, or refused and why.",
+    about="Which heatmap methods work on which networks: every method is tried with random weights, and refusals are "
+    "listed with their reasons.",
+    example="--net torchvision/resnet18 --net timm/vit_tiny_patch16_224",
     nets="names",
     data="none",
     trained=False,

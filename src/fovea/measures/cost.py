@@ -50,8 +50,10 @@ PAPERS = {
 @measure(
     "cost",
     title="Cost",
-    about="Parameters, multiplications, time, memory and what is read. Weights do not matter and are not fetched. Of a "
-    "paper's network whose tables can be read in several ways, each is told, the paper's configuration first.",
+    about="What a network costs: parameters, multiplications, time, memory, and the pixels it reads. Weights do not "
+    "matter and are not fetched. Where a paper's tables can be read in several ways, each has a row, the paper's "
+    "configuration first.",
+    example="--net torchvision/resnet50 --batch 16",
     data="none",
     trained=False,
     usual={"device": "cpu"},

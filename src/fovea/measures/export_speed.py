@@ -21,8 +21,9 @@ from fovea.networks import Network, groups
 @measure(
     "bench export",
     title="Graphs with heatmaps",
-    about="Export networks with a method of heatmaps and run them by onnxruntime: time against the plain graph of the "
-    "same network, and labels and maps against fovea's own, on pictures.",
+    about="Time of exported graphs with heatmaps (onnxruntime), beside the plain graph of the same network. Labels "
+    "and maps are compared with fovea's own on pictures.",
+    example="--net efficientnet_lite0 --data photos/ --precisions fp32,int8",
     nets="names",
     usual={"data": "imagenet-val-3k", "limit": 200, "device": "cpu"},
     columns=("net", "method", "precision", "solver", "pictures", "top1_agreement", "map_*", "x_plain", "ms", "mb"),

@@ -34,8 +34,9 @@ READS = {"probability": "mean probability of the class", "accuracy": "top-1 accu
 @measure(
     "faithfulness",
     title="Faithfulness",
-    about="Faithfulness: does the answer hang on the pixels that the maps call important? Areas under the curves; "
-    "random is the control.",
+    about="Whether the answer depends on the pixels that a heatmap marks: they are inserted, deleted or masked, and "
+    "the areas under the curves compared with those of random maps.",
+    example="photos/ --net mine.safetensors --method gradcam,l2caf,random",
     needs=("labels?",),
     fit="crop",
     figure="draw",

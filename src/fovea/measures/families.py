@@ -43,7 +43,9 @@ class Timed:
 @measure(
     "bench families",
     title="Time of L2-CAF over families of networks",
-    about="Time the paper's L2-CAF (vanilla, fast), fovea's and Grad-CAM over families of networks (L2-CAF, Fig. 12).",
+    about="Time of the paper's L2-CAF (vanilla and fast), of fovea's and of Grad-CAM over families of networks "
+    "(L2-CAF, Fig. 12).",
+    example="--net torchvision/resnet50",
     nets="names",
     data="none",
     usual={

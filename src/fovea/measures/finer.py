@@ -42,8 +42,10 @@ def area(maps: Tensor, side: int) -> Tensor:
 @measure(
     "finer",
     title="Does attention narrow with the steps?",
-    about="Does attention narrow with the steps? The part of a patch above half of its map's maximum, step by step. "
-    "Several --net called the same but for a last -seed<N> are told as one, with an interval over them.",
+    about="Whether a two-stream network's attention narrows with its steps: the share of a patch above half of its "
+    "map's maximum, step by step. Networks whose names differ only in a last -seed0, -seed1, … share a row, with an "
+    "interval over them.",
+    example="--data cub100:split=test --net twostream-cub100 --out finer.png",
     nets="several",
     needs=("labels",),
     usual={"net": ("twostream-cub100",)},

@@ -40,8 +40,9 @@ class Spent(NamedTuple):
 @measure(
     "bench folder",
     title="Time of explaining a folder",
-    about="Explain a folder of photographs as `fovea explain` does, after start-up, against the bare forwards of the "
-    "same pictures: decoding, looking, drawing, writing; memory as the folder grows.",
+    about="Time of explaining a folder of photographs, after start-up, beside the bare forward passes of the same "
+    "pictures. Decoding, looking, drawing and writing are counted, and memory as the folder grows.",
+    example="--counts 100",
     data="none",
     any_size=True,
     usual={"device": "cpu"},

@@ -29,8 +29,10 @@ Folded = dict[str, list[Network]]  # the networks of each name, one per fold, in
 @measure(
     "folds",
     title="Cross-validation",
-    about="Networks called NAME-fold0, NAME-fold1, …, each trained without a part of the data and measured on it: all "
-    "pictures count, differences from the first NAME are paired by picture, and it is told where they looked.",
+    about="Cross-validation of networks NAME-fold0, NAME-fold1, …, each measured on the part of the data that it was "
+    "not trained on. All pictures count; differences from the first NAME are paired by picture, and it is measured "
+    "where they looked.",
+    example="--data gtsdb --of 2 --net whole-fold0.safetensors --net whole-fold1.safetensors",
     nets="several",
     needs=("labels",),
     columns=("net", "seeds", "glimpses", "images", "top1", "change", "found_at_?", "macs"),

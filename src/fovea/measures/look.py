@@ -43,8 +43,9 @@ Values = NDArray[np.float64]
 @measure(
     "look",
     title="Enough, needed and contrast",
-    about="Is less enough? The patches that look finds enough, or needed, beside the hottest and random ones; and "
-    "whether its contrast map finds what tells the answer from the runner-up.",
+    about="Whether the parts that 'fovea look' calls enough and needed are better than the hottest parts and random "
+    "ones. It also measures whether the contrast map finds what speaks for the answer against the runner-up.",
+    example="photos/ --net mine.safetensors --limit 100",
     needs=("labels?",),
     any_size=True,
     columns=("kind", "by", "images", "mean", "change", "none", "held"),

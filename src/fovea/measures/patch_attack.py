@@ -35,7 +35,10 @@ Tried = Sequence[tuple[Attack, Attack]]  # on the localizer, on the network for 
 @measure(
     "patch-attack",
     title="Attacks on the localizer",
-    about="FGSM on the localizer, or pictures as mere texture: does the classifier of its patches stay right?",
+    about="Whether a classifier of localized patches stays right when the network that finds them is attacked (FGSM), "
+    "or pictures are mere texture.",
+    example="--localizer anchornet-imagenette --net patches.safetensors --full whole.safetensors --data "
+    "imagenette:split=test",
     nets=("localizer", "net", "full"),
     needs=("labels",),
     figure="draw",

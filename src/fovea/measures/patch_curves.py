@@ -44,7 +44,9 @@ PANELS = {
 @measure(
     "patch-curves",
     title="Patches kept and masked",
-    about="Accuracy when only the best patches are read or shown, and when they are masked, against others' patches.",
+    about="How accuracy depends on the best patches: when only they are shown, when they are masked, and against "
+    "patches of other sources.",
+    example="--localizer anchornet-imagenette --full whole.safetensors --data imagenette:split=test --out curves.png",
     nets=("localizer", "full", "net?", "rival?"),
     needs=("labels",),
     figure="draw",

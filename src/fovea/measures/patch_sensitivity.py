@@ -21,7 +21,9 @@ Grid = Sequence[tuple[float, float]]  # shares P and overlaps T
 @measure(
     "patch-sensitivity",
     title="LIP's settings",
-    about="How accuracy and cost hang on LIP's settings, for each branch.",
+    about="How accuracy and cost depend on the settings of LIP, the rule that picks patches, for each branch of the "
+    "network.",
+    example="--localizer anchornet-imagenette --net patches.safetensors --data imagenette:split=test",
     nets=("localizer", "net"),
     needs=("labels",),
     figure="draw",

@@ -27,7 +27,8 @@ HIT = KEYS.index("centre_in_box")
 @measure(
     "patch-sources",
     title="Patches of several sources",
-    about="Sources of patches: how many lie on what the data's true boxes show, how large they are, what they cost.",
+    about="How many patches of each source lie on the data's true boxes, how large they are, and what they cost.",
+    example="--data cub100:split=test --source l2caf:efficientnet_lite0-cub100 --source random:seed=0",
     nets="none",
     needs=("boxes",),
     columns=("source", "images", "patches", "centre_in_box", "centre_in_box_all", "chance", "mean_area", "iou", "ms*"),

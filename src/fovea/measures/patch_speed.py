@@ -22,7 +22,9 @@ Times = tuple[float, float, float]  # full pictures, localizing, patches
 @measure(
     "bench patches",
     title="Time of patches against full pictures",
-    about="Time a classifier on localized patches, localizing included, against the same classifier on full pictures.",
+    about="Time of a classifier on localized patches, localizing included, beside the same classifier on whole "
+    "pictures.",
+    example="--net timm/resnet50 --localizer anchornet-imagenette",
     nets="names",
     usual={
         "net": ("timm/resnet50", "efficientnet_lite0"),

@@ -41,7 +41,10 @@ BARS = {
 @measure(
     "patches",
     title="Classification of localized patches",
-    about="Patches against whole pictures: accuracy, cost, where patches lie, patches against rescaled pictures.",
+    about="How localized patches alone do against whole and rescaled pictures: accuracy, cost, and where the patches "
+    "lie.",
+    example="--localizer anchornet-imagenette --net patches.safetensors --full whole.safetensors --data "
+    "imagenette:split=test",
     nets=("localizer", "net", "full"),
     needs=("labels",),
     figure="draw",

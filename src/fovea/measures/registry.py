@@ -5,7 +5,8 @@
     def wsol(run: Run, *, method: Sequence[str] = ("cam", "gradcam", "l2caf"), batch: int = 16) -> Figures: ...
 
 `title`    its section of the results page, and its table on the terminal
-`about`    what it tells, for its help
+`about`    what it tells, for its help; the first sentence stands in lists
+`example`  its command line after the name, for its help
 `nets`     one (the default), several, names (which it loads itself), none, or the roles that networks play in it, as
            ("localizer", "net", "full"); a role that ends in ? may be left out
 `data`     pictures (the default), clips, sounds or none
@@ -50,6 +51,7 @@ class Declared:
     options: Mapping[str, Any]  # keywords of the function with their defaults
     title: str = ""
     about: str = ""
+    example: str | None = None
     nets: str | tuple[str, ...] = "one"
     data: str = "pictures"
     needs: tuple[str, ...] = ()

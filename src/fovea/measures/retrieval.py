@@ -18,7 +18,9 @@ NEIGHBORS = (1, 2, 4, 8)
 @measure(
     "retrieval",
     title="Retrieval",
-    about="Retrieval: is the nearest picture of the same class (Recall@1, 2, 4, 8), do classes form clusters (NMI)?",
+    about="Whether the nearest picture is of the same class (recall at 1, 2, 4, 8), and whether classes form clusters "
+    "(NMI).",
+    example="--data cub100:labels=50-99 --net embedding-cub100",
     fit="crop",
     any_size=True,
     spread=True,

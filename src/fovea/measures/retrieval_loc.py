@@ -27,9 +27,10 @@ SURE = ("recall_at_1", "nmi", "loc", "loc_apart", *GAINS, "gt_known")  # the fig
     "retrieval-loc",
     title="Localization by retrieval networks",
     chosen="threshold",
-    about="Localization of retrieval networks: is the nearest picture of the same class, and the map's box right? With "
-    "several --net, L2-CAF's Table 3: networks, methods, NMI, recall and localization. Those called the same but for a "
-    "last -seed<N> share a row, with an interval.",
+    about="Whether an embedding finds pictures of the same class, and whether the boxes of its heatmaps are right. "
+    "Several --net make L2-CAF's Table 3: networks, methods, NMI, recall and localization. Networks whose names "
+    "differ only in a last -seed0, -seed1, … share a row, with an interval.",
+    example="--data cub100:labels=50-99 --net embedding-cub100",
     nets="several",
     needs=("boxes",),
     fit="squash",

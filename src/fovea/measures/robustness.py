@@ -30,7 +30,8 @@ class Version:
 @measure(
     "robustness",
     title="Robustness",
-    about="Robustness: do the answers hold when pictures are attacked, noisy, compressed, or mere texture?",
+    about="Whether answers hold when pictures are attacked, noisy, compressed, or mere texture.",
+    example="--data photos/ --net mine.safetensors --attacks fgsm:2,jpeg:30",
     needs=("labels",),
     fit="crop",
     columns=("net", "data", "images", "attack", "strength", "top1", "top5", "drop", "unchanged"),

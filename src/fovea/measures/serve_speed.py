@@ -37,8 +37,9 @@ WARM_UP = 100  # requests that are not counted
 @measure(
     "bench serve",
     title="Throughput of a service",
-    about="Send pictures to a `fovea serve` of its own, several at a time, against the bare forwards of the same "
-    "pictures in batches, and against one batch in process: throughput, waiting, memory.",
+    about="Throughput, waiting time and memory of a service that gets several pictures at a time. It is compared with "
+    "the bare forward passes of the same pictures in batches, and with one batch in process.",
+    example="--net efficientnet_lite0 --count 200",
     data="none",
     any_size=True,
     usual={"device": "cpu"},

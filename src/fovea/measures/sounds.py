@@ -14,7 +14,9 @@ from fovea.networks import Network, as_found, rank_of
 @measure(
     "sounds",
     title="Sounds",
-    about="AnchorNet on sounds made in code: is the event named, does the best span lie on it?",
+    about="Whether AnchorNet names the event in a sound, and whether its best span lies on it. The sounds are made in "
+    "code.",
+    example="--net anchornet_sound-made",
     data="sounds",
     usual={"net": ("anchornet_sound-made",), "data": "sounds:count=1000,split=test"},
     columns=("net", "sounds", "top1", "top1_*", "gain_*[0-9]", "hit", "chance_hit", "iou", "chance_iou"),

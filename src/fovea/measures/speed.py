@@ -42,8 +42,9 @@ LINES = {"fovea": "-", "fovea unrecorded": (0, (3, 1, 1, 1, 1, 1)), "torchcam": 
 @measure(
     "bench explain",
     title="Time of explaining",
-    about="Time every method against a bare forward pass, and against captum, torchcam and grad-cam where installed; "
-    "time against batch as a picture.",
+    about="Time of every heatmap method, in forward passes of the bare network, and of captum, torchcam and grad-cam "
+    "where they are installed. --out draws time against batch size.",
+    example="--net timm/resnet50 --batches 1,16",
     nets="names",
     data="none",
     usual={"net": ("timm/resnet50", "efficientnet_lite0"), "device": "cpu"},

@@ -31,8 +31,9 @@ WARM = 4  # steps before any is timed
 @measure(
     "bench train",
     title="Time of training",
-    about="Images per second of recipes' training, and of bare steps (forward, loss, backward, optimizer) on one batch "
-    "that lies there: how much the rest of the loop costs. Data is made, weights do not matter.",
+    about="Pictures per second of training by a recipe, beside bare steps (forward, loss, backward, optimizer) on one "
+    "batch: what the rest of the loop costs. Data is made, and weights do not matter.",
+    example="--recipe recipes/digits.toml --steps 10",
     nets="none",
     data="none",
 )

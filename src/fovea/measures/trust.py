@@ -42,7 +42,9 @@ WIDTH = 190  # letters a line of the recommendation
     "trust",
     title="Which map to trust",
     chosen="threshold",
-    about="Which map should I trust? Every method's localization, insertion, deletion, sanity and time, and a verdict.",
+    about="Which heatmap method to trust on a network: localization, insertion, deletion, sanity and time of each, "
+    "and a verdict.",
+    example="photos/ --net mine.safetensors --limit 200",
     needs=("labels?",),
     fit="squash",
     columns=("method", "gt_known", "insertion", "deletion", "sanity_last", "sanity_all", "x_forward", "verdict"),

@@ -27,7 +27,9 @@ Sight = tuple[int, ...]  # pixels and cells a side that a global stream sees
 @measure(
     "twostream",
     title="Two streams and their parts",
-    about="The global stream, the local stream, both; every step alone, sums of steps, attention.",
+    about="What the parts of a two-stream network contribute: each stream alone and both, every step alone, sums of "
+    "steps, attention.",
+    example="--data cub100:split=test --net twostream-cub100",
     nets="several",
     needs=("labels",),
     usual={"net": ("twostream-cub100",)},

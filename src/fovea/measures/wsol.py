@@ -22,9 +22,10 @@ SURE = ("top1", *(f"{key}{rule}" for rule in RULES for key in ("top1_loc", "gt_k
     "wsol",
     title="Localization",
     chosen="threshold",
-    about="Weakly supervised localization: are the boxes of the heatmaps right? With several --net, classification and "
-    "localization stand side by side (L2-CAF's Table 2), with what each network changes beside the first. Those called "
-    "the same but for a last -seed<N> share a row, with an interval.",
+    about="Whether the boxes of heatmaps are right (weakly supervised localization). Several --net stand side by side "
+    "with classification and localization (L2-CAF's Table 2), and with what each network changes beside the first. "
+    "Networks whose names differ only in a last -seed0, -seed1, … share a row, with an interval.",
+    example="--data cub100:split=test --net efficientnet_lite0-cub100 --method cam,gradcam,l2caf",
     nets="several",
     needs=("boxes", "labels"),
     fit="squash",

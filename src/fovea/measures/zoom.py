@@ -57,7 +57,9 @@ UNTIL = "a walk ends when its answer is as certain as this, at the number of gli
 @measure(
     "zoom",
     title="Accuracy against glimpses",
-    about="Networks that read glimpses, beside ones that read whole pictures: accuracy, cost, and where they looked.",
+    about="How accuracy and cost grow with the number of glimpses, beside networks that read whole pictures, and "
+    "where the glimpses lie.",
+    example="--data imagenette:split=test --net tnet-imagenette --glimpses 0,1,2,3 --out zoom.png",
     nets="several",
     needs=("labels",),
     usual={"net": ("tnet-imagenette",)},

@@ -25,7 +25,9 @@ FEW, ZOOMS = 4, 20  # glimpses that are timed together, zooms with a budget in e
 @measure(
     "bench zoom",
     title="Time and memory of glimpses against full pictures",
-    about="Time and memory of a few glimpses against the full picture, in one run, in turns. Weights do not matter.",
+    about="Time and memory of reading a few glimpses, beside reading the whole picture, in turns in one run. Weights "
+    "do not matter.",
+    example="--net tnet-b0 --glimpses 4 --batches 1",
     nets="names",
     data="none",
     trained=False,
