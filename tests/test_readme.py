@@ -71,9 +71,11 @@ def test_all_weights_are_in_the_table(tables: Tables) -> None:
 def test_all_weights_have_their_card_among_the_docs() -> None:
     from fovea.networks import ours
 
-    page = (ROOT / "docs/cards.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (\S+)\n<!-- card \1 -->", page, re.M) == re.findall(r"^## (\S+)$", page, re.M)
-    assert sorted(re.findall(r"^## (\S+)$", page, re.M)) == sorted(ours())
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/cards").glob("*.md")}
+    assert sorted(pages) == sorted(ours())
+    for name, page in pages.items():
+        assert page.startswith(f"# {name}\n"), name
+        assert f"<!-- card {name} -->" in page, name
 
 
 def test_templates(tmp_path: Path) -> None:
