@@ -1,6 +1,7 @@
 """Formats and precisions: each is run again, and compared with fovea's own maps."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -105,3 +106,10 @@ def test_axes_have_names(net: Network, tmp_path: Path) -> None:
         ("target", ["N"]),
     ]
     assert given.get_outputs()[1].shape == ["N", "h", "w"]
+
+
+def test_what_writes_a_graph_is_looked_for_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(FoveaError, match=r"pip install 'fovea\[export\]'"):
+        writing.format_of(Path("graph.onnx"))
+    assert writing.format_of(Path("graph.pt2")) == ".pt2"

@@ -22,7 +22,7 @@ def read_digits(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise BadChoice("these digits come with scikit-learn: pip install 'fovea[train]', or take mnist") from None
+        raise BadChoice("these digits come with scikit-learn: pip install 'fovea[offline]', or take mnist") from None
     found = load_digits()
     part = slice(0, TRAIN) if split == "train" else slice(TRAIN, None)
     images = np.rint(found.images[part] * (255 / 16)).astype(np.uint8)  # it counts from 0 to 16

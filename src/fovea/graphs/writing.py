@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,6 @@ class Names:
         return json.dumps(self.about, ensure_ascii=False)
 
 
-def format_of(out: Path) -> str:
-    for suffix in FORMATS:
-        if out.name.lower().endswith(suffix) and out.name.lower() != suffix:
-            return suffix
-    raise BadChoice(f"a graph is written to a file that ends in {', '.join(FORMATS)}; got {out}")
-
-
 @contextmanager
 def needed() -> Iterator[None]:
     """Packages of the extra."""
@@ -60,6 +54,18 @@ def needed() -> Iterator[None]:
         if (error.name or "").partition(".")[0] == "fovea":
             raise
         raise FoveaError(NEEDS) from None
+
+
+def format_of(out: Path) -> str:
+    """The kind of a file, once what writes it is known to be installed."""
+    kind = next((end for end in FORMATS if out.name.lower().endswith(end) and out.name.lower() != end), None)
+    if kind is None:
+        raise BadChoice(f"a graph is written to a file that ends in {', '.join(FORMATS)}; got {out}")
+    if kind == ".onnx":
+        with needed():
+            for package in ("onnx", "onnxscript", "onnxruntime"):
+                import_module(package)
+    return kind
 
 
 def write(
@@ -179,7 +185,7 @@ def _in_bytes(model: Any, out: Path, feeds: Sequence[Feed]) -> None:
         return
     if not feeds:
         raise BadChoice(
-            "int8 needs pictures that show which values are usual: name some, calibrate='photos/' (--calibrate photos/)"
+            "int8 takes its range of values from pictures: name some, calibrate='photos/' (--calibrate photos/)"
         )
     quantize_static(
         model,
