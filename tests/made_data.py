@@ -5,7 +5,7 @@ import io
 import json
 import struct
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +61,11 @@ def make_folder(root: Path) -> None:
         save(root / f"{name}.png")
 
 
-def write_pack(root: Path, rows: Iterable[tuple[str, Image.Image | bytes, str, str, str]]) -> None:
-    """One shard and its manifest, of (name, picture, label, boxes, split)."""
-    lines = ["file,shard,label,boxes,split"]
+def write_pack(
+    root: Path, rows: Iterable[tuple[str, Image.Image | bytes, str, str, str]], names: Sequence[str] = ()
+) -> None:
+    """One shard and its manifest, of (name, picture, label, boxes, split); `names` of labels that are numbers."""
+    lines = ["file,shard,label,boxes,split" + ",class_name" * bool(names)]
     with tarfile.open(root / "00.tar", "w") as tar:
         for name, picture, label, boxes, split in rows:
             buffer = io.BytesIO()
@@ -75,7 +77,7 @@ def write_pack(root: Path, rows: Iterable[tuple[str, Image.Image | bytes, str, s
             info.size = buffer.tell()
             buffer.seek(0)
             tar.addfile(info, buffer)
-            lines.append(f"{name},00.tar,{label},{boxes},{split}")
+            lines.append(f"{name},00.tar,{label},{boxes},{split}" + (f",{names[int(label)]}" if names else ""))
     write(root / "manifest.csv", "\n".join(lines))
 
 

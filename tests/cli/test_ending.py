@@ -53,7 +53,7 @@ def app(work: Callable[[], None]) -> typer.Typer:
 @pytest.mark.parametrize(
     ("work", "status", "told"),
     [
-        (raising(RuntimeError("shapes differ\nmore")), 70, "RuntimeError: shapes differ; please report it; the same w"),
+        (raising(RuntimeError("shapes differ\nmore")), 70, "RuntimeError: shapes differ; please report it; run it"),
         (raising(AttributeError("x")), 70, "AttributeError: x; please report it"),
         (raising(MemoryError()), 70, "MemoryError; smaller pictures, or fewer at a time (--batch), need less memory"),
         (raising(RuntimeError("CUDA out of memory.")), 70, "need less memory"),

@@ -137,7 +137,7 @@ def test_what_cannot_be_explained_is_said(net: fovea.Network, pooled: nn.Module,
         (torch.tensor([1, 2]), "one row per picture; got 2 for 3"),
         (torch.tensor([0.5, 1, 2]), "holds class indices"),
         ([], "a target is a class"),
-        (fovea.each([["lynx"], [0, 1], [2]]), "as many targets for every picture"),
+        (fovea.each([["lynx"], [0, 1], [2]]), "same number of targets for every picture"),
         (lambda out: out, "one number per picture"),
     ):
         refused(words, fovea.explain, net, batch, target=target)

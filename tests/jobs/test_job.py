@@ -180,12 +180,12 @@ def test_commands(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("explain {} --fresh", "--fresh goes with --parquet"),
-        ("explain {} --workers 2", "--workers is of a cluster"),
+        ("explain {} --fresh", "--fresh is for --parquet"),
+        ("explain {} --workers 2", "--workers is for a Ray cluster"),
         ("predict {} --parquet --json x.json", "--json does not go with Parquet"),
-        ("predict {} --out x", "--out goes with --parquet"),
+        ("predict {} --out x", "--out is for --parquet"),
         ("localize {} --why --parquet", "without --why"),
-        ("index {} --address auto", "--address is of a cluster"),
+        ("index {} --address auto", "--address is for a Ray cluster"),
         ("explain {} --parquet --server http://127.0.0.1:1", "do not go with --server"),
     ],
 )

@@ -175,7 +175,7 @@ def test_several_networks_side_by_side() -> None:
     )
     assert len(found.tables) == 2
     assert len(finer.draw(found).axes[0].lines) == 4
-    refused("as many steps", fovea.measure, "finer", [nets[0], replace(made(steps=2), name="short")], data(0))
+    refused("same number of steps", fovea.measure, "finer", [nets[0], replace(made(steps=2), name="short")], data(0))
 
 
 def test_steps_are_right_as_often_as_their_own_answers() -> None:

@@ -40,4 +40,6 @@ def test_made_pictures_and_refusals(tmp_path: Path) -> None:
     with Image.open(first) as picture:
         assert picture.size == SIZE
     assert 20_000 < first.stat().st_size < 200_000  # as a photograph of this size
-    refused("one number of pictures or several; got none", fovea.measure, "bench folder", "timm/test_resnet", counts=[])
+    refused(
+        "one or more numbers of pictures, as --counts 500", fovea.measure, "bench folder", "timm/test_resnet", counts=[]
+    )

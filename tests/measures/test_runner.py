@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told() -> None:
     refused("no measure 'clasify'; did you mean 'classify'", fovea.measure, "clasify", nn.Linear(1, 1), "data")
     with pytest.raises(fovea.BadChoice, match="'classify' has no option 'sead'; did you mean 'seed'"):
         fovea.measure("classify", nn.Linear(1, 1), "data", sead=1)
-    refused("is of one network, and 2 are given", fovea.measure, "classify", ["a", "b"], "data")
+    refused("takes one network, and 2 are given", fovea.measure, "classify", ["a", "b"], "data")
     refused("'classify' needs data", fovea.measure, "classify", fovea.wrap(nn.Linear(1, 2), labels=2))
 
 

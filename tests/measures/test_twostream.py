@@ -110,4 +110,4 @@ def test_gains_are_over_the_global_stream_that_sees_alike(pictures: Path) -> Non
 
 def test_another_network_is_sent_elsewhere(pictures: Path) -> None:
     other = fovea.load("timm/resnet10t", pretrained=False, classes=2)
-    refused("has not two streams", fovea.measure, "twostream", [other], str(pictures))
+    refused("is not a two-stream network", fovea.measure, "twostream", [other], str(pictures))

@@ -184,7 +184,7 @@ def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
         ((), "nothing was given"),
         (("--why",), "--why asks about pictures"),
         (("x y", "--why"), "about pictures"),
-        (("--why", "--data", "digits", "--share", 0.5), "no say"),
+        (("--why", "--data", "digits", "--share", 0.5), "no effect"),
     ],
 )
 def test_wrong_usage_is_told_before_any_work(run: Run, arguments: tuple[object, ...], told: str) -> None:

@@ -129,7 +129,7 @@ def test_choices_that_text_does_not_have_are_refused(network: Network) -> None:
         localize(network, "good", branch=4)
     with pytest.raises(BadChoice, match="did you mean 'positive'"):
         localize(network, "good", target="positiv")
-    with pytest.raises(BadChoice, match="tells no spans"):
+    with pytest.raises(BadChoice, match="finds no spans"):
         localize(fovea.load("textcnn", pretrained=False, options={"words": WORDS, "width": 8}), "good")
 
 

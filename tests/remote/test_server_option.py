@@ -100,8 +100,8 @@ def test_clips_sounds_and_both_media(stand_in: StandIn, files: list[str], tmp_pa
     (tmp_path / "a.wav").write_bytes(b"x")
     for line, words in (
         (["explain", str(tmp_path / "a.mp4")], "is a clip"),
-        (["localize", str(tmp_path / "a.wav")], "takes pictures, or texts"),
-        (["localize", files[0], "a bland film"], "takes pictures, or texts"),
+        (["localize", str(tmp_path / "a.wav")], "takes pictures or texts"),
+        (["localize", files[0], "a bland film"], "takes pictures or texts"),
     ):
         assert words in str(refused([*line, "--server", stand_in.url, "--out", str(tmp_path / "out")]).exception)
     assert not stand_in.asked

@@ -334,8 +334,8 @@ def test_replicas_share_one_machine(most: int, cores: int, each: float) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--replicas", "2"), "--replicas is of a Ray cluster: add --engine ray"),
-        (("--address", "auto"), "--address is of a Ray cluster: add --engine ray"),
+        (("--replicas", "2"), "--replicas is for a Ray cluster: add --engine ray"),
+        (("--address", "auto"), "--address is for a Ray cluster: add --engine ray"),
         (("--engine", "ray", "--replicas", "none"), "--replicas takes a number or a range"),
         (("--engine", "spark"), "'spark' is not one of 'local'"),
     ],

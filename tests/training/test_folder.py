@@ -63,7 +63,7 @@ def test_what_cannot_be_trained_on_is_said(tmp_path: Path) -> None:
     (filled(tmp_path / "empty") / "grey").mkdir()
     refused("no picture of the class 'grey'", folder.divided, str(tmp_path / "empty"))
     alike = filled(tmp_path / "alike", names=("red", "Red "))
-    refused("'Red ' and 'red' are called alike", folder.divided, str(alike))
+    refused("'Red ' and 'red' have the same name", folder.divided, str(alike))
     refused("divided by folds= or part= already", folder.divided, f"{filled(tmp_path / 'folds')}:folds=0-3")
 
 

@@ -79,7 +79,7 @@ def test_the_principal_start_is_of_the_training_pictures(tmp_path: Path) -> None
 
 def test_a_classifier_is_no_embedding(tmp_path: Path) -> None:
     other = small_run(network={"name": "smallnet"})
-    with pytest.raises(fovea.BadChoice, match="ranking losses are of embeddings: embedding/smallnet"):
+    with pytest.raises(fovea.BadChoice, match="ranking losses train embeddings: name embedding/smallnet"):
         loop.train(other, tmp_path, "tiny", device="cpu")
 
 

@@ -64,4 +64,4 @@ def test_held_or_made_anew_batches_are_the_same() -> None:
 
 
 def test_a_ranking_loss_is_refused(tmp_path: Path) -> None:
-    refused("ranking losses are of embeddings", loop.train, tiny(loss={"name": "triplet"}, per_class=2), tmp_path)
+    refused("ranking losses train embeddings", loop.train, tiny(loss={"name": "triplet"}, per_class=2), tmp_path)

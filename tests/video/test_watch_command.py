@@ -151,8 +151,8 @@ def test_a_network_over_frames(run: Run, folder: Path) -> None:
     ("arguments", "words"),
     [
         (("clip.mp4", "--frames", 3, "--every", 2), "give one of them"),
-        (("still.png", "--frames", 3), "--frames is of clips, and none was given"),
-        (("still.png", "--every", 3), "--every is of clips"),
+        (("still.png", "--frames", 3), "--frames is for clips, and no clip was given"),
+        (("still.png", "--every", 3), "--every is for clips"),
         (("clip.mp4", "--frames", 0), "--frames is 1 to 100,000; got 0"),
         (("clip.mp4", "--target", "catt"), "did you mean 'cat'"),
         (("clip.mp4", "--target", "pair"), "targets for all its frames"),

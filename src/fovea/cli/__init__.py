@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fovea.basics import BadChoice, keep_flat, write_text
+from fovea.basics import BadChoice, keep_flat
 from fovea.cli import (  # noqa: F401  they declare
     audit,
     calibrate,
@@ -131,19 +131,18 @@ def demo(asked: Asked) -> None:
     "results",
     options=("from_", "out"),
     usual={"out": Path("docs/results.md")},
-    help={"out": "The page."},
+    help={"out": "The overview; the other pages and the plots go to a folder of its name."},
     examples=("fovea results",),
 )
 def results(asked: Asked) -> None:
-    """Turn the figures in results/ into a page, beside the papers' own, and fill in the tables of other pages."""
-    from fovea.measures.results import page
+    """Turn results/ into pages with verdicts and plots, beside the papers' figures, and fill in the tables of docs."""
+    from fovea.measures.results import write
     from fovea.measures.tables import FILE, refill
 
     writable("--out", asked.out)
-    text = page(asked.from_)
-    write_text(asked.out, text)
+    changed = write(asked.from_, asked.out)
     beside = [path for path in (Path("README.md"), *sorted(asked.out.parent.rglob("*.md"))) if path.is_file()]
-    changed = refill(asked.from_, beside) if (asked.from_ / FILE).is_file() else []
+    changed += refill(asked.from_, beside) if (asked.from_ / FILE).is_file() else []
     for path in dict.fromkeys([asked.out, *changed]):
         say.print(str(path))
 

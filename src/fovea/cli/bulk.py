@@ -22,7 +22,7 @@ def is_bulk(asked: Asked) -> bool:
     demand_ray(asked)
     found = asked.engine == "ray" or asked.parquet
     if not found and "fresh" in asked.typed:
-        raise BadChoice("--fresh goes with --parquet or --engine ray; other results are never dropped")
+        raise BadChoice("--fresh is for --parquet and --engine ray; other results are never replaced: leave it out")
     if found and asked.values.get("server") is not None:
         raise BadChoice("a service answers one picture at a time: --parquet and --engine do not go with --server")
     return bool(found)
@@ -30,7 +30,7 @@ def is_bulk(asked: Asked) -> bool:
 
 def demand_ray(asked: Asked) -> None:
     if asked.engine != "ray" and (typed := asked.typed & {"address", "workers"}):
-        raise BadChoice(f"{spelled(sorted(typed)[0])} is of a cluster: it goes with --engine ray")
+        raise BadChoice(f"{spelled(sorted(typed)[0])} is for a Ray cluster: add --engine ray")
 
 
 def engine_of(asked: Asked) -> "Engine":
@@ -45,7 +45,7 @@ def in_bulk(asked: Asked, verb: str, network: "Network", **words: Any) -> None:
     """The verb, and what a command says last."""
     for name in ("json", "full_size", "frames", "every", "truth"):
         if name in asked.typed and not (name == "full_size" and not asked.full_size):
-            raise BadChoice(f"{spelled(name)} does not go with Parquet, whose rows hold all that is said of a picture")
+            raise BadChoice(f"{spelled(name)} does not go with Parquet, whose rows hold every result: leave one out")
     out = SHORT.sub(r"\1//", str(asked.out).removeprefix("file:")) if "out" in asked.typed else f"out/{verb}-parquet"
     how = {name: asked.values[name] for name in ("engine", "address", "workers", "fresh", "max_pixels")}
     how |= {name: asked.values[name] for name in ("batch", "fit", "device") if name in asked.typed}

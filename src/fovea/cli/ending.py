@@ -17,7 +17,7 @@ from fovea.basics import BadPicture, FoveaError, printable
 from fovea.cli.common import warn
 
 DEBUG = "--debug"
-STATUS = "0: something was done; 1: nothing could be; 2: wrong usage; 70: a fault of fovea's own; 130, 143: stopped"
+STATUS = "0: something was done; 1: nothing could be done; 2: wrong usage; 70: an error inside fovea; 130, 143: stopped"
 UsageError: Any = typer.BadParameter.__mro__[2]  # ClickException, of the click that this typer brings or finds
 
 
@@ -67,7 +67,7 @@ def told(error: BaseException, debug: bool) -> int:
         words = f"{type(error).__name__}: {first}" if first else type(error).__name__
         memory = isinstance(error, MemoryError) or "memory" in first
         remedy = "smaller pictures, or fewer at a time (--batch), need less memory" if memory else "please report it"
-        words += f"; {remedy}; the same with {DEBUG} shows where it happened"
+        words += f"; {remedy}; run it again with {DEBUG} to see where it happened"
     warn.print(f"error: {words}")
     return 70 if not expected else 1 if isinstance(error, (BadPicture, OSError)) else 2
 

@@ -54,7 +54,7 @@ def explain(asked: Asked) -> None:
     A line per picture says what the network takes it for, with what probability, and where (the box of the heatmap).
     A clip gives a strip of frames and an annotated mp4; a two-stream network gives a strip of its steps."""
     if asked.frames is not None and asked.every is not None:
-        raise BadChoice("--frames spreads so many frames over a clip, --every takes every k-th: give one of them")
+        raise BadChoice("--frames spreads a number of frames over a clip, --every takes every n-th: give one of them")
     if is_bulk(asked):
         words = {name: asked.values[name] for name in ("method", "target", "layer", "all", "resolution")}
         words["method"] = words["method"] if "method" in asked.typed else DEFAULT
@@ -62,7 +62,7 @@ def explain(asked: Asked) -> None:
         return
     stills, clips = apart(asked.pictures)
     if (asked.frames or asked.every) and not clips:
-        raise BadChoice(f"--{'frames' if asked.frames else 'every'} is of clips, and none was given")
+        raise BadChoice(f"--{'frames' if asked.frames else 'every'} is for clips, and no clip was given: leave it out")
     asked.folder()
     if asked.server is not None:
         _ask(asked, stills, clips)
@@ -72,7 +72,9 @@ def explain(asked: Asked) -> None:
         _look_longer(asked, network, stills, clips)
         return
     if asked.truth is not None:
-        raise BadChoice(f"--truth is of two-stream networks, whose steps are right or not; {asked.one('net')} is none")
+        raise BadChoice(
+            f"--truth marks steps of two-stream networks right or wrong; {asked.one('net')} has no such steps"
+        )
     _explain(asked, network, stills, clips)
 
 
@@ -113,7 +115,7 @@ def _ask(asked: Asked, stills: list[str], clips: list[Path]) -> None:
     from fovea.pictures import gather
 
     if clips:
-        raise BadChoice(f"--server takes pictures, and {clips[0]} is a clip")
+        raise BadChoice(f"--server takes pictures, and {clips[0]} is a clip: explain it without --server")
     settings, steps = ask_service(asked, "explain", gather(stills))
     _show(steps, asked.writer("explain", settings), asked)
 
@@ -149,7 +151,7 @@ def _look_longer(asked: Asked, network: "Network", pictures: list[str], clips: l
     if asked.layer is not None:
         raise BadChoice("--layer: a two-stream network looks at its own two maps; leave it out")
     if len(asked.method or ()) > 1 or len(asked.target or ()) > 1:
-        raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
+        raise BadChoice("a strip shows one method and one class: name at most one --method and one --target")
     how, target = asked.one("method") or "gradcam", asked.one("target")
     moving = [(str(clip), f"{clip} is a clip, and {asked.one('net')} takes pictures") for clip in clips]
     writer = asked.writer("look_longer", network.settings(method=how, target=target))

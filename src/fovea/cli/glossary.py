@@ -53,7 +53,7 @@ def drawable(option: str, path: Path, ends: Sequence[str] = (*DRAWN, ".gif", ".b
     """A file for a picture, in a format that can be written."""
     writable(option, path)
     if path.suffix.lower() not in ends:
-        raise BadChoice(f"{option} {path} is no name for a picture: one ends in {', '.join(ends)}")
+        raise BadChoice(f"{option} {path} is not the name of a picture file, which ends in {', '.join(ends)}")
 
 
 def device(option: str, given: str) -> None:

@@ -57,7 +57,7 @@ def localize(asked: Asked) -> None:
     options = patches.LocalizeOptions(**single)  # which refuses what is out of range before any work
     if is_bulk(asked):
         if asked.why or not asked.given:
-            raise BadChoice("bulk work localizes in pictures: name folders, files, shards or addresses, without --why")
+            raise BadChoice("--parquet and --engine ray take pictures: name files, folders or addresses, without --why")
         network = asked.network(asked.one("net") or PICTURES)
         in_bulk(asked, "localize", network, **single, all=asked.all, resolution=asked.resolution)
         return
@@ -97,7 +97,7 @@ def _ask(asked: Asked, media: "Media", single: dict[str, Any]) -> None:
     from fovea.results import Step
 
     if len(media.present) != 1 or media.sounds:
-        raise BadChoice("--server takes pictures, or texts: name some of either")
+        raise BadChoice("--server takes pictures or texts, not both, and no sounds: name some of one kind")
     (medium,) = media.present
     settings, steps = ask_service(asked, "localize", media.texts or gather(media.pictures))
     told = {name: settings[name] for name in ("note",) if name in settings}
@@ -161,12 +161,12 @@ def _why(asked: Asked, media: "Media", options: "LocalizeOptions") -> None:
     if media.pictures and label is not None:
         raise BadChoice("--class is for a data set as a whole; the true class of a picture is --target")
     if not media.pictures and not media.missing and asked.data is None:
-        raise BadChoice("--why asks about pictures, or about --data (with --class, or for those it gets wrong)")
+        raise BadChoice("--why needs pictures, or --data: a data set, or with --class one class of it")
     unused = {"overlap", "share"} | ({"count"} if media.pictures else {"target"})
     unused |= set() if label is not None else {"branch", "side", "method"}
     for option in sorted(unused):
         if getattr(options, option) is not None:
-            raise BadChoice(f"{spelled(option)} has no say in --why; leave it out")
+            raise BadChoice(f"{spelled(option)} has no effect with --why; leave it out")
     network = asked.network(asked.one("net") or _trained_on(asked.data))
     data = None if asked.data is None else asked.dataset(network.labels)
     about = {"net": network.name, "data": asked.data, **{name: getattr(options, name) for name in CHOICES}}
@@ -177,7 +177,7 @@ def _why(asked: Asked, media: "Media", options: "LocalizeOptions") -> None:
             say.print(line)
         writer.add(reports, reports.skipped)
     if not writer.rows and data is not None and not media.pictures:
-        warn.print("the narrowest and the widest branch never disagreed")
+        warn.print("nothing to show: the narrowest and the widest branch agree on every picture")
         raise typer.Exit(1)
     finish(writer, asked.json)
 

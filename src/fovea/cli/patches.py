@@ -38,7 +38,7 @@ def patches(asked: Asked) -> None:
     if (asked.data is None) == (not asked.pictures):
         raise BadChoice("name pictures, as photos/, or a data set, as --data cub100:split=train: one of the two")
     if asked.pictures and asked.split:
-        raise BadChoice("--split is of a data set, and pictures have none: leave it out")
+        raise BadChoice("--split is for a data set (--data), and pictures have no splits: leave it out")
     from fovea.data import pictures_of
     from fovea.measures.figures import Figures
     from fovea.networks import device_of

@@ -34,7 +34,7 @@ def predict(asked: Asked) -> None:
         in_bulk(asked, "predict", asked.network(), top=asked.top)
         return
     if asked.out is not None:
-        raise BadChoice("--out goes with --parquet or --engine ray; figures go to --json")
+        raise BadChoice("--out is for --parquet and --engine ray; to write figures to a file, use --json")
     from fovea.pictures import gather
 
     rows, skipped = [], list[tuple[str, str]]()

@@ -32,7 +32,7 @@ def prototypes(asked: Asked) -> None:
     a page, contact sheets and JSON."""
     asked.folder()
     if asked.pictures and asked.class_:
-        raise BadChoice("--class shows prototypes, and pictures are compared with all of them: give one of the two")
+        raise BadChoice("--class shows one class's prototypes, and pictures are compared with all: give one of the two")
     demand_classes(asked.values, "class_")
     from fovea.data import open_data
     from fovea.networks import input_of
@@ -69,5 +69,5 @@ def _trained_on(net: str) -> str:
     from fovea.networks import ours
 
     if net not in ours():
-        raise BadChoice(f"which data was {net} trained on? --data NAME, as --data cub100:split=train")
+        raise BadChoice(f"it is not known what {net} was trained on: name the data, as --data cub100:split=train")
     return str(ours()[net]["trained_on"])

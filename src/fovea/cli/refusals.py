@@ -20,7 +20,7 @@ def refuse(values: Mapping[str, Any]) -> None:
     """Refuses, by name of the option, what cannot be right whatever the network says; a service has its own."""
     values = values if values.get("server") is None else {**values, "net": None}
     if "server" in values and values["server"] is None and values["token"] is not None:
-        raise BadChoice("--token is a service's: name its address, --server URL")
+        raise BadChoice("--token is for a service: name its address, --server URL")
     bulk = values.get("parquet") or values.get("engine") == "ray"  # what lies afar is not looked for here
     left = {"pictures", "given", "device"} if bulk else set()
     for name, check in CHECKS.items():

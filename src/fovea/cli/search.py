@@ -75,7 +75,7 @@ def search(asked: Asked) -> None:
     writer = asked.writer("search", opened.settings, Searches.writer)
     loaded = time.perf_counter() - start
     if opened.unfinished:
-        words = f"{len(opened):,} of {opened.unfinished:,} pictures; 'fovea index' goes on"
+        words = f"{len(opened):,} of {opened.unfinished:,} pictures; run 'fovea index' again to finish it"
         warn.print(f"{asked.index} is unfinished: {words}")
     found, skipped = list["Search"](), list[tuple[str, str]]()
     with bar(f"searching {len(opened):,} pictures") as advance:

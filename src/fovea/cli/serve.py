@@ -39,7 +39,7 @@ def serve(asked: Asked) -> None:
     """Start a web page to look through, and a service to call, on this machine: prints the address to open."""
     by_ray = asked.engine == "ray"
     if unused := [name for name in ("address", "replicas") if name in asked.typed and not by_ray]:
-        raise BadChoice(f"--{unused[0]} is of a Ray cluster: add --engine ray")
+        raise BadChoice(f"--{unused[0]} is for a Ray cluster: add --engine ray")
     keep_flat(few_kernels=True)
     with bar("starting"):
         try:
@@ -55,7 +55,7 @@ def serve(asked: Asked) -> None:
     demand_token(options)
     scale = Scale.of(asked.replicas, gpus=float(asked.device.startswith("cuda")))
     if not options.local and options.token is None:
-        warn.print(f"note: {options.host} may be reached by others, and there is no --token: whoever can, may ask")
+        warn.print(f"note: others may reach {options.host}, and without --token whoever does can use the service")
     listening_at(options).close()  # refused before anything is started
     deployed = _by_ray(asked.address) if by_ray else None
     device = "cpu" if by_ray else options.device  # those here only say what they can do

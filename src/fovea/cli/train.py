@@ -47,7 +47,9 @@ def train(asked: Asked) -> None:
     if asked.recipe is None and asked.data is None:
         raise BadChoice("name a recipe, or the pictures to train on: fovea train --data photos/")
     if asked.recipe is not None and (stray := asked.typed & {"data", "net"}):
-        raise BadChoice(f"a recipe names its own data and network: leave --{min(stray)} out, or --set data.train=…")
+        raise BadChoice(
+            f"a recipe names its data and network: leave --{min(stray)} out, or use --set, as --set data.train=…"
+        )
     if asked.name is not None and plain(asked.name) != asked.name:
         raise BadChoice(f"--name is letters, digits, - and _, such as {plain(asked.name)!r}; got {asked.name!r}")
     recipe, name, out = _by_recipe(asked) if asked.recipe is not None else _by_folder(asked)

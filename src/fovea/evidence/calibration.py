@@ -64,7 +64,7 @@ def calibrate(
         )
     given = (data if isinstance(data, DataSet) else open_data(data, split, network.labels)).first(limit)
     if not given.labeled:
-        raise BadChoice(f"{given.name} has no labels to calibrate by")
+        raise BadChoice(f"{given.name} has no labels, and calibration needs the true class of each picture")
     answer, glimpses = _reading(network)
     found, labels = list[Tensor](), list[Tensor]()
     for samples, after in outputs(network.fitted(), given, batch, skipped, progress, answer):

@@ -88,7 +88,7 @@ def export(
         if network.can(ability):
             raise BadChoice(f"{_name(network)} {words}: export takes classifiers of pictures")
     if network.can("glimpses"):
-        raise BadChoice(f"{_name(network)} walks in an order of its own: of those that glimpse, a TNet can be exported")
+        raise BadChoice(f"{_name(network)} reads glimpses as no graph can: only a TNet can be exported")
     takes = takes_of(network, size)
     asked = _Asked(found, layer, out, precision, [] if calibrate is None else _feeds(takes, network, calibrate))
     if takes.step:

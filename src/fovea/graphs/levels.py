@@ -52,7 +52,9 @@ def write_levels(network: Network, out: Path, precision: str) -> tuple[tuple[Pat
     module, kind = network.module, format_of(out)
     assert isinstance(module, Leveled)
     if precision == "int8":
-        raise BadChoice("the levels of a TNet are exported in fp32 or fp16: what is usual differs from level to level")
+        raise BadChoice(
+            "a TNet is exported in fp32 or fp16: the range of values differs too much between its levels for int8"
+        )
     files, about = list[Path](), _about(network, module, precision)
     side, channels = about["input"]["side"], about["input"]["channels"]
     examples = (

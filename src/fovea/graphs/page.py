@@ -55,7 +55,7 @@ def _facts(graph: Path) -> dict[str, Any]:
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
         raise BadNetwork(f"{graph} has its weights in a file beside it, too many for a page: choose a smaller network")
     if "pixels" not in inputs:
-        raise BadChoice("a page prepares pictures by fovea's own transform, and this network has one of the caller's")
+        raise BadChoice("a page prepares pictures by fovea's own transform, which this network does not have")
     return dict(json.loads(found["fovea"]))
 
 

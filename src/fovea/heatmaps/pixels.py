@@ -19,7 +19,7 @@ def pixels_of(look: Look) -> Tensor:
     """The input, frame by frame where it has frames: B,C,*space."""
     given = look.input
     if not given.is_floating_point():
-        raise DoesNotApply("this method works on pixels, and the network's input are numbers of words: use gradcam")
+        raise DoesNotApply("this method works on pixels, and the network's input is words: use gradcam")
     if look.differentiable:
         raise DoesNotApply("the values of this method carry no gradient to the weights: use gradcam")
     return given if look.opened.frames is None else given.flatten(0, 1)

@@ -128,7 +128,7 @@ def aims(target: "Given | Each", network: Network, output: Tensor, reader: Reade
             for row in target.targets
         ]
         if len({len(row) for row in rows}) > 1:
-            raise BadChoice("fovea.each needs as many targets for every picture")
+            raise BadChoice("fovea.each needs the same number of targets for every picture")
         target = torch.tensor(rows)
     if isinstance(target, (Tensor, np.ndarray)) and target.ndim == 0:
         target = int(target)

@@ -98,7 +98,7 @@ def _look_longer(network: Network, taking: Taking, method: Any, target: Any, lay
     one = [given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given for given in (method, target)]
     how, wanted = "gradcam" if one[0] == DEFAULT else one[0], one[1] or None
     if isinstance(how, (list, tuple)) or isinstance(wanted, (list, tuple)):
-        raise BadChoice("a strip is of one method and one class: name one --method and one --target, or none")
+        raise BadChoice("a strip shows one method and one class: name at most one --method and one --target")
 
     def steps(pictures: Sequence[Picture]) -> Iterable[Step[Any]]:
         return look_batches(network, pictures, how, wanted, None, taking.usual_batch, taking.max_pixels)

@@ -44,7 +44,7 @@ def clips(
     labels = np.array([shot.label for shot in data.samples])
     classes, members = np.unique(labels, return_counts=True)
     if min(len(classes), members.max()) < 2:
-        raise BadChoice(f"retrieval needs two classes, and two clips of the same one; {data.name} has not so many")
+        raise BadChoice(f"retrieval needs two classes, and two clips of the same class; {data.name} has fewer")
     vectors: list[NDArray[np.float64]] = []
     hits: dict[str, list[list[bool]]] = {one.name: [] for one in methods}  # N of T
     chances: list[float] = []

@@ -115,7 +115,7 @@ def _looks(run: Run, methods: Sequence[str], control: Sequence[str], seed: int) 
         raise BadChoice(f"name one or more methods, each once; got {list(methods)}")
     for how in control:
         if how != UNTRAINED:
-            raise BadChoice(f"steps are compared with LSTMs that are {UNTRAINED}; got control={how!r}")
+            raise BadChoice(f"steps are compared with LSTMs that are {UNTRAINED} alone; got control={how!r}")
     looks: dict[str, dict[str, Look]] = {}
     for place, (name, network) in enumerate(run.networks.items()):
         streams = Streams.of(network, *methods)
@@ -126,7 +126,7 @@ def _looks(run: Run, methods: Sequence[str], control: Sequence[str], seed: int) 
             looks[name][how] = Look(Streams.of(_untrained(network, seed + place), *methods))
     shapes = {(own[""].streams.local.steps, own[""].streams.module.patch) for own in looks.values()}
     if len(shapes) > 1:
-        raise BadChoice("networks that stand side by side look in as many steps at patches of one size")
+        raise BadChoice("networks are compared that take the same number of steps, at patches of the same size")
     return looks
 
 

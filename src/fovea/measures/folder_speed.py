@@ -60,7 +60,7 @@ def bench_folder(
     processor time is what it adds to the parts before it. Pictures are those below a folder, over and over where more
     are asked for; or made ones."""
     if not counts:
-        raise BadChoice("name one number of pictures or several; got none")
+        raise BadChoice("name one or more numbers of pictures, as --counts 500; got none")
     source, network, methods = data or run.given.data, run.network.fitted(), chosen(list(method))
     rows, skipped = list[dict[str, Any]](), dict[str, str]()
     with tempfile.TemporaryDirectory() as place, as_found(network):

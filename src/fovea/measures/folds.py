@@ -80,9 +80,8 @@ def _whole(run: Run) -> int:
     options = parsed(run.given.data)[1] if isinstance(run.given.data, str) else {}
     some = [key for key in ("split", "labels", "folds", "part", "limit") if key in options]
     if some or run.given.split is not None or run.given.limit is not None:
-        raise BadChoice(
-            f"folds are of the whole set, as training divides it: leave {', '.join(some) or 'split, limit'} out"
-        )
+        out = ", ".join(some) or "split, limit"
+        raise BadChoice(f"cross-validation takes the whole set, divided as in training: leave {out} out")
     return value_of("fold_seed=", options.get("fold_seed", "0"), Annotated[int, SEED])  # type: ignore[no-any-return]
 
 
@@ -91,10 +90,10 @@ def _folded(networks: dict[str, Network], count: int) -> Folded:
     for called, network in networks.items():
         named = FOLD.fullmatch(called)
         if named is None:
-            raise BadChoice(f"cross-validation is of networks called NAME-fold0, NAME-fold1, …; got {called!r}")
+            raise BadChoice(f"cross-validation takes networks called NAME-fold0, NAME-fold1, …; got {called!r}")
         found.setdefault(named[1], {})[int(named[2])] = network
     if count not in (2, 5, 10):
-        raise BadChoice(f"folds are 2, 5 or 10, as they divide tenths; got of={count}")
+        raise BadChoice(f"the number of folds is 2, 5 or 10; got of={count}")
     for name, own in found.items():
         odd = sorted({*range(count)} ^ {*own})
         if odd:
@@ -105,9 +104,7 @@ def _folded(networks: dict[str, Network], count: int) -> Folded:
 
 def _controlled(network: Network, how: str, seed: int) -> Network:
     if not network.can("controls"):
-        raise BadChoice(
-            f"{network.name or 'this network'} chooses no places that could be {how}: control= is for TNets"
-        )
+        raise BadChoice(f"{network.name or 'this network'} does not choose where to look: --control {how} is for TNets")
     return replace(network, module=cast(Controlled, network.module).controlled(how, seed))
 
 

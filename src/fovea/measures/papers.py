@@ -1,8 +1,7 @@
 """What the papers say beside what was measured: figure by figure, and what became of each of their tables."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,12 +12,18 @@ from fovea.measures.figures import Written, markdown, read_toml
 
 FILE = "papers.toml"
 Verdict = Literal["reproduced", "direction only", "contradicted", "not run"]
-RULE = (
-    "A difference of ours is *reproduced* between 2/3 and 3/2 of the paper's, a number, ratio or share within a tenth "
-    "of it, and both also where they are better than what the paper claims; *direction only* between a fifth and five "
-    "times it; else, or with the other sign, *contradicted*. A table is as its worst figure. Differences below a point "
-    "may be chance: intervals stand with the measurements below. Diagrams of architectures are left out."
-)
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "direction only", "contradicted", "not run")
+WORST: tuple[Verdict, ...] = ("contradicted", "direction only", "reproduced", "not run")
+RULE = """\
+- **reproduced**: our difference is between 2/3 and 3/2 of the paper's; or our number, ratio or share is within a tenth
+  of the paper's; or ours is better than what the paper claims.
+- **direction only**: the sign is the paper's, and ours is between a fifth and five times the paper's.
+- **contradicted**: anything else that was measured.
+- **not run**: nothing was measured, and the page says why.
+
+A table or figure has the verdict of its worst number. Where no number can be compared, as for pictures, the verdict is
+ours, and the page says what was looked at. Differences below a point may be chance: see the intervals. Diagrams of
+architectures are left out."""
 
 
 class Other(Record):
@@ -67,6 +72,11 @@ class Paper(Record):
         ]
 
     @property
+    def place(self) -> tuple[str, str]:
+        """The paper, and where in it."""
+        return _place(self.paper)
+
+    @property
     def name(self) -> str:
         """Of our figure, in words."""
         several = len({result for result, _, _ in self.cells}) > 1
@@ -105,36 +115,73 @@ class Item(Record):
     @property
     def place(self) -> tuple[str, str]:
         """The paper, and where in it."""
-        paper, _, place = self.item.partition(", ")
-        return paper, place
+        return _place(self.item)
 
     def has(self, figure: Paper) -> bool:
         return figure.paper == self.item or figure.paper.startswith((f"{self.item},", f"{self.item}:"))
 
 
+class Page(Record):
+    """A page of results: of a paper, or of none."""
+
+    file: str
+    title: str
+    about: str
+    paper: str | None = None  # as its items begin
+    results: list[str] = Field(default_factory=list)  # names and patterns, beside those that its figures name
+
+
 class Papers(Record):
     figure: list[Paper] = Field(default_factory=list)
     item: list[Item] = Field(default_factory=list)
+    page: list[Page] = Field(default_factory=list)
 
     def of(self, item: Item) -> list[Paper]:
         return [figure for figure in self.figure if item.has(figure)]
 
-    def overview(self, results: Mapping[str, Written]) -> list[str]:
-        """What became of every table and figure, one table per paper."""
-        lines = ["## The papers, table by table", "", RULE] if self.item else []
-        for paper, items in groupby(self.item, key=lambda item: item.place[0]):
-            rows = [_row(item, self.of(item), results) for item in items]
-            lines += ["", f"### {paper}", "", *markdown(["", "shows", "here", "figures", "found"], rows)]
-        return lines
+    def pages(self) -> list[Page]:
+        """One per paper, and one more for a paper that none is declared for."""
+        named = [page.paper for page in self.page]
+        papers = dict.fromkeys([item.place[0] for item in self.item] + [figure.place[0] for figure in self.figure])
+        others = (name for name in papers if name not in named)
+        return [*self.page, *(Page(file=_slug(name), title=name, about="", paper=name) for name in others)]
 
-    def beside(self, name: str, results: Mapping[str, Written]) -> list[str]:
-        """The figures of the papers that are compared with this result."""
+    def of_paper(self, paper: str | None) -> list[Item]:
+        return [item for item in self.item if item.place[0] == paper]
+
+    def names(self, paper: str) -> set[str]:
+        """The results that are compared with a paper."""
+        own = (figure for figure in self.figure if figure.place[0] == paper)
+        return {cell[0] for figure in own for cell in figure.cells}
+
+    def verdict(self, item: Item, results: Mapping[str, Written]) -> Verdict:
+        """The worst of its figures."""
+        found = [figure.verdict(results) for figure in self.of(item)] + ([item.verdict] if item.verdict else [])
+        return next(verdict for verdict in WORST if verdict in found)
+
+    def counts(self, paper: str | None, results: Mapping[str, Written]) -> Counter[Verdict]:
+        return Counter(self.verdict(item, results) for item in self.of_paper(paper))
+
+    def table(self, paper: str, results: Mapping[str, Written]) -> list[str]:
+        """What became of every table and figure of a paper."""
         rows = []
-        for figure in (figure for figure in self.figure if figure.result == name):
+        for item in self.of_paper(paper):
+            counted = Counter(figure.verdict(results) for figure in self.of(item))
+            tally = ", ".join(f"{counted[verdict]} {verdict}" for verdict in VERDICTS if counted[verdict])
+            several = f" ({tally})" if len(counted) > 1 else ""
+            rows.append([item.place[1], item.about, f"**{self.verdict(item, results)}**{several}", item.found])
+        return markdown(["in the paper", "what it shows", "verdict", "what was found here"], rows)
+
+    def beside(self, paper: str, results: Mapping[str, Written]) -> list[str]:
+        """Every figure of a paper beside ours."""
+        rows = []
+        own = [figure for figure in self.figure if figure.place[0] == paper]
+        for figure in sorted(own, key=lambda figure: [item.has(figure) for item in self.item], reverse=True):
             ours = figure.ours(results)
-            cells = [figure.name, figure.written(ours), figure.written(figure.says), f"{ours - figure.says:+.3g}"]
-            rows.append([*cells, figure.paper, figure.differs])
-        header = ["", "ours", "the paper's", "difference", "paper", "how the set-ups differ"]
+            numbers = [figure.written(ours), figure.written(figure.says), f"{ours - figure.says:+.3g}"]
+            words = [figure.place[1], f"`{figure.result}`: {figure.name}"]
+            rows.append([*words, *numbers, figure.verdict(results), figure.differs])
+        header = ["in the paper", "what is compared", "ours", "the paper's", "difference", "verdict", "other set-up"]
         return markdown(header, rows) if rows else []
 
 
@@ -154,17 +201,13 @@ def read(path: Path, results: Collection[str]) -> Papers:
     return papers
 
 
-def _row(item: Item, figures: Sequence[Paper], results: Mapping[str, Written]) -> list[str]:
-    told = [(figure, figure.verdict(results)) for figure in figures]
-    verdicts = [verdict for _, verdict in told] + ([item.verdict] if item.verdict else [])
-    worst = next(
-        verdict for verdict in ("contradicted", "direction only", "reproduced", "not run") if verdict in verdicts
-    )
-    shown = [figure for figure, verdict in told if verdict == worst][:3]
-    words = [f"{one.name}: {one.written(one.ours(results))}, paper {one.written(one.says)}" for one in shown]
-    counted = Counter(verdict for _, verdict in told)
-    tally = ", ".join(f"{number} {verdict}" for verdict, number in counted.items()) if len(told) > len(shown) else ""
-    return [item.place[1], item.about, f"**{worst}**", "; ".join(filter(None, [*words, tally])), item.found]
+def _place(words: str) -> tuple[str, str]:
+    paper, _, place = words.partition(", ")
+    return paper, place
+
+
+def _slug(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def _number(results: Mapping[str, Written], name: str, where: Mapping[str, Any], key: str) -> float:

@@ -270,7 +270,7 @@ def take(
     if missing:
         raise BadChoice(f"measure {declared.name!r} needs a network as its {missing[0]}: {missing[0]}=NET")
     if declared.nets == "one" and len(given.nets) > 1:
-        raise BadChoice(f"measure {declared.name!r} is of one network, and {len(given.nets)} are given")
+        raise BadChoice(f"measure {declared.name!r} takes one network, and {len(given.nets)} are given")
     if not given.engine.here and not declared.spread:
         raise BadChoice(f"measure {declared.name!r} is not spread over workers: leave the engine out")
     if given.weights is not None and len(given.nets) > 1:

@@ -3,9 +3,11 @@
 `<!-- NAME -->` … `<!-- /NAME -->` holds what `results/tables.toml` says of NAME: a table, or a text with figures in it.
 A cell is a template such as `{top1:.3f}` over the one row of a result that it names; it stays empty where the row has
 no such figure. `<!-- registry KIND -->` lists what is declared: `{name}`, `{about}`, `{options}` and its traits;
-`<!-- card NAME -->` tells the card of weights that come with fovea."""
+`<!-- card NAME -->` tells the card of weights that come with fovea, `<!-- options NAME -->` what a model's builder
+takes."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -16,13 +18,14 @@ from typing import Any
 from pydantic import Field
 
 from fovea.basics import BadChoice, Entry, FoveaError, Record, Registry, nearest, write_text
-from fovea.measures import results, seeds
+from fovea.measures import papers, runs, seeds
 from fovea.measures.figures import markdown, read_toml
 from fovea.measures.scale import Scale
-from fovea.networks import our_file, ours
+from fovea.networks import model, our_file, ours
 
 FILE = "tables.toml"
-MARKED = re.compile(r"(<!-- (?P<name>[\w. -]+?) -->)(?P<inside>.*?)(<!-- /(?P=name) -->)", re.S)
+PAPERS = "papers"
+MARKED = re.compile(r"(<!--\s(?P<name>[\w. -]+?)\s-->)(?P<inside>.*?)(<!--\s/(?P=name)\s-->)", re.S)
 Row = Mapping[str, Any]
 PACKAGES = {  # where each kind is declared
     "layout": ("fovea.data",),
@@ -60,7 +63,7 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.known = read_toml(folder / FILE)
+        self.known = read_toml(folder / FILE) if (folder / FILE).is_file() else {}
         for name, table in self.known.items():
             Table.read(table, f"{folder / FILE}: {name}", "write header, cells and rows, or text", BadChoice)
         self.rows = cache(self._rows)
@@ -82,6 +85,8 @@ class Tables:
             return f"\n{self._registry(name.removeprefix('registry '))}\n"
         if name.startswith("card "):
             return f"\n{self._facts(name.removeprefix('card '))}\n"
+        if name.startswith("options "):
+            return f"\n{_options(name.removeprefix('options '))}\n"
         if name not in self.known:
             raise BadChoice(f"{self.folder / FILE} says nothing of {name!r}{nearest(name, self.known)}")
         table = self.known[name]
@@ -128,22 +133,31 @@ class Tables:
         values: dict[str, Any] = {key: value for key, value in row.items() if key not in ("from", "where", "cells")}
         values |= row.get("row", {})
         if source is not None:
-            values |= {key: value for key, value in self._one(source, cell.get("where", {})).items() if key not in row}
-        numbers = {key: Figure(value) if isinstance(value, float | int) else value for key, value in values.items()}
+            values |= {key: value for key, value in self.one(source, cell.get("where", {})).items() if key not in row}
+        numbers = _numbers(values)
         wanted = [name for _, name, _, _ in Formatter().parse(text) if name]
         return "" if any(values.get(name) is None for name in wanted) else str(text.format(**numbers))
 
-    def _one(self, source: str, where: Row) -> Row:
+    def sentence(self, text: str, cells: Mapping[str, tuple[str, Row]]) -> str:
+        """A template over several rows: `{name[key]:.3f}` is a figure of the row that `name` stands for."""
+        rows = {name: _numbers(self.one(source, where)) for name, (source, where) in cells.items()}
+        try:
+            return text.format(**rows)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise BadChoice(f"{text!r} cannot be filled from {list(rows)}: {error!r}") from None
+
+    def one(self, source: str, where: Row) -> Row:
+        """The first row of a result that has these values."""
         rows, where = self.rows(source), {key: value for key, value in where.items() if value is not False}
         found = next((row for row in rows if all(row.get(key) == value for key, value in where.items())), None)
         if found is None:
-            raise BadChoice(f"{self.folder / FILE}: no row of {source} has {dict(where)}")
+            raise BadChoice(f"{self.folder}: no row of {source!r} has {dict(where)}")
         return found
 
     def _rows(self, source: str) -> Sequence[Row]:
         """A result's rows by its name, means where it was repeated with other seeds; `card NAME` is the card of weights
         that come with fovea, `scale NAME` what follows from results for more pictures, `trained` the training runs
-        whose weights are not kept."""
+        whose weights are not kept, `papers` the papers' figures beside ours."""
         if source.startswith("card "):
             name = source.removeprefix("card ")
             if name not in ours():
@@ -151,9 +165,18 @@ class Tables:
             return [{**ours()[name], **ours()[name]["score"]}]
         if source.startswith("scale "):
             return Scale(self.rows).rows(source.removeprefix("scale "))
-        if source == results.TRAINED:
-            return results.trained(results.cards(self.folder).values())
+        if source == runs.TRAINED:
+            return runs.trained(runs.cards(self.folder).values())
+        if source == PAPERS:
+            return self._papers()
         return seeds.result(self.folder, source).rows
+
+    def _papers(self) -> list[Row]:
+        """The papers' figures with ours and the verdicts."""
+        measured = runs.measured(self.folder)
+        figures = papers.read(self.folder / papers.FILE, measured).figure
+        beside = ({"ours": figure.ours(measured), "verdict": figure.verdict(measured)} for figure in figures)
+        return [figure.row | figure.model_dump() | ours for figure, ours in zip(figures, beside, strict=True)]
 
 
 def refill(folder: Path, pages: Iterable[Path]) -> list[Path]:
@@ -177,6 +200,17 @@ class Figure(float):
         if how.endswith("P"):
             return f"{self:.0%}".replace("%", " %")
         return f"{int(self):,}" if how == "d" else super().__format__(how)
+
+
+def _numbers(row: Row) -> Row:
+    return {key: Figure(value) if isinstance(value, float | int) else value for key, value in row.items()}
+
+
+def _options(name: str) -> str:
+    """What a model's builder takes, with the defaults."""
+    builder = model.get(name)
+    given = inspect.signature(builder.config or builder.make).parameters
+    return ", ".join(f"`{option}={given[option].default!r}`" for option in builder.options)
 
 
 def _declared(entry: Entry) -> Row:

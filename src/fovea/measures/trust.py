@@ -104,7 +104,7 @@ def _enough(name: str, count: int, skipped: dict[str, str]) -> int:
     if not count:
         raise BadPicture(f"no picture of {name} could be measured: {[*skipped.values(), 'it is empty'][0]}")
     if count < 2:
-        raise BadChoice(f"one picture tells nothing about others: give two or more; {name} has {count} that counts")
+        raise BadChoice(f"one picture says nothing about others: give two or more; {name} has {count} that counts")
     return count
 
 

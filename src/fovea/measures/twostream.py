@@ -42,7 +42,7 @@ def twostream(run: Run, *, batch: int = 32, seed: int = 0) -> Figures:
     where they are among those given: seed by seed where these are the same, and else between the means."""
     for name, network in run.networks.items():
         if not network.can("streams") and not hasattr(network.module, "local"):  # a global stream alone has none
-            raise BadChoice(f"{name} has not two streams; 'fovea measure classify' measures any network")
+            raise BadChoice(f"{name} is not a two-stream network; 'fovea measure classify' measures any classifier")
     hits, sights = _hits(run, batch)
     groups: dict[str, dict[str, str]] = {}  # names of networks by what they are called without seeds, and their seeds
     for name in run.networks:

@@ -154,7 +154,7 @@ def width_of(output: Tensor) -> int:
     """How many classes an output tells of."""
     if output.ndim != 2 or output.shape[1] < 2:
         raise BadChoice(
-            f"classes are told by an output of two or more; this network gives {tuple(output.shape[1:])} a picture "
+            f"classes need an output of two or more numbers; this network gives {tuple(output.shape[1:])} per picture "
             "(fovea.wrap(module, output=...) picks the logits)"
         )
     return int(output.shape[1])

@@ -54,7 +54,7 @@ def demand_trained(net: str) -> str:
     """A network that has weights, or is refused."""
     if is_untrained(net):
         mend = "train it and name its .safetensors file, or name one that comes with fovea ('fovea models')"
-        raise BadChoice(f"{net} has no trained weights, so its patches would be anywhere: {mend}")
+        raise BadChoice(f"{net} has no trained weights, so its patches would mean nothing: {mend}")
     return net
 
 

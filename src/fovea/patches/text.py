@@ -173,7 +173,9 @@ def text_steps(
     takes the span of the one whose cells see so many words, instead of the best."""
     reading = reading_of(network)
     if not network.can("spans"):
-        raise BadChoice(f"{network.name or 'the network'} tells no spans: load an anchornet_text, as anchornet_text-mr")
+        raise BadChoice(
+            f"{network.name or 'the network'} finds no spans of words: load one that does, as anchornet_text-mr"
+        )
     if branch is not None and branch not in WINDOWS:
         raise BadChoice(f"no branch of {branch} words (there are: {', '.join(map(str, WINDOWS))})")
     wanted = None if target is None else network.index(target)

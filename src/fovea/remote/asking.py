@@ -101,7 +101,7 @@ def whole(read: Callable[[Any, Any], Any], data: Any, item: Any) -> Any:
     try:
         result.to_dict(), result.line()
     except Exception as reason:
-        raise Damaged(f"the parts of what came do not belong together ({type(reason).__name__}: {reason})") from None
+        raise Damaged(f"the parts of the answer do not belong together ({type(reason).__name__}: {reason})") from None
     return result
 
 

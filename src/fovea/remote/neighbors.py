@@ -53,4 +53,4 @@ def neighbors_of(data: Any, picture: Picture) -> SearchAnswer:
         row.pop("name")
         return SearchAnswer(picture.name, row, drawn)
     except (KeyError, IndexError, TypeError, AttributeError, binascii.Error, ValueError):
-        raise Damaged("what came are no neighbors of a picture") from None
+        raise Damaged("the answer holds no neighbors of a picture") from None

@@ -81,7 +81,7 @@ class Service:
                     parts.append(part)
                     size += len(part)
                     if size > LARGEST:
-                        raise Damaged(f"{self.url} answers with more than {LARGEST:,} bytes, and is not listened to")
+                        raise Damaged(f"{self.url} answers with more than {LARGEST:,} bytes, which is refused")
                     if time.monotonic() > end:
                         raise httpx.ReadTimeout("slow")
                 given = answer.headers.get("retry-after", "")

@@ -58,7 +58,7 @@ def pack(value: Any) -> Any:
         return [pack(item) for item in sorted(value)]
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         return [pack(item) for item in value]
-    raise FoveaError(f"a {type(value).__name__} does not travel; ask for what is drawn, or for JSON, instead")
+    raise FoveaError(f"a {type(value).__name__} cannot be sent; ask for what is drawn, or for JSON, instead")
 
 
 def _packed(values: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _packed(values: Any) -> dict[str, Any]:
         host = values.detach().cpu()
         array = (host.view(torch.int16) if host.dtype is torch.bfloat16 else host).numpy()  # which numpy has not
     if name not in NUMBERS:
-        raise FoveaError(f"an array of {name} does not travel")
+        raise FoveaError(f"an array of {name} cannot be sent")
     return {"dtype": name, "shape": list(array.shape), "data": base64.b64encode(array.tobytes()).decode()}
 
 

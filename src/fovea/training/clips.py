@@ -24,7 +24,7 @@ class ClipMedium(Medium):
         refuse_pictures(recipe, "of clips, a larger count= brings more variety", sized)
         if recipe.loss.reads != "embedding":
             known = [name for name, entry in loss.entries().items() if entry.traits.get("reads") == "embedding"]
-            raise BadChoice(f"clips are told by their embeddings: set loss.name to {' or '.join(known)}")
+            raise BadChoice(f"clips are compared by their embeddings: set loss.name to {' or '.join(known)}")
         data, test = open_clips(recipe.data.train), recipe.data.test
         super().__init__(recipe, data.labels, data, None if test is None else open_clips(test))
 

@@ -70,7 +70,7 @@ def divided(given: str) -> Parts:
 def _check_classes(whole: DataSet, chosen: bool) -> None:
     used = {whole.labels[sample.label] for sample in whole.samples}
     if len(used) < 2:
-        raise BadChoice(f"{whole.name} holds one class, {next(iter(used), '')!r}: two or more are told apart")
+        raise BadChoice(f"{whole.name} holds one class, {next(iter(used), '')!r}: two or more are needed")
     empty = [label for label in whole.labels if label not in used and not label.isdecimal()]
     if empty and not chosen:
         raise BadChoice(f"{whole.name}: no picture of the class {shown(empty[0])}: put some there, or take it away")
@@ -78,7 +78,9 @@ def _check_classes(whole: DataSet, chosen: bool) -> None:
     for label in whole.labels:
         key = unicodedata.normalize("NFKC", label).casefold().strip()
         if key in alike:
-            raise BadChoice(f"{whole.name}: the classes {alike[key]!r} and {label!r} are called alike: rename one")
+            raise BadChoice(
+                f"{whole.name}: the classes {alike[key]!r} and {label!r} have the same name but for case: rename one"
+            )
         alike[key] = label
 
 

@@ -28,7 +28,7 @@ class TwoStreamMedium(Pictures):
         super().__init__(recipe)
         self.refuse_streaming()
         if recipe.augment.mixup or recipe.augment.cutmix:
-            raise BadChoice("two streams see two windows of one picture: mixup and cutmix have no meaning there")
+            raise BadChoice("two streams see two windows of one picture: leave mixup and cutmix out")
         if recipe.augment.kernels:
             raise BadChoice("windows of two streams are cut by the network: leave augment.kernels out")
         if recipe.loss.model_dump().get("distil") is not None:

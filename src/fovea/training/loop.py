@@ -213,7 +213,7 @@ class Running:
         self.network.temperature = None  # weights that change make it void
         self.labels, self.pictures = data.labels, data.pictures
         if recipe.loss.reads == "embedding" and self.network.labels is not None:
-            raise BadChoice(f"{recipe.network.name} tells classes apart, and ranking losses are of embeddings")
+            raise BadChoice(f"{recipe.network.name} is a classifier, and ranking losses train embeddings")
         self.network.name = self.job.name
         for key, ability in ABILITIES.items():
             if getattr(recipe, key) and not self.network.can(ability):

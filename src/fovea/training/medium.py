@@ -102,7 +102,7 @@ def network_of(part: NetworkPart, labels: tuple[str, ...] | None) -> Network:
     classes = None if part.keep or labels is None else len(labels)
     network = load(part.name, part.weights, part.pretrained, classes, part.options)
     if labels is None and network.labels is not None:
-        raise BadChoice(f"{part.name} tells classes apart, and ranking losses are of embeddings: embedding/{part.name}")
+        raise BadChoice(f"{part.name} is a classifier, and ranking losses train embeddings: name embedding/{part.name}")
     if part.keep == "all":
         labels = network.labels
     elif part.keep and labels is not None:

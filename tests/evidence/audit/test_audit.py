@@ -230,7 +230,7 @@ def test_networks_with_one_output() -> None:
 
 def test_pictures_of_equal_names() -> None:
     data = planted_set(count=1)
-    refused("equal names", fovea.audit, NETWORK, replace(data, samples=data.samples * 2))
+    refused("the same name", fovea.audit, NETWORK, replace(data, samples=data.samples * 2))
 
 
 def test_a_network_is_left_as_it_was() -> None:

@@ -96,7 +96,7 @@ class Audit:
                 "of pictures, such as efficientnet_lite0-cub100"
             )
         if len({sample.name for sample in self.data.samples}) < len(self.data.samples):
-            raise BadChoice(f"{self.data.name} has pictures of equal names, which cannot be told apart")
+            raise BadChoice(f"{self.data.name} has several pictures of the same name: rename all but one")
 
     @cached_property
     def _samples(self) -> dict[str, Sample]:

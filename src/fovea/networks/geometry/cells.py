@@ -62,7 +62,7 @@ class Geometry:
         """A cell's place in reading order."""
         place: tuple[Any, ...] = (cell,) if isinstance(cell, (int, Integral)) else tuple(cell)
         if not all(isinstance(at, Integral) for at in place):
-            raise BadChoice(f"a cell is told by whole numbers, row and column; got {shown(cell)}")
+            raise BadChoice(f"a cell is given by whole numbers, row and column; got {shown(cell)}")
         if len(place) != len(self.grid) or not all(0 <= at < n for at, n in zip(place, self.grid, strict=True)):
             highest = ", ".join(str(n - 1) for n in self.grid)
             raise BadChoice(f"no cell {place} in a grid of {by(self.grid)}: the last cell is ({highest})")

@@ -10,8 +10,9 @@ from fovea.training.parts import NotNegative
 
 @loss("triplet", about="the same class closer than another by a margin", reads="embedding", per_class=2)
 class Triplet(Loss):
-    """[D(a, p) - D(a, n) + margin]+ over all pairs a, p with their semi-hard negatives: those farther than p, by less
-    than the margin. D is Euclidean, of embeddings scaled to unit length; triplets without a loss do not count."""
+    """[D(a, p) - D(a, n) + margin]+ (L2-CAF, Eq. S1) over all pairs a, p with their semi-hard negatives: those farther
+    than p, by less than the margin. D is Euclidean, of embeddings scaled to unit length; triplets without a loss do not
+    count."""
 
     margin: NotNegative = 0.2  # by which another class should be farther than the same one
 
