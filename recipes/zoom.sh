@@ -8,15 +8,16 @@
 #   bash recipes/zoom.sh one gtsdb tnet 0 3    # a single job
 #   bash recipes/zoom.sh measure               # figures of all that is trained so far, into out/json/
 #
-# Networks go to out/train/NAME, what they say while training to out/logs/NAME. It has not been run as a whole: by the
-# times of its recipes and of shorter runs it takes about six hours on an NVIDIA H200, and less with several jobs at once.
+#   bash recipes/zoom.sh choose                # settings of street scenes, compared on tenths that fold 4 tests
+#
+# Networks go to out/train/NAME, what they say while training to out/logs/NAME.
 # To set: AT_ONCE (jobs at a time, 1), SEEDS ('0 1 2'), MORE (words for every training, as '--set save_every=30'),
 # DEVICE (of the measures, auto), DIGITS (the weights of tnet-digits), FOVEA (the command, fovea).
 #
-# Equal terms. gtsdb: 120 epochs each (TNet 60 + 60), ImageNet's features, the same augmentation of scenes, five folds
+# Equal terms. gtsdb: 80 epochs each (TNet 40 + 40), ImageNet's features, the same augmentation of scenes, five folds
 # that answer for all 304. imagenette: 40 epochs each (Saccader 26 + 4 + 10), the same pictures, augmentation and 0.375 of
-# the paper's width, with batch norm and without. digits: the 896 and 224 px networks begin as the extractor of the
-# tnet-digits that comes with fovea, and have 6 epochs on its canvases.
+# the paper's width, with batch norm and without. digits: all begin as the tnet-digits that comes with fovea, or
+# as its extractor, and have 3 epochs on 10,000 of its canvases.
 set -u
 shopt -s nullglob
 FOVEA=${FOVEA:-fovea} SEEDS=${SEEDS:-0 1 2} DIGITS=${DIGITS:-src/fovea/weights/tnet-digits.safetensors}
@@ -32,18 +33,47 @@ train() { # NAME RECIPE words…; nothing where it is done
 
 from() { echo "--set network.weights=out/train/$1/weights.safetensors"; }
 
+scenes() { # NAME END words, words of the second stage; both stages
+  train $1-first-$2 tnet-gtsdb-first $3 && train $1-$2 tnet-gtsdb $3 $(from $1-first-$2) ${4:-}
+}
+
+# TNet's own rule of reward: one walk per picture, 1 where it is right, a moving average; λ = 0.3, then 0.05 up to level 2
+PAPER_SECOND="--set loss.whole=0.05 --set loss.whole_reward=0.05 --set loss.upto=2"
+setting() { # of street scenes, by its name
+  local o=network.options quick="--set optimizer.lr=1e-3" # of all but the features
+  case $1 in
+    paper) echo "--set $o.samples=1 --set $o.explore=0 --set loss.reward=right --set loss.baseline=average" \
+      "--set loss.whole_reward=0.3" ;;
+    flat) echo "--set seed=$2" ;;
+    sharp) echo "--set $o.sharpness=5 $quick" ;;
+    sharper) echo "--set $o.sharpness=10 $quick" ;;
+    slow) echo "--set $o.sharpness=0" ;;
+    free) echo "--set $o.sharpness=0 $quick" ;;
+    together) echo "--set $o.sharpness=0 $quick --set loss.whole=1" ;; # no cross-entropy of glimpses alone
+    fine) echo "--set $o.sharpness=0 $quick --set $o.stage=2" ;; # places by a map of 8 pixels per cell
+  esac
+}
+
+try() { # SETTING SEED
+  local second=
+  [ "$1" = paper ] && second=$PAPER_SECOND
+  scenes tnet-choose-$1 seed$2 "--set seed=$2 --set data.train=gtsdb:folds=2-7 --set data.test=gtsdb:folds=8-9 $(setting $1 $2)" "$second"
+}
+
+choose() {
+  local setting seed
+  for setting in free sharp fine flat together paper slow sharper; do for seed in 0 1; do echo $setting $seed; done; done |
+    xargs -P "${AT_ONCE:-1}" -I{} bash -c "bash '$0' one try {} || echo 'failed: {}'"
+  grep -A5 '"score"' out/train/tnet-choose-*/card.json
+}
+
 gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
   local end=seed$2-fold$3 whole=efficientnet_lite0-gtsdb crop=
   [ "$1" = boxes ] && crop=,crop=boxes
   local words="--set seed=$2 --set data.train=gtsdb:folds=${TRAIN[$3]}$crop --set data.test=gtsdb:folds=${TEST[$3]}$crop"
-  # TNet's own rule of reward: one walk per picture, 1 where it is right, a moving average; λ = 0.3, then 0.05 up to level 2
-  local paper="--set network.options.samples=1 --set network.options.explore=0 --set loss.reward=right --set loss.baseline=average"
   case $1 in
-    tnet) train tnet-gtsdb-first-$end tnet-gtsdb-first $words &&
-      train tnet-gtsdb-$end tnet-gtsdb $words $(from tnet-gtsdb-first-$end) ;;
-    paper) train tnet-gtsdb-paper-first-$end tnet-gtsdb-first $words $paper --set loss.whole_reward=0.3 &&
-      train tnet-gtsdb-paper-$end tnet-gtsdb $words $paper $(from tnet-gtsdb-paper-first-$end) \
-        --set loss.whole=0.05 --set loss.whole_reward=0.05 --set loss.upto=2 ;;
+    tnet) scenes tnet-gtsdb $end "$words" ;;
+    paper) scenes tnet-gtsdb-paper $end "$words $(setting paper $2)" "$PAPER_SECOND" ;;
     boxes) train $whole-boxes-$end $whole-boxes $words ;;
     *) train $whole-$1-$end $whole $words --set network.size=$1 ;;
   esac
@@ -61,12 +91,14 @@ imagenette() { # tnet, unregularized, bagnet77, saccader or dram; norm or plain;
   esac
 }
 
-digits() { # 896, 224 or majority
-  local words="--set network.weights=$DIGITS"
+digits() { # tnet, 896, 224 or majority
+  local words="--set network.weights=$DIGITS" data=megapixel:canvas=896,count=10000,clutter=50,noise=0,source=mnist+digits,split=train
+  local alike="--set data.train=$data --set epochs=3 --set batch=32 --set optimizer.lr=5e-4"
   case $1 in
     majority) train tnet-digits-majority tnet-digits-majority $words ;;
-    *) train resnet10t-digits-$1 resnet10t-digits $words --set network.size=$1 --set data.side=$1 \
-      --set epochs=6 --set settle=100 ;; # statistics of batch norm that large canvases have settled
+    tnet) train tnet-digits-more tnet-digits $words $alike ;;
+    *) train resnet10t-digits-$1 resnet10t-digits $words $alike --set network.size=$1 --set data.side=$1 \
+      --set settle=100 ;; # statistics of batch norm that large canvases have settled
   esac
 }
 
@@ -75,7 +107,7 @@ list() {
   for network in tnet 896 448 224 boxes paper; do
     for seed in $SEEDS; do for fold in 0 1 2 3 4; do echo gtsdb $network $seed $fold; done; done
   done
-  for network in 896 224 majority; do echo digits $network; done
+  for network in tnet 896 224 majority; do echo digits $network; done
   for network in tnet saccader bagnet77 dram; do
     for norm in norm plain; do for seed in $SEEDS; do echo imagenette $network $norm $seed; done; done
   done
@@ -108,7 +140,8 @@ measure() {
     --glimpses 0,2,4 --control random --control center
   figures folds-gtsdb-224 measure folds --data gtsdb $(nets $whole-224-seed*) $tnet --glimpses 4
   figures folds-gtsdb-boxes measure folds --data gtsdb:crop=boxes $(nets $whole-boxes-seed*)
-  figures zoom-digits measure zoom --data $one --split test --net $DIGITS $(nets $at/resnet10t-digits-{896,224}) \
+  figures zoom-digits measure zoom --data $one --split test --net $DIGITS \
+    $(nets $at/tnet-digits-more $at/resnet10t-digits-{896,224}) \
     --glimpses 0,1,2,4 --batch 64
   figures zoom-digits-majority measure zoom --data ${one/896,/896,copies=3,others=2,} --split test \
     $(nets $at/tnet-digits-majority) --glimpses 0,2,4,8,12,16 --batch 64
@@ -120,6 +153,6 @@ measure() {
 
 case ${1:-} in
   one) shift && "$@" ;;
-  list | jobs | measure) "$@" ;;
+  list | jobs | choose | measure) "$@" ;;
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

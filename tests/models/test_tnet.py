@@ -8,7 +8,7 @@ from torch import Tensor
 import fovea
 from checks import refused
 from fovea.models.glimpsing import Pixels, Walk, cut, shared_out, weighted_mean
-from fovea.models.locations import Grid
+from fovea.models.locations import ByExcitation, Grid
 from fovea.models.tnet import encoding, evenness, plan
 
 TINY = {"in_chans": 1, "channels": [8, 8, 16, 16], "stem_width": 8, "base": 32}
@@ -331,6 +331,34 @@ def test_several_walks_of_a_picture_in_training_alone() -> None:
     assert not torch.equal(firsts[:, 0], firsts[:, 1])  # drawn anew for each
     assert len(net.eval()(x).logits) == 2
     refused("explore=1.0", timm_one, samples=3)
+
+
+def test_walks_of_a_picture_share_one_overview_and_are_as_walks_of_copies() -> None:
+    several = timm_one(samples=3, explore=1.0, levels=3, glimpses=4).module.train()
+    x, batches = torch.rand(2, 1, 128, 128), list[int]()
+    several.extractor.register_forward_pre_hook(lambda _, given: batches.append(len(given[0])))
+    torch.manual_seed(0)
+    out = several(x)
+    assert batches == [2, 12, 12]  # 2 pictures; 2 glimpses of each of 6 walks
+    assert torch.equal(out.each[0, 0], out.each[2, 0])  # one overview
+    copies, extent = x.repeat_interleave(3, 0), (40, 40)
+    corners = torch.randint(-10, 90, (6, 2, 2))
+    assert torch.equal(Pixels(x, times=3).read(corners, extent, 32), Pixels(copies).read(corners, extent, 32))
+    assert Pixels(x, times=3).count == 6
+
+
+def test_sharpness_is_how_sure_a_walk_may_become() -> None:
+    """Of 9 logits of the length s, the best place has at most e^s / (e^s + 8)."""
+    seen, vector = torch.randn(4, 8, 14, 14), torch.randn(4, 16)
+    for sharpness in (1.0, 6.0):
+        location = ByExcitation(8, Grid(3, 0.5), None, sharpness)
+        probability = location(seen, vector)
+        most = math.exp(sharpness) / (math.exp(sharpness) + 8)
+        assert probability.sum(1).tolist() == pytest.approx([1] * 4)
+        assert probability.max() <= most
+        logits = probability.log()
+        assert (logits - logits.mean(1, keepdim=True)).norm(dim=1).max() <= sharpness + 1e-4
+    refused("sharpness", timm_one, sharpness=-1)
 
 
 def test_batch_norm_of_the_bag_has_statistics_for_each_level() -> None:

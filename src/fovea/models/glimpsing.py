@@ -50,10 +50,11 @@ class Pixels:
 
     batch: Tensor  # N,C,H,W, as the network takes it
     antialias: bool = True
+    times: int = 1  # rows of each picture, one after the other: its walks
 
     @property
     def count(self) -> int:
-        return len(self.batch)
+        return len(self.batch) * self.times
 
     @property
     def size(self) -> tuple[int, int]:
@@ -61,7 +62,8 @@ class Pixels:
 
     def read(self, corners: Tensor, extent: tuple[int, int], side: int) -> Tensor:
         # a whole picture is never cut, so that level 1 costs no copy of it
-        windows = self.batch if extent == self.size and corners.shape[1] == 1 else cut(self.batch, corners, extent)
+        whole = extent == self.size and corners.shape[1] == self.times == 1
+        windows = self.batch if whole else cut(self.batch, corners, extent, self.times)
         return resized(windows, side, self.antialias)
 
 
@@ -76,9 +78,9 @@ def resized(windows: Tensor, side: int, antialias: bool) -> Tensor:
     return F.interpolate(taken, (side, side), mode="bilinear", antialias=antialias, align_corners=False).to(windows)
 
 
-def cut(batch: Tensor, corners: Tensor, extent: tuple[int, int]) -> Tensor:
-    """Windows of one size out of a batch: N*G,C,h,w."""
-    count = corners.shape[1]
+def cut(batch: Tensor, corners: Tensor, extent: tuple[int, int], times: int = 1) -> Tensor:
+    """Windows of one size out of a batch: N*G,C,h,w; of each picture so many `times` in a row."""
+    count = corners.shape[1] * times
     which = torch.arange(len(batch), device=batch.device).repeat_interleave(count)
     return pixels(batch, which, corners.flatten(0, 1), extent)
 

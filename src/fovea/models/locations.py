@@ -54,12 +54,17 @@ class Location(nn.Module, ABC):
 
     `cells` are the rows, and columns, of the map that describe the grid's regions best (the paper's choice). None takes
     every cell of a region into account: the region's logit is the log of the sum of its cells', so that something
-    small counts wherever in the region it is.
+    small counts wherever in the region it is. `sharpness` is the length of the logits, 1 in the paper: none is
+    then much more probable than another, and what is drawn is drawn almost evenly. Other lengths are of what tells the
+    logits apart, without their mean; 0 leaves them as they are.
     """
 
-    def __init__(self, channels: int, hidden: int, grid: Grid, cells: Sequence[int] | None, act: nn.Module) -> None:
+    def __init__(
+        self, channels: int, hidden: int, grid: Grid, cells: Sequence[int] | None, act: nn.Module, sharpness: float
+    ) -> None:
         super().__init__()
         self.grid, self.cells, self.act = grid, None if cells is None else list(cells), act
+        self.sharpness = sharpness
         self.across, self.down = nn.Linear(1, 1), nn.Linear(1, 1)  # coordinates to a learned range, their own at first
         self.begin()
         self.mix = nn.Conv2d(channels + 2, hidden, 1)
@@ -83,7 +88,11 @@ class Location(nn.Module, ABC):
             inside = sent(self.grid.cells_inside(logits.shape[1], logits.shape[2]), logits.device)  # n*n,h*w
             hidden = logits.flatten(1).unsqueeze(1).masked_fill(~inside, -math.inf)  # N,n*n,h*w
             logits = hidden.logsumexp(2)
-        return F.normalize(logits.flatten(1), dim=1, eps=1e-12).softmax(1)
+        logits = logits.flatten(1)
+        if self.sharpness:
+            centered = logits if self.sharpness == 1 else logits - logits.mean(1, keepdim=True)
+            logits = self.sharpness * F.normalize(centered, dim=1, eps=1e-12)
+        return logits.softmax(1)
 
     @abstractmethod
     def _with_context(self, seen: Tensor, vector: Tensor) -> Tensor:
@@ -100,8 +109,10 @@ class Location(nn.Module, ABC):
 class ByVector(Location):
     """Table 4's: the context is the feature vector, beside every cell."""
 
-    def __init__(self, channels: int, width: int, grid: Grid, cells: Sequence[int] | None) -> None:
-        super().__init__(channels + width, width, grid, cells, nn.LeakyReLU(bagnet.SLOPE))
+    def __init__(
+        self, channels: int, width: int, grid: Grid, cells: Sequence[int] | None, sharpness: float = 1.0
+    ) -> None:
+        super().__init__(channels + width, width, grid, cells, nn.LeakyReLU(bagnet.SLOPE), sharpness)
 
     def _with_context(self, seen: Tensor, vector: Tensor) -> Tensor:
         return torch.cat([seen, vector[:, :, None, None].expand(-1, -1, *seen.shape[2:])], 1)
@@ -110,8 +121,8 @@ class ByVector(Location):
 class ByExcitation(Location):
     """Table 5's: the context comes by squeeze and excitation."""
 
-    def __init__(self, channels: int, grid: Grid, cells: Sequence[int] | None) -> None:
-        super().__init__(channels, channels, grid, cells, nn.SiLU())
+    def __init__(self, channels: int, grid: Grid, cells: Sequence[int] | None, sharpness: float = 1.0) -> None:
+        super().__init__(channels, channels, grid, cells, nn.SiLU(), sharpness)
         self.first = nn.Conv2d(channels, channels, 1)
         self.squeeze, self.excite = nn.Conv2d(channels, channels // 2, 1), nn.Conv2d(channels // 2, channels, 1)
 

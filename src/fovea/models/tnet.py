@@ -142,9 +142,10 @@ class Added(nn.Module):
 class WalkOptions:
     """How a TNet walks. `explore` is the share of pictures whose locations are drawn at random in training, by their
     probabilities: the paper takes the most probable ones there too. With `samples` (M of Eq. 1) above 1 every picture
-    is walked so many times in a training step, for which some must be drawn. `dropout` is of the averaged vector, and
-    of each vector that is judged alone. `sequential` reads the locations of a level one after the other, which takes
-    longer and less memory."""
+    is walked so many times in a training step, for which some must be drawn. `sharpness` is the length of the logits of
+    places, the paper's 1: the greater, the surer a walk may become of where to look. `dropout` is of the averaged
+    vector, and of each vector that is judged alone. `sequential` reads the locations of a level one after the other,
+    which takes longer and less memory."""
 
     glimpses: int = 4  # read unless another number is asked for
     levels: int = 3
@@ -155,6 +156,7 @@ class WalkOptions:
     dropout: float = 0.0
     while_training: int | None = None  # glimpses that are read while training
     samples: int = 1  # walks of each picture while training
+    sharpness: float = 1.0  # of the probabilities of places
     average: str = "mean"  # of the features; "learned": each weighs what the network makes of it
 
     def check(self, cells: int) -> None:
@@ -170,6 +172,8 @@ class WalkOptions:
             raise BadChoice(
                 f"samples={self.samples} walks of a picture are all the same unless some explore: explore=1.0"
             )
+        if not 0 <= self.sharpness <= 100:
+            raise BadChoice(f"sharpness is 0 to 100; got {self.sharpness}")
         if self.average not in ("mean", "learned"):
             raise BadChoice(f"average is mean or learned; got {self.average!r}")
 
@@ -204,7 +208,7 @@ class TNet(nn.Module):
         if x.ndim != 4 or x.shape[1] != channels:
             raise BadChoice(f"this TNet takes pictures of {channels} channels, N,{channels},H,W; got {tuple(x.shape)}")
         times = self.samples if self.training else 1
-        return self.walk(Pixels(x.repeat_interleave(times, 0) if times > 1 else x, self.antialias), glimpses)
+        return self.walk(Pixels(x, self.antialias, times), glimpses)
 
     def walk(self, scene: Scene, glimpses: int | None = None) -> Walk:
         base, n, device = int(self.extractor.base), self.location.grid.n, self.classifier.weight.device  # type: ignore[arg-type]
@@ -313,6 +317,9 @@ class TNet(nn.Module):
     def _extracted(
         self, scene: Scene, corners: Tensor, extent: tuple[int, int], base: int, level: int
     ) -> tuple[Tensor, Tensor]:
+        if level == 0 and isinstance(scene, Pixels) and (times := scene.times) > 1:  # the walks share one overview
+            maps, vectors = self.extractor(replace(scene, times=1).read(corners[::times], extent, base), level)
+            return maps.repeat_interleave(times, 0), vectors.repeat_interleave(times, 0)
         if not self.sequential or self.training:
             return self.extractor(scene.read(corners, extent, base), level)
         found = [self.extractor(scene.read(one, extent, base), level) for one in corners.chunk(corners.shape[1], 1)]
@@ -401,7 +408,7 @@ def build_bag(classes: int, options: BagOptions) -> Network:
     once = math.ceil((options.base - 2) / 2)  # after block 13: an unpadded filter, two strides padded, one unpadded
     side = (math.ceil(once / 2) - 3) // 2 + 1
     cells = [round(i * (side - 1) / 4) for i in range(5)]  # evenly from the first to the last: of 9, every second one
-    location = ByVector(extractor.channels, extractor.width, Grid(5, 0.34375), cells)
+    location = ByVector(extractor.channels, extractor.width, Grid(5, 0.34375), cells, options.sharpness)
     place = Concatenated(extractor.width)
     module = TNet(extractor, location, place, classes, replace(options, dropout=0.0))  # the extractor drops
     bagnet.glorot(module)
@@ -421,7 +428,7 @@ def build_b0(classes: int, options: B0Options) -> Network:
 
     options.check(9)
     module = timm.create_model("efficientnet_b0", num_classes=0, drop_path_rate=options.drop_path)
-    location = ByExcitation(80, Grid(3, 0.5), (2, 6, 10))
+    location = ByExcitation(80, Grid(3, 0.5), (2, 6, 10), options.sharpness)
     net = TNet(B0Extractor(module, 224), location, Added(1280), classes, options)
     prepare = Prepare((224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None, "bicubic")
     return Network(net, options.squashing(224, prepare), tuple(map(str, range(classes))))
@@ -466,6 +473,6 @@ def build_timm(features: Network, classes: int, options: TimmOptions) -> Network
     prepare = prepare_of(features)
     base = prepare.size[0] if options.base is None else options.base
     extractor = TimmExtractor(features.module, base, stage, options.levels if options.norms == "level" else 1)
-    location = ByExcitation(extractor.channels, Grid(options.grid, options.fraction), None)
+    location = ByExcitation(extractor.channels, Grid(options.grid, options.fraction), None, options.sharpness)
     net = TNet(extractor, location, Added(extractor.width), classes, options)
     return Network(net, options.squashing(base, prepare), tuple(map(str, range(classes))))

@@ -61,6 +61,6 @@ def build(trained: Network, options: ClassifierOptions) -> Network:
         raise BadChoice(f"{trained.name or 'this network'} does not end in a linear layer, before which to average")
     trained.module.reset_classifier(0)  # type: ignore[operator]
     extractor = TimmExtractor(trained.module, base, stage, options.levels if options.norms == "level" else 1)
-    location = ByExcitation(extractor.channels, Grid(options.grid, options.fraction), None)
+    location = ByExcitation(extractor.channels, Grid(options.grid, options.fraction), None, options.sharpness)
     net = TNetOfClassifier(extractor, location, last, options)
     return Network(net, options.squashing(base, prepare), trained.labels)
