@@ -33,38 +33,36 @@ train() { # NAME RECIPE words…; nothing where it is done
 
 from() { echo "--set network.weights=out/train/$1/weights.safetensors"; }
 
-scenes() { # NAME END words, words of the second stage; both stages
-  train $1-first-$2 tnet-gtsdb-first $3 && train $1-$2 tnet-gtsdb $3 $(from $1-first-$2) ${4:-}
+scenes() { # NAME END words, words of the first stage, of the second; both stages
+  train $1-first-$2 tnet-gtsdb-first $3 $4 && train $1-$2 tnet-gtsdb $3 $(from $1-first-$2) $5
 }
 
 # TNet's own rule of reward: one walk per picture, 1 where it is right, a moving average; λ = 0.3, then 0.05 up to level 2
-PAPER_SECOND="--set loss.whole=0.05 --set loss.whole_reward=0.05 --set loss.upto=2"
-setting() { # of street scenes, by its name
-  local o=network.options quick="--set optimizer.lr=1e-3" # of all but the features
+O=network.options
+PAPER="--set $O.samples=1 --set $O.while_training=2 --set $O.explore=0 --set $O.sharpness=1 --set loss.reward=right --set loss.baseline=average"
+PAPER_FIRST="$PAPER --set loss.whole_reward=0.3"
+PAPER_SECOND="${PAPER/training=2/training=4} --set loss.whole=0.05 --set loss.whole_reward=0.05 --set loss.upto=2"
+
+setting() { # of where street scenes are looked at, by its name: four walks per picture, or all places of it
+  local walks="--set $O.samples=4 --set $O.while_training=2" all="--set $O.samples=1 --set $O.while_training=16"
   case $1 in
-    paper) echo "--set $o.samples=1 --set $o.explore=0 --set loss.reward=right --set loss.baseline=average" \
-      "--set loss.whole_reward=0.3" ;;
-    flat) echo "--set seed=$2" ;;
-    sharp) echo "--set $o.sharpness=5 $quick" ;;
-    sharper) echo "--set $o.sharpness=10 $quick" ;;
-    slow) echo "--set $o.sharpness=0" ;;
-    free) echo "--set $o.sharpness=0 $quick" ;;
-    together) echo "--set $o.sharpness=0 $quick --set loss.whole=1" ;; # no cross-entropy of glimpses alone
-    fine) echo "--set $o.sharpness=0 $quick --set $o.stage=2" ;; # places by a map of 8 pixels per cell
+    flat) echo "$walks --set $O.sharpness=1 --set optimizer.lr=3e-4" ;;
+    free) echo "$walks --set $O.sharpness=0" ;;
+    fine) echo "$walks --set $O.sharpness=0 --set $O.stage=2" ;; # chosen by a map of 8 pixels per cell
+    all) echo "$all --set $O.sharpness=0" ;;
+    allfine) echo "$all --set $O.sharpness=0 --set $O.stage=2" ;;
+    allsharp) echo "$all --set $O.sharpness=5 --set $O.stage=2" ;;
+    paper) echo "$PAPER_FIRST" ;;
   esac
 }
 
-try() { # SETTING SEED
-  local second=
-  [ "$1" = paper ] && second=$PAPER_SECOND
-  scenes tnet-choose-$1 seed$2 "--set seed=$2 --set data.train=gtsdb:folds=2-7 --set data.test=gtsdb:folds=8-9 $(setting $1 $2)" "$second"
+first() { # SETTING SEED; of scenes that fold 4 does not test
+  train tnet-choose-first-$1-seed$2 tnet-gtsdb-first --set seed=$2 $CHOOSE $(setting $1)
 }
+CHOOSE="--set data.train=gtsdb:folds=2-7 --set data.test=gtsdb:folds=8-9"
 
-choose() {
-  local setting seed
-  for setting in free sharp fine flat together paper slow sharper; do for seed in 0 1; do echo $setting $seed; done; done |
-    xargs -P "${AT_ONCE:-1}" -I{} bash -c "bash '$0' one try {} || echo 'failed: {}'"
-  grep -A5 '"score"' out/train/tnet-choose-*/card.json
+second() { # NAME SEED SETTING words; from a first stage of that setting
+  train tnet-choose-$1-seed$2 tnet-gtsdb --set seed=$2 $CHOOSE $(from tnet-choose-first-$3-seed$2) "${@:4}"
 }
 
 gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
@@ -72,8 +70,8 @@ gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
   [ "$1" = boxes ] && crop=,crop=boxes
   local words="--set seed=$2 --set data.train=gtsdb:folds=${TRAIN[$3]}$crop --set data.test=gtsdb:folds=${TEST[$3]}$crop"
   case $1 in
-    tnet) scenes tnet-gtsdb $end "$words" ;;
-    paper) scenes tnet-gtsdb-paper $end "$words $(setting paper $2)" "$PAPER_SECOND" ;;
+    tnet) scenes tnet-gtsdb $end "$words" "" "" ;;
+    paper) scenes tnet-gtsdb-paper $end "$words" "$PAPER_FIRST" "$PAPER_SECOND" ;;
     boxes) train $whole-boxes-$end $whole-boxes $words ;;
     *) train $whole-$1-$end $whole $words --set network.size=$1 ;;
   esac

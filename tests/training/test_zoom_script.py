@@ -45,7 +45,7 @@ def asked(root: Path) -> dict[str, Recipe]:
 
 def test_every_job_trains_by_a_recipe_on_equal_terms(root: Path) -> None:
     jobs = run(root, "list")
-    assert len(jobs) == len(set(jobs)) == 6 * 3 * 5 + 3 + 4 * 2 * 3 + 3
+    assert len(jobs) == len(set(jobs)) == 6 * 3 * 5 + 4 + 4 * 2 * 3 + 3
     assert run(root, "jobs", AT_ONCE="2") == ["left: 0"]
     trained = asked(root)
     epochs = dict[str, int]()
@@ -61,7 +61,7 @@ def test_every_job_trains_by_a_recipe_on_equal_terms(root: Path) -> None:
         assert not recipe.data.test.startswith("gtsdb") or recipe.data.test != recipe.data.train
     first = ("-first-", "saccader-representation", "saccader-locations")  # these are not the last stage
     last = {name: count for name, count in epochs.items() if not any(part in name for part in first)}
-    assert {count for name, count in last.items() if "gtsdb" in name} == {120}
+    assert {count for name, count in last.items() if "gtsdb" in name} == {80}
     assert {count for name, count in last.items() if "imagenette" in name} == {40}
     assert len(last) == len(jobs)
 
@@ -98,6 +98,18 @@ def test_what_is_trained_is_measured(root: Path) -> None:
     assert [line.split()[1] for line in lines] == ["folds", "folds", "folds", "zoom", "zoom", "zoom", "zoom"]
     folds, below, boxes, digits, majority, rivals, _ = lines
     nets = [line.count("--net ") for line in (folds, below, boxes, digits, majority, rivals)]
-    assert nets == [5 * 15, 2 * 15, 15, 3, 1, 8 * 3 + 3]
+    assert nets == [5 * 15, 2 * 15, 15, 4, 1, 8 * 3 + 3]
     assert folds.index("lite0-gtsdb-896-seed0-fold0") == folds.index("--net ") + len("--net out/train/efficientnet_")
     assert "megapixel:canvas=896,copies=3,others=2,count=1000," in majority
+
+
+def test_settings_are_chosen_on_scenes_apart(root: Path) -> None:
+    for name in ("flat", "free", "fine", "all", "allfine", "allsharp", "paper"):
+        run(root, "one", "first", name, "1")
+    run(root, "one", "second", "fine", "1", "allfine", "--set", "network.options.stage=2")
+    trained = asked(root)
+    assert len(trained) == 8
+    for recipe in trained.values():
+        assert (recipe.data.train, recipe.data.test) == ("gtsdb:folds=2-7", "gtsdb:folds=8-9")
+    second = trained["tnet-choose-fine-seed1"]
+    assert second.network.weights == "out/train/tnet-choose-first-allfine-seed1/weights.safetensors"

@@ -149,3 +149,19 @@ def test_a_network_without_an_overview_has_nothing_to_judge_above_its_glimpses()
     # with nothing judged alone, the answer as a whole is all the reward there is
     whole, none = loss_of(whole_reward=0.5, upto=1).eval(), loss_of().eval()
     assert float(whole(out, TRUTH)) == pytest.approx(float(none(out, TRUTH)))
+
+
+def test_glimpses_of_a_picture_are_compared_with_the_others_of_their_level() -> None:
+    # one walk: of two glimpses of level 2 the first is right, of the two of level 3 both are
+    each = torch.tensor([[[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0]]])
+    chance = torch.tensor([[0.5, 0.25, 0.125, 0.1]])
+    gain = (1.0 * math.log(0.5) - 1.0 * math.log(0.25)) / 4
+    alone = (4 * entropy(4, 0) + entropy(0, 4)) / 5
+    loss = loss_of(whole=0.0, whole_reward=0.0, baseline="picture").eval()
+    assert float(loss(walk(each, chance, (1, 2, 2, 3, 3)), TRUTH)) == pytest.approx(alone - 0.1 * gain, rel=1e-5)
+    # two walks of two glimpses: one of all four is wrong, so the three that are right gain 1 - 2/3 each
+    each = torch.tensor([[[4.0, 0.0]] * 3, [[4.0, 0.0], [0.0, 4.0], [4.0, 0.0]]])
+    chance = torch.tensor([[0.5, 0.25], [0.2, 0.1]])
+    gain = (math.log(0.5) + math.log(0.25) + math.log(0.1)) / 3 - math.log(0.2)
+    alone = (5 * entropy(4, 0) + entropy(0, 4)) / 6
+    assert float(loss(walk(each, chance, (1, 2, 2)), TRUTH)) == pytest.approx(alone - 0.1 * gain / 4, rel=1e-5)

@@ -1,5 +1,6 @@
 """The learning rule of networks that choose what to read: cross-entropy and REINFORCE (TNet, Eqs. 1, 2 and 7)."""
 
+from collections import Counter
 from typing import Literal
 
 import torch
@@ -84,10 +85,13 @@ class Rewarded(nn.Module):
                 "loss.whole_reward above 0, or leave loss.upto out"
             )
         mean = whole * reward.mean() + ((1 - whole) * rewards[:, :judged].mean() if whole < 1 else 0)
-        reward, rewards = (self._compared(one, mean, walks) for one in (reward, rewards))
+        reward = self._compared(reward.unsqueeze(1), mean, walks)[:, 0] if whole else reward
+        if whole < 1:
+            counts = list(Counter(out.levels[first:upto]).values())  # level by level, as glimpses come
+            rewards = torch.cat([self._compared(part, mean, walks) for part in rewards[:, :judged].split(counts, 1)], 1)
         gain = whole * reward * (log_p.sum(1) if part.over == "sum" else log_p.mean(1))
         if whole < 1:
-            gain = gain + (1 - whole) * (rewards * log_p)[:, :judged].mean(1)
+            gain = gain + (1 - whole) * (rewards * log_p[:, :judged]).mean(1)
         loss = loss - part.policy * gain.mean()
         if self.training:
             self.baseline.lerp_(mean.detach().to(self.baseline), 1 - FORGETS)
@@ -100,13 +104,14 @@ class Rewarded(nn.Module):
         return logits.detach().softmax(-1).gather(-1, label).squeeze(-1)
 
     def _compared(self, rewards: Tensor, mean: Tensor, walks: int) -> Tensor:
-        """Rewards less what they are compared with; `mean` is that of all."""
+        """Rewards (N,G) of answers as a whole, or of glimpses of one level, less what they are compared with; `mean` is
+        that of all."""
         if self.part.baseline != "picture":
             return rewards - (mean if self.part.baseline == "batch" else self.baseline)
-        if walks == 1:
+        own = rewards.reshape(-1, walks * rewards.shape[1])  # pictures, walks and glimpses
+        if own.shape[1] == 1:
             raise BadChoice(
                 'loss.baseline = "picture" compares walks of a picture: give network.options.samples above 1'
             )
-        own = rewards.view(-1, walks, *rewards.shape[1:])  # pictures, walks, ...
-        others = (own.sum(1, keepdim=True) - own) / (walks - 1)
-        return (own - others).flatten(0, 1)
+        others = (own.sum(1, keepdim=True) - own) / (own.shape[1] - 1)
+        return (own - others).view_as(rewards)
