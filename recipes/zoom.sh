@@ -14,8 +14,8 @@
 # To set: AT_ONCE (jobs at a time, 1), SEEDS ('0 1 2'), MORE (words for every training, as '--set save_every=30'),
 # DEVICE (of the measures, auto), DIGITS (the weights of tnet-digits), FOVEA (the command, fovea).
 #
-# Equal terms. gtsdb: 80 epochs each (TNet 40 + 40), ImageNet's features, the same augmentation of scenes, five folds
-# that answer for all 304. imagenette: 40 epochs each (Saccader 26 + 4 + 10), the same pictures, augmentation and 0.375 of
+# Equal terms. gtsdb: 60 epochs each (TNet 30 + 30), ImageNet's features, the same augmentation of scenes, five folds
+# that answer for all 304. imagenette: 30 epochs each (Saccader 20 + 3 + 7), the same pictures, augmentation and 0.375 of
 # the paper's width, with batch norm and without. digits: all begin as the tnet-digits that comes with fovea, or
 # as its extractor, and have 3 epochs on 10,000 of its canvases.
 set -u
@@ -78,13 +78,14 @@ gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
 }
 
 imagenette() { # tnet, unregularized, bagnet77, saccader or dram; norm or plain; seed
-  local end=imagenette-$2-seed$3 words="--set seed=$3 --set network.options.norm=false"
-  [ "$2" = norm ] && words=${words%false}true
+  local end=imagenette-$2-seed$3 norm=false
+  [ "$2" = norm ] && norm=true
+  local words="--set seed=$3 --set network.options.norm=$norm --set epochs=30"
   case $1 in
     unregularized) train tnet-unregularized-$end tnet-imagenette-unregularised $words ;;
-    saccader) train saccader-representation-$end saccader-imagenette-representation $words --set epochs=26 &&
-      train saccader-locations-$end saccader-imagenette-locations $words --set epochs=4 $(from saccader-representation-$end) &&
-      train saccader-$end saccader-imagenette $words $(from saccader-locations-$end) ;;
+    saccader) train saccader-representation-$end saccader-imagenette-representation $words --set epochs=20 &&
+      train saccader-locations-$end saccader-imagenette-locations $words --set epochs=3 $(from saccader-representation-$end) &&
+      train saccader-$end saccader-imagenette $words --set epochs=7 $(from saccader-locations-$end) ;;
     *) train $1-$end $1-imagenette $words ;;
   esac
 }
@@ -130,23 +131,38 @@ figures() { # NAME words…; of networks, where some are trained
   $FOVEA "$@" --device "${DEVICE:-auto}" --json "out/json/$name.json" || echo "failed: $name"
 }
 
-measure() {
-  local at=out/train one=megapixel:canvas=896,count=1000,clutter=50,noise=0,source=mnist
-  local whole=$at/efficientnet_lite0-gtsdb tnet="$(nets $at/tnet-gtsdb-seed*)"
+measure_gtsdb() {
+  local whole=out/train/efficientnet_lite0-gtsdb tnet="$(nets out/train/tnet-gtsdb-seed*)"
   # differences are from the network that is named first: 896 px, then 224 px
-  figures folds-gtsdb measure folds --data gtsdb $(nets $whole-{896,448,224}-seed*) $tnet $(nets $at/tnet-gtsdb-paper-seed*) \
+  figures folds-gtsdb measure folds --data gtsdb $(nets $whole-{896,448,224}-seed*) $tnet $(nets out/train/tnet-gtsdb-paper-seed*) \
     --glimpses 0,2,4 --control random --control center
   figures folds-gtsdb-224 measure folds --data gtsdb $(nets $whole-224-seed*) $tnet --glimpses 4
   figures folds-gtsdb-boxes measure folds --data gtsdb:crop=boxes $(nets $whole-boxes-seed*)
+}
+
+measure_digits() {
+  local one=megapixel:canvas=896,count=1000,clutter=50,noise=0,source=mnist
   figures zoom-digits measure zoom --data $one --split test --net $DIGITS \
-    $(nets $at/tnet-digits-more $at/resnet10t-digits-{896,224}) \
+    $(nets out/train/{tnet-digits-more,resnet10t-digits-896,resnet10t-digits-224}) \
     --glimpses 0,1,2,4 --batch 64
   figures zoom-digits-majority measure zoom --data ${one/896,/896,copies=3,others=2,} --split test \
-    $(nets $at/tnet-digits-majority) --glimpses 0,2,4,8,12,16 --batch 64
-  # Fig. 2, Table 1; the glimpses without the overview (5.3), and TNet without per-feature regularization (5.4)
+    $(nets out/train/tnet-digits-majority) --glimpses 0,2,4,8,12,16 --batch 64
+}
+
+measure_imagenette() { # Fig. 2, Table 1; the glimpses without the overview (5.3), TNet without per-feature regularization (5.4)
   figures zoom-imagenette measure zoom --data imagenette --split test --glimpses 0,1,2,3,4,5,6,8,12 --batch 64 --out out/json/fig2.png \
-    $(nets $at/{tnet,bagnet77,saccader,dram}-imagenette-{norm,plain}-seed* $at/tnet-unregularized-imagenette-*)
+    $(nets out/train/{tnet,bagnet77,saccader,dram}-imagenette-{norm,plain}-seed* out/train/tnet-unregularized-imagenette-*)
+}
+
+measure_cost() { # time and memory, alone on the machine
   figures bench-zoom bench zoom --batches 64 --glimpses 0,2,4,6 --classes 62 --rounds 20
+}
+
+measure() {
+  measure_gtsdb
+  measure_digits
+  measure_imagenette
+  measure_cost
 }
 
 case ${1:-} in
