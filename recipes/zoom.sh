@@ -44,7 +44,8 @@ PAPER_FIRST="$PAPER --set loss.whole_reward=0.3"
 PAPER_SECOND="${PAPER/training=2/training=4} --set loss.whole=0.05 --set loss.whole_reward=0.05 --set loss.upto=2"
 
 setting() { # of where street scenes are looked at, by its name: four walks per picture, or all places of it
-  local walks="--set $O.samples=4 --set $O.while_training=2" all="--set $O.samples=1 --set $O.while_training=16"
+  local all="--set $O.samples=1 --set $O.while_training=16"
+  local walks="--set $O.samples=4 --set $O.while_training=2 --set $O.explore=1.0"
   case $1 in
     flat) echo "$walks --set $O.sharpness=1 --set optimizer.lr=3e-4" ;;
     free) echo "$walks --set $O.sharpness=0" ;;
@@ -70,6 +71,7 @@ gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
   [ "$1" = boxes ] && crop=,crop=boxes
   local words="--set seed=$2 --set data.train=gtsdb:folds=${TRAIN[$3]}$crop --set data.test=gtsdb:folds=${TEST[$3]}$crop"
   case $1 in
+    first) train tnet-gtsdb-first-$end tnet-gtsdb-first $words ;; # stage of tnet
     tnet) scenes tnet-gtsdb $end "$words" "" "" ;;
     paper) scenes tnet-gtsdb-paper $end "$words" "$PAPER_FIRST" "$PAPER_SECOND" ;;
     boxes) train $whole-boxes-$end $whole-boxes $words ;;
@@ -155,7 +157,7 @@ measure_imagenette() { # Fig. 2, Table 1; the glimpses without the overview (5.3
 }
 
 measure_cost() { # time and memory, alone on the machine
-  figures bench-zoom bench zoom --batches 64 --glimpses 0,2,4,6 --classes 62 --rounds 20
+  figures bench-zoom bench zoom --batches 64 --glimpses 0,2,4,6 --classes 62 --rounds 10
 }
 
 measure() {
