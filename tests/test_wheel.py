@@ -65,7 +65,7 @@ def test_it_runs_offline_in_a_folder_of_its_own(installed: Path, tmp_path: Path)
     assert (tmp_path / "maps/index.html").is_file()
     said = fovea(installed, tmp_path, "localize", SENTENCE)
     assert "bland" in said
-    fovea(installed, tmp_path, "zoom", "picture.png", "--net", "tnet-imagenette", "--out", "zoomed")
+    fovea(installed, tmp_path, "zoom", "picture.png", "--net", "tnet-gtsdb", "--out", "zoomed")
     assert (tmp_path / "zoomed/results.json").is_file()
 
 

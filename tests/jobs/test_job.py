@@ -131,7 +131,7 @@ def test_a_folder_is_of_one_job(folder: Path, net: Network, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("verb", "name", "maps"),
-    [("localize", "anchornet-imagenette", 1), ("zoom", "tnet-imagenette", 0), ("explain", "twostream-cub100", 0)],
+    [("localize", "anchornet-imagenette", 1), ("zoom", "tnet-gtsdb", 0), ("explain", "twostream-cub100", 0)],
 )
 def test_every_verb(verb: str, name: str, maps: int, folder: Path, tmp_path: Path) -> None:
     given = sorted(folder.iterdir())[:3]

@@ -117,6 +117,18 @@ def test_controls_go_to_places_that_are_not_learned() -> None:
     assert center["macs"] < found.rows[0]["macs"]  # nothing is worked out to go there
 
 
+def test_folds_that_are_not_trained_yet_may_be_left_out() -> None:
+    """Fold 1 of five alone: two pictures of each class, of which it says a."""
+    found = fovea.measure("folds", [says(0, "one-fold1"), says(1, "two-fold1")], made(), only=[1])
+    assert [(row["net"], row["images"], row["top1"], row["change"]) for row in found.rows] == [
+        ("one", 4, 0.5, 0.0),
+        ("two", 4, 0.5, 0.0),
+    ]
+    assert found.settings["only"] == "folds 1"
+    refused("one-fold1 is missing", fovea.measure, "folds", [says(0, "one-fold2")], made(), only=[1])
+    refused("only=5", fovea.measure, "folds", [says(0, "one-fold5")], made(), only=[5])
+
+
 @pytest.mark.parametrize(
     ("names", "of", "words"),
     [

@@ -19,7 +19,7 @@ import fovea
 from fovea.serve import Limits, Networks, ServeOptions, application, loaded
 from fovea.serve.verbs import VERBS
 
-NETS = ("efficientnet_lite0", "anchornet-imagenette", "tnet-imagenette", "anchornet_text-mr", "embedding-cub100")
+NETS = ("efficientnet_lite0", "anchornet-imagenette", "tnet-gtsdb", "anchornet_text-mr", "embedding-cub100")
 COFFEE = Path(str(files("skimage.data") / "coffee.png"))
 TEXT = "a warm , funny film"
 
@@ -84,7 +84,7 @@ IN_PROCESS: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("verb", IN_PROCESS)
 def test_rows_are_those_of_the_verb(verb: str, asking: TestClient, networks: Networks) -> None:
     words, run = IN_PROCESS[verb]
-    net = networks.found["tnet-imagenette" if verb == "zoom" else NETS[0]]
+    net = networks.found["tnet-gtsdb" if verb == "zoom" else NETS[0]]
     row = rows_of(asking, verb, net=net.name, **words)
     assert row.pop("name") == "coffee.png"
     if run is None:
@@ -218,9 +218,9 @@ def test_what_there_is(asking: TestClient, networks: Networks) -> None:
     verbs = {model["name"]: model["verbs"] for model in about["models"]}
     assert verbs["anchornet_text-mr"] == ["localize"]
     assert verbs["embedding-cub100"] == ["explain"]
-    assert verbs["tnet-imagenette"] == ["look", "zoom", "predict"]
+    assert verbs["tnet-gtsdb"] == ["look", "zoom", "predict"]
     assert about["usual"]["net"]["text"] == "anchornet_text-mr"
-    assert about["usual"]["net"]["zoom"] == "tnet-imagenette"
+    assert about["usual"]["net"]["zoom"] == "tnet-gtsdb"
     assert about["index"] is None
     labels = asking.get("/v1/labels", params={"net": NETS[0]}).json()["labels"]
     assert labels == list(networks.found[NETS[0]].labels or ())
@@ -230,7 +230,7 @@ def test_what_there_is(asking: TestClient, networks: Networks) -> None:
     ("fields", "status", "words"),
     [
         ({"net": "efficientnet_lite9"}, 422, "net"),
-        ({"net": "tnet-imagenette"}, 422, "net"),
+        ({"net": "tnet-gtsdb"}, 422, "net"),
         ({"method": ["gradcm"]}, 422, "gradcam"),
         ({"method": ["os:system"]}, 422, "method"),
         ({"method": ["rise:masks=500"]}, 422, "method"),

@@ -35,7 +35,7 @@ from fovea.serve import Limits, Scale  # noqa: E402
 from fovea.serve.elsewhere import Question, Reply  # noqa: E402
 from fovea.serve.refusing import Refused  # noqa: E402
 
-NETS = ("--net", "efficientnet_lite0", "--net", "tnet-imagenette", "--net", "anchornet_text-mr")
+NETS = ("--net", "efficientnet_lite0", "--net", "tnet-gtsdb", "--net", "anchornet_text-mr")
 SMALL = ("--max-pixels", "1000000", "--timeout", "240")  # what is larger is read window by window
 WAIT = 240.0  # seconds, at most, on a busy machine
 COFFEE = {"picture_id": "example:coffee"}
@@ -148,7 +148,7 @@ def test_answers_are_the_ordinary_services_to_the_bit(scaled: Running, plain: Ru
 
 
 def test_pages_are_told_the_same(scaled: Running, plain: Running) -> None:
-    for path in ("/v1/models", "/v1/labels?net=tnet-imagenette", "/openapi.json", "/"):
+    for path in ("/v1/models", "/v1/labels?net=tnet-gtsdb", "/openapi.json", "/"):
         assert asked(scaled.url, request("GET", path)).body == asked(plain.url, request("GET", path)).body
 
 

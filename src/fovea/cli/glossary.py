@@ -212,6 +212,7 @@ OPTIONS = {
         choices=("best", "levels"),
     ),
     "of": number("Number of folds of each network.", 5),
+    "only": numbers("Folds that count, where not all are trained: 0,1.", int),
     "control": names("Also networks that have not learned where to look: random, center; for steps: untrained."),
     "levels": number(
         "How many levels deep to zoom; as the network was trained if not given. Large pictures have more."

@@ -23,7 +23,7 @@ from fovea.networks import Network, groups_for
 OVER_SEEDS = "means; low and high are Student's 95 % interval over seeds, of changes seed by seed"
 FOLD = re.compile(r"(.+)-fold(\d+)")
 Row = dict[str, Any]
-Folded = dict[str, list[Network]]  # the networks of each name, one per fold, in order
+Folded = dict[str, dict[int, Network]]  # the networks of each name, by their folds
 
 
 @measure(
@@ -42,31 +42,35 @@ def folds(
     run: Run,
     *,
     of: int = 5,
+    only: Sequence[int] | None = None,
     glimpses: Sequence[int] | None = None,
     control: Sequence[str] = (),
     batch: int = 16,
     seed: int = 0,
 ) -> Figures:
-    """One row per NAME, and number of `glimpses` of those that read some; `of` is how many folds each has. `control`
+    """One row per NAME, and number of `glimpses` of those that read some; `of` is how many folds each has, `only`
+    which of them count, where not all are trained. `control`
     (random, center) adds rows of networks that go to such places instead of their own. `change` is beside the first
     NAME: its network of the same seed where it has one, else its first. Networks called NAME-seed<N>-fold<K> have a
     row of the means over seeds besides."""
-    folded, random = _folded(run.networks, of), _whole(run)
+    numbers = sorted(set(range(of) if only is None else only))
+    folded, random = _folded(run.networks, of, numbers), _whole(run)
     for name, networks in list(folded.items()):
-        if any(one.can("glimpses") for one in networks):
-            folded |= {_named(name, how): [_controlled(one, how, seed) for one in networks] for how in control}
+        if any(one.can("glimpses") for one in networks.values()):
+            folded |= {_named(name, how): _controlled(networks, how, seed) for how in control}
     walkers = dict[tuple[str, int | None], list[Walker]]()
-    for fold in range(of):
+    for done, fold in enumerate(numbers, 1):
         part = only_folds(run.data, range(fold * FOLDS // of, (fold + 1) * FOLDS // of), random)
         for key, walker in _answered(run, part, {name: own[fold] for name, own in folded.items()}, glimpses, batch):
             walkers.setdefault(key, []).append(walker)
-        run.progress(fold + 1, of)
+        run.progress(done, len(numbers))
     if all("top" not in walker.tally.columns for own in walkers.values() for walker in own):
         run.refuse_empty()
     first = _first(walkers)
     rows = [_row(name, own, first(name), run.data.name, seed) for (name, _), own in walkers.items()]
     settings = {
         "folds": f"{of}, each {FOLDS // of} tenths of every class; NAME-fold0 answers the first, and so on",
+        **({} if only is None else {"only": f"folds {', '.join(map(str, numbers))}"}),
         "interval": by_bootstrap("top1", seed),
         "change": f"from {rows[0]['net']}, over the same pictures, its interval likewise",
         **({"over_seeds": OVER_SEEDS} if (means := _over_seeds(rows)) else {}),
@@ -85,8 +89,8 @@ def _whole(run: Run) -> int:
     return value_of("fold_seed=", options.get("fold_seed", "0"), Annotated[int, SEED])  # type: ignore[no-any-return]
 
 
-def _folded(networks: dict[str, Network], count: int) -> Folded:
-    found: dict[str, dict[int, Network]] = {}
+def _folded(networks: dict[str, Network], count: int, numbers: Sequence[int]) -> Folded:
+    found: Folded = {}
     for called, network in networks.items():
         named = FOLD.fullmatch(called)
         if named is None:
@@ -94,18 +98,23 @@ def _folded(networks: dict[str, Network], count: int) -> Folded:
         found.setdefault(named[1], {})[int(named[2])] = network
     if count not in (2, 5, 10):
         raise BadChoice(f"the number of folds is 2, 5 or 10; got of={count}")
+    if not numbers or not 0 <= numbers[0] <= numbers[-1] < count:
+        raise BadChoice(f"of {count} folds, only={','.join(map(str, numbers))} names some that are none (from 0)")
     for name, own in found.items():
-        odd = sorted({*range(count)} ^ {*own})
+        odd = sorted({*numbers} ^ {*own})
         if odd:
-            why = f"{name}-fold{odd[0]} is {'missing' if odd[0] < count else 'one too many'}"
-            raise BadChoice(f"of {count} folds, all are given, numbered from 0: {why}")
-    return {name: [own[fold] for fold in range(count)] for name, own in found.items()}
+            why = f"{name}-fold{odd[0]} is {'missing' if odd[0] in numbers else 'one too many'}"
+            raise BadChoice(f"of {count} folds, all are given, numbered from 0 (or those of --only): {why}")
+    return found
 
 
-def _controlled(network: Network, how: str, seed: int) -> Network:
-    if not network.can("controls"):
-        raise BadChoice(f"{network.name or 'this network'} does not choose where to look: --control {how} is for TNets")
-    return replace(network, module=cast(Controlled, network.module).controlled(how, seed))
+def _controlled(networks: dict[int, Network], how: str, seed: int) -> dict[int, Network]:
+    odd = next((one for one in networks.values() if not one.can("controls")), None)
+    if odd is not None:
+        raise BadChoice(f"{odd.name or 'this network'} does not choose where to look: --control {how} is for TNets")
+    return {
+        fold: replace(one, module=cast(Controlled, one.module).controlled(how, seed)) for fold, one in networks.items()
+    }
 
 
 def _answered(

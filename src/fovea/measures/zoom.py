@@ -59,10 +59,10 @@ UNTIL = "a walk ends when its answer is as certain as this, at the number of gli
     title="Accuracy against glimpses",
     about="How accuracy and cost grow with the number of glimpses, beside networks that read whole pictures, and "
     "where the glimpses lie.",
-    example="--data imagenette:split=test --net tnet-imagenette --glimpses 0,1,2,3 --out zoom.png",
+    example="--data gtsdb:folds=0-1 --net tnet-gtsdb --glimpses 0,1,2,4 --out zoom.png",
     nets="several",
     needs=("labels",),
-    usual={"net": ("tnet-imagenette",)},
+    usual={"net": ("tnet-gtsdb",)},
     columns=(
         "net", "seeds", "order", "until", "glimpses", "levels", "top1", "top5", "alone", "first", "found_at_?",
         "contains_at_?", "read", "macs", "ms_per_picture", "peak_mb",

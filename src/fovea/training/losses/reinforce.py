@@ -88,7 +88,8 @@ class Rewarded(nn.Module):
         reward = self._compared(reward.unsqueeze(1), mean, walks)[:, 0] if whole else reward
         if whole < 1:
             counts = list(Counter(out.levels[first:upto]).values())  # level by level, as glimpses come
-            rewards = torch.cat([self._compared(part, mean, walks) for part in rewards[:, :judged].split(counts, 1)], 1)
+            parts = torch.split(rewards[:, :judged], counts, 1)
+            rewards = torch.cat([self._compared(part, mean, walks) for part in parts], 1)
         gain = whole * reward * (log_p.sum(1) if part.over == "sum" else log_p.mean(1))
         if whole < 1:
             gain = gain + (1 - whole) * (rewards * log_p[:, :judged]).mean(1)
