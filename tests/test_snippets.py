@@ -35,7 +35,7 @@ from fovea.basics import Registry
 from fovea.cli import app
 from fovea.cli.commands import here_is_importable
 from fovea.cli.ending import run as ran
-from fovea.data import open_data
+from fovea.data import open_data, photograph
 from fovea.data.options import parsed
 from fovea.pictures import Prepare
 from fovea.training.recipe import check, read
@@ -58,6 +58,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {  # cannot run here: why, and the test 
     r"^docker": ("needs an image from a registry", "tests/serve/test_stopping.py"),
     r"^row(\(\)| )": ("trains three networks", "tests/training/test_judges_script.py"),
     r"^bash recipes/zoom.sh (jobs|measure)": ("trains for hours", "tests/training/test_zoom_script.py"),
+    r"--name read3": ("starts from a network of the rows above it", "tests/training/test_judges_script.py"),
     r"^fovea measure compatibility --json": ("runs every architecture", "tests/measures/test_compatibility.py"),
 }
 SLOW = (  # minutes, not seconds
@@ -69,10 +70,12 @@ SMALLER = {"resnet50": "test_resnet", "resnet18": "test_resnet"}  # with random 
 QUICKER: dict[str, str] = {  # words that are added
     r"^fovea measure text": "--seeds 2",
     r"^fovea train ": "--set epochs=1",
+    r"^fovea pyramid ": "--fresh",  # the file is there, for other lines
 }
 REWRITTEN: dict[str, str] = {
     r"(fovea export --net) efficientnet_lite0": r"\1 timm/test_efficientnet",
     r"fovea\.export\(net\b": 'fovea.export("timm/test_efficientnet"',
+    r'(fovea\.pyramid\("huge\.png", "huge\.tif",)': r"\1 fresh=True,",
     r'device="cuda"': 'device="cpu"',
     r'\["epochs=3"\]': '["epochs=1", "data.train=megapixel:count=8", "data.test=megapixel:count=8,split=test"]',
 }
@@ -85,13 +88,23 @@ class Embedding(nn.Sequential):
         super().__init__(nn.Conv2d(3, 4, 3, 8), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
+class Classifier(nn.Sequential):
+    """Likewise, with layers that are called as in many networks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer1, self.relu, self.layer3 = nn.Conv2d(3, 4, 3, 8), nn.ReLU(), nn.Conv2d(4, 4, 3)
+        self.pool, self.flat, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+
+
 THEIRS: dict[str, Callable[[], Any]] = {  # names that a block leaves to its reader
-    "my_module": lambda: nn.Sequential(Embedding(), nn.Linear(4, 3)).eval(),
+    "fovea": lambda: fovea,
+    "my_module": lambda: Classifier().eval(),
     "my_embedding": lambda: Embedding().eval(),
     "my_transform": lambda: Prepare((64, 64)),
     "my_labels": lambda: ["tabby", "lynx", "fox"],
     "batch": lambda: torch.zeros(1, 3, 224, 224),
-    "image": lambda: Image.open("cat.jpg"),
+    "image": lambda: Image.open(photograph("cat")),
     "net": lambda: fovea.load("efficientnet_lite0"),
     "data": lambda: open_data("cub100:split=train"),
     "Path": lambda: Path,
@@ -128,12 +141,13 @@ class Desk:
         self.leave = state(self.found)
 
     def turn_to(self, name: str) -> Page:
+        """A page, whose folder is where files of another are not found any more."""
         if name not in self.pages:
             folder = self.make_folder(name)
             self.shop.page(folder, [one for one in ALL if one.page == name])
             self.pages[name] = Page(folder)
-        if self.open != name:  # files of one page are not there on the next
-            self.leave()
+        if self.open != name:
+            self.close_page()
             self.open = name
         return self.pages[name]
 
@@ -186,8 +200,12 @@ class Desk:
             self.service = serving([])
         return text.replace(SERVICE, self.service[1])
 
+    def close_page(self) -> None:
+        if self.open is not None:
+            self.leave(self.pages[self.open].folder)
+
     def close(self) -> None:
-        self.leave()
+        self.close_page()
         if self.service is not None:
             stop(self.service[0])
 
@@ -208,19 +226,18 @@ def registries() -> list[Registry[Any]]:
     ]  # fmt: skip
 
 
-def state(found: list[Registry[Any]]) -> Callable[[], None]:
-    """What takes away again whatever files of a page declare, and their modules."""
+def state(found: list[Registry[Any]]) -> Callable[[Path], None]:
+    """What takes away again whatever files of a page's folder declare, and their modules."""
     given = [dict(registry._given) for registry in found]
 
-    def leave() -> None:
+    def leave(folder: Path) -> None:
         for registry, before in zip(found, given, strict=True):
             for name, (entry, _) in [*registry._given.items()]:
                 if name not in before and not entry.module.startswith("fovea."):
                     del registry._given[name]
                     registry._made.pop(name, None)
-        here = os.getcwd()
         for name, module in [*sys.modules.items()]:
-            if str(getattr(module, "__file__", None) or "").startswith(here + os.sep):
+            if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
                 del sys.modules[name]
 
     return leave
@@ -267,6 +284,8 @@ def smaller(words: list[str], snippet: Snippet) -> list[str]:
     words = [few(word) if re.search(r"\bcount=\d", word) else word for word in words]
     words += [word for pattern in rows(QUICKER, snippet) for word in shlex.split(QUICKER[pattern])]
     recipe = next((word for word in words if word.endswith(".toml")), None)
+    if words[0] == "train" and not {"--resume", "--fresh"} & {*words}:
+        words.append("--fresh")
     if words[0] == "train" and recipe:
         data = read(recipe, [word for before, word in pairwise(words) if before == "--set"]).data
         for key in ("train", "validation", "test"):
@@ -279,7 +298,8 @@ def few(data: str) -> str:
     """The same data, less of it."""
     name, options = parsed(data)
     key = "limit" if "count" not in options and name not in ("mr",) else "count"
-    most = min(int(options.get(key, FEW)), FEW)
+    least = 96 if name == "moving" else 24 if "labels" in options else FEW  # so that each class has some
+    most = min(int(options.get(key, least)), least)
     return f"{name}:" + ",".join(f"{k}={v}" for k, v in {**options, key: str(most)}.items())
 
 
@@ -329,7 +349,7 @@ def makefile() -> str:
 
 
 def looked_at(snippet: Snippet) -> None:
-    words = shlex.split(snippet.text.replace("…", ""), comments=True)
+    words = shlex.split(re.sub(r"\$\w+", "0", snippet.text.replace("…", "")), comments=True)
     match words[0]:
         case "fovea":
             parses(words[1:])

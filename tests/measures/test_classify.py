@@ -201,4 +201,4 @@ def test_matrix_counts_every_picture() -> None:
 
 def test_an_output_that_is_no_row_of_classes() -> None:
     net = fovea.wrap(Through(lambda x: x.mean((2, 3)).unsqueeze(1)), Prepare((8, 8)), labels=3)
-    refused(r"this network gives \(1, 3\) a picture", measure, net, colored(*SIX))
+    refused(r"this network gives \(1, 3\) per picture", measure, net, colored(*SIX))

@@ -182,7 +182,7 @@ def test_sounds(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
         (("x y", "--side", 9), "side is for pictures"),
         (("x y", "--data", "digits"), "go with --why"),
         ((), "nothing was given"),
-        (("--why",), "--why asks about pictures"),
+        (("--why",), "--why needs pictures"),
         (("x y", "--why"), "about pictures"),
         (("--why", "--data", "digits", "--share", 0.5), "no effect"),
     ],

@@ -266,4 +266,4 @@ def test_the_command_refuses(run: Run, monkeypatch: pytest.MonkeyPatch, pooled: 
     monkeypatch.setattr("fovea.networks.demand_known", lambda name: None)
     monkeypatch.setattr("fovea.networks.labels_of", lambda name: None)
     code, _, err = run("photos/a.png", "--truth", "1")
-    assert (code, "--truth is of two-stream networks" in err) == (2, True)
+    assert (code, "--truth marks steps of two-stream networks" in err) == (2, True)

@@ -66,6 +66,7 @@ BOUNDS = {
     **dict.fromkeys(("glimpses", "nearest"), Bound(0, 1000)),
     "forwards": Bound(20, 100_000),
     "of": Bound(2, 10),
+    "only": Bound(0, 9),
     **dict.fromkeys(("overlap", "overlaps", "share", "shares"), SHARE),
     **dict.fromkeys(("seeds", "top"), Bound(1, 1000)),
     **dict.fromkeys(("start", "stop"), Bound(0, 1e7, real=True)),  # seconds
