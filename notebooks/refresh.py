@@ -4,6 +4,7 @@ Pictures become JPEGs of at most 960 x 1,200 pixels; times, counts and whatever 
 
 import sys
 from base64 import b64decode, b64encode
+from contextlib import chdir
 from io import BytesIO
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def run(file: Path) -> nbformat.NotebookNode:
         NotebookClient={"timeout": 600, "kernel_name": "python3", "record_timing": False},
         KernelManager={"transport": "ipc"},  # cells and outputs pass through files of this user's own
     )
-    NotebookClient(notebook, resources={"metadata": {"path": str(HERE)}}, config=settings).execute()
+    with chdir(HERE):  # where the kernel's sockets are looked for, too
+        NotebookClient(notebook, resources={"metadata": {"path": str(HERE)}}, config=settings).execute()
     return notebook
 
 
