@@ -103,8 +103,8 @@ def lite0() -> fovea.Network:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One process has all tests of a file, which share what they start; of the docs' snippets, all of a page. Files that
-    take long come first, so that of two processes none is left with them at the end."""
+    """One process has all tests of a file, which share what they start; of the docs' snippets, all of a page. Files
+    that take long come first, so that of two processes none is left with them at the end."""
     long = {"serve", "training", "test_snippets.py", "test_notebooks.py"}
     items.sort(key=lambda item: not long & set(item.path.parts))
     if config.pluginmanager.has_plugin("xdist"):
