@@ -4,7 +4,7 @@ READY = $(VENV)/.ready
 
 LOWEST = $(VENV)-lowest
 ABOVE = torch torchvision
-TWO = -n 2 --dist loadgroup  # two processes of tests, each with one thread: a file's tests share what they start (tests/conftest.py)
+TWO = -n 2 --dist loadfile  # two processes of tests, each with one thread: a file's tests share what they start
 
 .PHONY: demo test lowest site bench clean
 

@@ -102,16 +102,10 @@ def lite0() -> fovea.Network:
     return fovea.load("efficientnet_lite0")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One process has all tests of a file, which share what they start; of the docs' snippets, all of a page. Files
-    that take long come first, so that of two processes none is left with them at the end."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that of two processes none is left with them at the end."""
     long = {"serve", "training", "test_snippets.py", "test_notebooks.py"}
     items.sort(key=lambda item: not long & set(item.path.parts))
-    if config.pluginmanager.has_plugin("xdist"):
-        for item in items:
-            given = getattr(item, "callspec", None)
-            snippet = given.params.get("snippet") if given else None
-            item.add_marker(pytest.mark.xdist_group(snippet.page if snippet else str(item.path)))
 
 
 @pytest.fixture(scope="module")

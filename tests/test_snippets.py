@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, redirect_stderr
+from contextlib import nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -64,12 +64,14 @@ ELSEWHERE: dict[str, tuple[str, str]] = {  # cannot run here: why, and the test 
 SLOW = (  # minutes, not seconds
     r"--engine ray",
     r"^fovea bench ",
-    r"^fovea measure text",
+    r"^fovea measure zoom .*--until",
+    r"^fovea measure (text|robustness|patch-attack|faithfulness|patch-curves|trust)\b",
 )
 SMALLER = {"resnet50": "test_resnet", "resnet18": "test_resnet"}  # with random weights, as of all hubs
 QUICKER: dict[str, str] = {  # words that are added
     r"^fovea measure text": "--seeds 2",
     r"^fovea train ": "--set epochs=1",
+    r"recipes/embedding\S*-cub100": "--set batch=8",  # four classes
     r"^fovea pyramid ": "--fresh",  # the file is there, for other lines
 }
 REWRITTEN: dict[str, str] = {
@@ -391,6 +393,9 @@ def alone(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     """Data is what was made, pictures open in no window, nothing is fetched: networks of hubs have random weights."""
     import timm
     import torchvision
+
+    with suppress(ImportError):  # which adds to the path that is put back below, once
+        import onnxruntime.quantization  # noqa: F401
 
     asked: list[Any] = []
 
