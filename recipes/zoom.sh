@@ -66,6 +66,18 @@ second() { # NAME SEED SETTING words; from a first stage of that setting
   train tnet-choose-$1-seed$2 tnet-gtsdb --set seed=$2 $CHOOSE $(from tnet-choose-first-$3-seed$2) "${@:4}"
 }
 
+choose() { # by what is found and answered on those scenes; what each of these reached: docs/zoom.md
+  local setting seed
+  for seed in 0 1; do
+    for setting in paper free all flat fine allfine allsharp; do first $setting $seed; done
+    second on $seed all
+    second half $seed all --set $O.explore=0.5
+    second learned $seed all --set $O.average=learned
+    second paper $seed paper $PAPER_SECOND
+  done
+  grep -A3 '"score"' out/train/tnet-choose-*/card.json
+}
+
 gtsdb() { # tnet, paper, 896, 448, 224 or boxes; seed; fold
   local end=seed$2-fold$3 whole=efficientnet_lite0-gtsdb crop=
   [ "$1" = boxes ] && crop=,crop=boxes

@@ -104,12 +104,11 @@ def test_what_is_trained_is_measured(root: Path) -> None:
 
 
 def test_settings_are_chosen_on_scenes_apart(root: Path) -> None:
-    for name in ("flat", "free", "fine", "all", "allfine", "allsharp", "paper"):
-        run(root, "one", "first", name, "1")
-    run(root, "one", "second", "fine", "1", "allfine", "--set", "network.options.stage=2")
+    subprocess.run(["bash", "recipes/zoom.sh", "choose"], cwd=root, env={**os.environ, "FOVEA": "bash fovea.sh"})
     trained = asked(root)
-    assert len(trained) == 8
+    assert len(trained) == 2 * (7 + 4)
     for recipe in trained.values():
         assert (recipe.data.train, recipe.data.test) == ("gtsdb:folds=2-7", "gtsdb:folds=8-9")
-    second = trained["tnet-choose-fine-seed1"]
-    assert second.network.weights == "out/train/tnet-choose-first-allfine-seed1/weights.safetensors"
+    for name, before in (("on", "all"), ("half", "all"), ("learned", "all"), ("paper", "paper")):
+        start = trained[f"tnet-choose-{name}-seed1"].network.weights
+        assert start == f"out/train/tnet-choose-first-{before}-seed1/weights.safetensors"
