@@ -57,7 +57,7 @@ setting() { # of where street scenes are looked at, by its name: four walks per 
   esac
 }
 
-first() { # SETTING SEED; of scenes that fold 4 does not test
+first() { # SETTING SEED; trained on tenths 2 to 7, compared on 8 and 9, which fold 4 tests
   train tnet-choose-first-$1-seed$2 tnet-gtsdb-first --set seed=$2 $CHOOSE $(setting $1)
 }
 CHOOSE="--set data.train=gtsdb:folds=2-7 --set data.test=gtsdb:folds=8-9"
@@ -66,7 +66,7 @@ second() { # NAME SEED SETTING words; from a first stage of that setting
   train tnet-choose-$1-seed$2 tnet-gtsdb --set seed=$2 $CHOOSE $(from tnet-choose-first-$3-seed$2) "${@:4}"
 }
 
-choose() { # by what is found and answered on those scenes; what each of these reached: docs/zoom.md
+choose() { # one after the other, by what is found and answered there; what each of these reached: docs/zoom.md
   local setting seed
   for seed in 0 1; do
     for setting in paper free all flat fine allfine allsharp; do first $setting $seed; done
